@@ -7,6 +7,7 @@
 | unassigned | a stable generation leaves a partition to nobody |
 | rebalanced | more generations than this case allows |
 | together | two copies of one task (active, standby, warm-up) were given to one process |
+| ghost | an instance has more members in a generation than threads that poll |
 | warming | more warm-ups at once than `max_warmup_replicas` |
 
 *Guarantees*: pure. The formats (`GroupMetadataKey/Value`, `OffsetCommitKey/Value`, `ConsumerProtocol*`) are read with
@@ -232,6 +233,18 @@ def at_most_generations(generations: Iterable[Generation], most: int) -> Finding
         return []
     text = f"{len(numbers)} generations ({numbers[0]} to {numbers[-1]}), at most {most} expected"
     return [Finding("rebalanced", text)]
+
+
+def no_ghosts(generations: Iterable[Generation], instance: str, threads: int) -> Findings:
+    """No generation has more members of an instance than it has threads that poll; the members' client ids begin with
+    the instance's name."""
+    findings = []
+    for generation in generations:
+        members = [member.client_id for member in generation.members if member.client_id.startswith(f"{instance}-")]
+        if len(members) > threads:
+            text = f"generation {generation.number} has {', '.join(sorted(members))}, of {threads} threads"
+            findings.append(Finding("ghost", text))
+    return findings
 
 
 def copies_apart(generations: Iterable[Generation]) -> Findings:

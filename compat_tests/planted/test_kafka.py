@@ -22,6 +22,7 @@ from compat_tests.oracles.group import (
     at_most_warming,
     copies_apart,
     history,
+    no_ghosts,
     one_owner,
 )
 from compat_tests.oracles.leftovers import Census, keeps_memory, nothing_left
@@ -111,6 +112,13 @@ def test_a_rebalance_that_nothing_accounts_for_is_found() -> None:
     steps = [Generation(number, (member("a", {P0}),)) for number in (1, 1, 2, 3)]
     assert at_most_generations(steps, 3) == []
     assert kinds(at_most_generations(steps, 2)) == {"rebalanced"}
+
+
+def test_a_member_whose_thread_is_gone_is_found() -> None:
+    both = Generation(1, (member("one-StreamThread-1", {P0}), member("one-StreamThread-2", set())))
+    other = Generation(1, (member("one-StreamThread-1", {P0}), member("oneself-StreamThread-1", set())))
+    assert no_ghosts([both], "one", 2) == no_ghosts([other], "one", 1) == []
+    assert kinds(no_ghosts([both], "one", 1)) == {"ghost"}
 
 
 def test_two_copies_of_a_task_in_one_process_are_found() -> None:

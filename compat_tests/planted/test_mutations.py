@@ -22,7 +22,14 @@ from compat_tests.harness.judge import judge_disks
 from compat_tests.harness.stores import opened_at
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import kinds
-from compat_tests.oracles.group import all_owned, at_most_generations, at_most_warming, copies_apart, one_owner
+from compat_tests.oracles.group import (
+    all_owned,
+    at_most_generations,
+    at_most_warming,
+    copies_apart,
+    no_ghosts,
+    one_owner,
+)
 from compat_tests.oracles.outputs import in_order
 from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
@@ -210,6 +217,20 @@ def test_a_store_that_is_closed_when_its_task_is_recycled_is_found(
     world.group_is(one)
     world.finish(one)
     assert any(at > before for at in opened_at(one.state_dir, world.application_id).values()) == reopened
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("mutation", "kind"), [("static-members-stay", {"ghost"}), (NOTHING, set())])
+def test_a_static_member_whose_thread_is_gone_is_found(broken: Break, mutation: str, kind: set[str]) -> None:
+    world = broken(mutation)
+    one = world.instance("count", group_instance_id="one", session_timeout_ms=45_000)
+    one.start(milestones="baseline", num_stream_threads=2)
+    world.wait(lambda: len(world.members()) == 2, "the group has two members")
+    one.stop()
+    before = len(world.history().generations)
+    one.start(num_stream_threads=1)
+    world.wait(lambda: len(world.history().generations) > before, "the broker has noted the member that came back")
+    assert kinds(no_ghosts(world.history().generations[before:], one.name, 1)) == kind
 
 
 def rebalanced(world: World, *, members: int = 1, generations: int = 1) -> World:

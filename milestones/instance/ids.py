@@ -69,9 +69,8 @@ class InstanceIds:
 
         `KafkaUnreachableError` when a coordinator doesn't answer: ids that aren't retired yet are still recorded.
         """
-        numbers = list(numbers)
         transactional, static = self._of(numbers)
-        self.record(numbers)
+        self._directory.record_ids(transactional=transactional, static=static)
         if self._config.exactly_once:
             self._initialise(self._directory.transactional_ids - transactional)
         if self._config.group_instance_id is not None or self._directory.static_ids:
@@ -91,8 +90,8 @@ class InstanceIds:
                     raise
 
         with ThreadPoolExecutor(AT_ONCE, f"{self._client_id}-retire") as pool:
-            for thread in [pool.submit(initialise) for _ in range(min(AT_ONCE, len(waiting)))]:
-                thread.result()
+            for outcome in [pool.submit(initialise) for _ in range(min(AT_ONCE, len(waiting)))]:
+                outcome.result()
 
     def _initialise_one(self, transactional_id: str) -> None:
         try:
@@ -121,8 +120,8 @@ class InstanceIds:
             obsolete = members.of(self._directory.process_id, known) - current
             if obsolete:
                 members.remove(obsolete)
+                reach("static.left")
                 log.info("obsolete static members have left the group: %s", ", ".join(sorted(obsolete)))
-        reach("static.left")
         self._directory.forget_ids(static=known - current)
 
 

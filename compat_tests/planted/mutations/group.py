@@ -12,6 +12,7 @@ from typing import Any
 from compat_tests.planted.mutations import around, mutation, mutation_by
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import Assigned, GroupMember
+from milestones.common.kafka.static_members import StaticMembers
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 
 
@@ -88,6 +89,15 @@ def a_member_is_restless() -> None:
             left[0] -= 1
             member.request_rejoin("a planted restlessness")
         return events
+
+
+@mutation
+def static_members_stay() -> None:
+    """A start with fewer threads leaves the static members of the others in the group."""
+
+    @around(StaticMembers, "remove")
+    def remove(original: Any, members: Any, instance_ids: Any) -> None:
+        pass
 
 
 @mutation_by(assigning)

@@ -21,6 +21,7 @@ from milestones.common.topology.topology import Topology
 from milestones.instance.application import Application
 from milestones.instance.context import ThreadContext
 from milestones.instance.identity import StreamThreadIdentity
+from milestones.instance.ids import InstanceIds
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
 from milestones.instance.thread_registry import ThreadRegistry
@@ -114,6 +115,28 @@ def test_the_transactional_id_of_a_thread_that_is_added_is_written_down_so_that_
         context = thread_context(instance, 5, ThreadRegistry(1))
         assert context.transactional_id == f"app-{instance.process_id}-5"
         assert context.transactional_id in instance._directory.transactional_ids
+
+
+def test_a_thread_s_static_id_is_written_down_before_the_thread_joins_and_forgotten_once_its_member_has_left(
+    tmp_path: Path,
+) -> None:
+    with made(counting(), tmp_path, group_instance_id="one") as instance:
+        context = thread_context(instance, 2, ThreadRegistry(2))
+        assert instance._directory.static_ids == {"one-2"}
+        context.left_group()
+        assert instance._directory.static_ids == frozenset()
+
+
+@pytest.mark.parametrize(("numbers", "kept"), [(None, [1, 2, 3]), ((1,), [1])])
+def test_ids_are_retired_but_those_of_the_threads_that_poll(
+    numbers: tuple[int, ...] | None, kept: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: {"in": 1, "out": 1})
+    seen: list[list[int]] = []
+    monkeypatch.setattr(InstanceIds, "retire_others", lambda _, numbers: seen.append(list(numbers)))
+    with made(counting(), tmp_path, num_stream_threads=3) as instance:
+        instance.prepare(numbers)
+    assert seen == [kept]
 
 
 def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_count(tmp_path: Path) -> None:
