@@ -118,7 +118,7 @@ class Supervisor:
             self._config, instance.client_id, self.thread_registry, self._parts.thread, parts.client_factory
         )
         try:
-            instance.prepare()
+            instance.prepare(workforce.first())
             self.thread_registry.sources = instance.sources
             self._publisher = ClientPublisher(
                 self.metrics, instance.client_id, self._config.application_id, self.stage, instance.memory, self._clock

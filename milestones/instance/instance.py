@@ -72,10 +72,10 @@ class Instance:
         self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()
 
-    def prepare(self, numbers: Iterable[int] | None = None) -> None:
+    def prepare(self, numbers: Iterable[int]) -> None:
         """Check the client library, Kafka, the topology's source and output topics and each client's login, and retire
         obsolete ids. Sets `sources`, the source topics that exist. `numbers`: of the threads that poll with which the
-        instance starts (None: of `num_stream_threads`); their ids aren't obsolete."""
+        instance starts; their ids aren't obsolete."""
         verify_group_metadata_format()
         settings, application = self._config.admin_settings(f"{self.client_id}-start"), self._application
         cluster = Cluster(settings, login=Login(settings))
@@ -92,7 +92,7 @@ class Instance:
         self.sources = frozenset(application.external_topics(existing))
         if (warning := unused_dead_letters(self._config)) is not None:
             log.warning(warning)
-        self._ids.retire_others(range(1, self._config.num_stream_threads + 1) if numbers is None else numbers)
+        self._ids.retire_others(numbers)
         self._snapshots.start()
 
     def cleaner(self) -> Callable[[int], bool]:

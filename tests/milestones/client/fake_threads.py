@@ -77,7 +77,7 @@ class FakeInstance:
         self.memory = MemoryBudget(config)
         self.state = state_manager(None, None, stage, None)
 
-    def prepare(self, numbers: Any = None) -> None:
+    def prepare(self, numbers: Any) -> None:
         if FakeInstance.prepare_error is not None:
             raise FakeInstance.prepare_error
 

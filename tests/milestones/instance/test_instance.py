@@ -59,7 +59,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     def prepared(topology: Topology, existing: set[str], **settings: Any) -> Instance:
         monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
         with made(topology, tmp_path, **settings) as instance:
-            instance.prepare()
+            instance.prepare([1])
         return instance
 
     return prepared
@@ -127,16 +127,13 @@ def test_a_thread_s_static_id_is_written_down_before_the_thread_joins_and_forgot
         assert instance._directory.static_ids == frozenset()
 
 
-@pytest.mark.parametrize(("numbers", "kept"), [(None, [1, 2, 3]), ((1,), [1])])
-def test_ids_are_retired_but_those_of_the_threads_that_poll(
-    numbers: tuple[int, ...] | None, kept: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_are_retired_but_those_of_the_threads_that_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: {"in": 1, "out": 1})
     seen: list[list[int]] = []
     monkeypatch.setattr(InstanceIds, "retire_others", lambda _, numbers: seen.append(list(numbers)))
     with made(counting(), tmp_path, num_stream_threads=3) as instance:
-        instance.prepare(numbers)
-    assert seen == [kept]
+        instance.prepare((1,))
+    assert seen == [[1]]
 
 
 def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_count(tmp_path: Path) -> None:
