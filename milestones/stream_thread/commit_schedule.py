@@ -18,7 +18,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import TimeoutExceededError
+from milestones.common.errors import TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.memory import Account
 from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -41,6 +41,9 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 2_000
 STEP_MS = 10
 """How long a turn waits for a step of the commit that is under way. Until it is over there is nothing to send, and the
 rest of the turn doesn't wait; where Kafka answers soon a commit takes one turn."""
+
+POLL_SHARE = 4
+"""The divisor of `max_poll_interval_ms`: how long a commit that is made at once waits until its outputs are taken."""
 
 TELL_MS = 10_000
 """How often the log says that commits fail."""
@@ -193,8 +196,16 @@ class CommitSchedule:
         return self._begin(now_ms) and self.finish()
 
     def finish(self) -> bool:
-        """Take the steps that are left of the one that is under way, if there is one. Whether it was made."""
-        while self.under_way:
+        """Take the steps that are left of the one that is under way, if there is one. Whether it was made.
+        `TaskCorruptedError` when Kafka hasn't taken all of its outputs within a share of `max_poll_interval_ms`: the
+        group isn't left unanswered for that."""
+        within_ms = self._context.config.max_poll_interval_ms // POLL_SHARE
+        until_ms = self._context.clock.monotonic_ms() + within_ms
+        while (step := self._commit.step) is not None:
+            if step.may_be_abandoned and self._context.clock.monotonic_ms() >= until_ms:
+                tasks = [task.id for task in self._committing]
+                self.abandon()
+                raise TaskCorruptedError(f"Kafka hasn't taken a commit's outputs within {within_ms} ms", tasks)
             if self._go_on(AT_ONCE_MS):
                 return True
         return False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.baseline.task_ends import ThreadEnds
-from milestones.common.errors import TimeoutExceededError
+from milestones.common.errors import TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.instance.admin_thread import Purge
@@ -76,6 +76,9 @@ class Scheduled:
             raise self.error
         self.commits.append(self.begun)
         return self.offsets
+
+    def abandon(self) -> None:
+        self.step = None
 
     def after(self, ms: int) -> int:
         """Commits so far, `ms` later."""
@@ -321,3 +324,35 @@ def test_the_loop_is_told_how_long_it_may_wait_until_the_transaction_is_too_old_
     for age_ms, left_ms in ((3_000, 1_000), (4_000, None)):
         s.world.producer.age = age_ms
         assert s.schedule.too_old_in_ms() == left_ms
+
+
+def test_a_commit_made_at_once_is_given_up_when_kafka_takes_nothing_for_a_quarter_of_the_poll_interval() -> None:
+    s = Scheduled(max_poll_interval_ms=40_000)
+    s.withheld, clock = True, s.world.clock
+    waited = s.run_once
+
+    def slow(wait_ms: int) -> Any:
+        clock.advance(wait_ms)
+        return waited(wait_ms)
+
+    s.run_once = slow  # type: ignore[method-assign]
+    s.schedule.tell(s.processing.values())  # type: ignore[arg-type]
+    with pytest.raises(TaskCorruptedError, match="within 10000 ms"):
+        s.schedule.commit_now(clock.monotonic_ms())
+    assert clock.monotonic_ms() == 10_000
+    assert not s.schedule.under_way
+
+
+def test_a_commit_that_kafka_may_have_made_is_never_given_up_so() -> None:
+    s = Scheduled(max_poll_interval_ms=40_000)
+    clock, answers_ms = s.world.clock, 60_000
+    ends = s.run_once
+
+    def slow(wait_ms: int) -> Any:
+        clock.advance(wait_ms)
+        s.step = CommitStep.ENDING
+        return ends(wait_ms) if clock.monotonic_ms() >= answers_ms else None
+
+    s.run_once = slow  # type: ignore[method-assign]
+    s.schedule.tell(s.processing.values())  # type: ignore[arg-type]
+    assert s.schedule.commit_now(clock.monotonic_ms())
