@@ -80,7 +80,8 @@ class ApplicationKeys:
     )
     num_stream_threads = ConfigKey(
         integer(at_least=1), 1, "medium",
-        doc="Stream threads of this instance. Each one has its own clients and its share of the tasks.",
+        doc="Stream threads of this instance, up to m3. Each one has its own clients and its share of the tasks. From "
+        "m4 on the default of `num_processing_threads`.",
     )
     client_id = ConfigKey(
         optional(legal_name("a client id")), Derived(lambda _: None, "`<application_id>-<process id>`"), "medium",

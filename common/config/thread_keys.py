@@ -24,8 +24,9 @@ class ThreadKeys:
         Derived(lambda values: int(values["num_stream_threads"]), "`num_stream_threads`"),
         "medium", stage="m2",
         doc="Processing threads of this instance, from m2 on: they call the topology. Each stream thread has its share "
-        "of them, at least one, also when stream threads come or go. More of them help user code that waits, such as "
-        "for a database. On every stage an instance gets tasks by the larger one of this and `num_stream_threads`.",
+        "of them, at least one, also when stream threads come or go; from m4 on they choose among all tasks of the "
+        "instance. More of them help user code that waits, such as for a database. On every stage an instance gets "
+        "tasks by the larger one of this and `num_stream_threads`.",
     )
     task_priorities = ConfigKey(
         PRIORITIES, dict[int, int](), "low", stage="m2",
