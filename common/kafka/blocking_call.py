@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from time import monotonic_ns
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from milestones.common.kafka.failures import caught
 from milestones.common.mailbox import Mailbox
+
+T = TypeVar("T")
 
 IDLE_MS = 60_000
 """The longest sleep of the thread without a call."""
@@ -92,3 +95,19 @@ class CallThread:
                 self._outcomes.try_put(_Outcome(caught(self._calls.drain()[0], BaseException)))
         if self.late:
             self._when_late()
+
+
+def called_aside(name: str, function: Callable[[], T]) -> Future[T]:
+    """Have a new thread of this name call `function`, which waits; returns a future with the result or the error."""
+    future: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            result = function()
+        except BaseException as error:
+            future.set_exception(error.with_traceback(None))  # whose frames would keep what the call uses
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=call, name=name, daemon=True).start()
+    return future

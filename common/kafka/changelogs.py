@@ -2,31 +2,40 @@
 
 *Guarantees*: one question for all changelogs. A task whose ends can't be found out is left out, with a line in the log;
 no error is raised for it.
-*Assumes*: the thread that owns the cluster.
+*Assumes*: one owner drives the steps.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import MilestonesError
+from milestones.common.kafka.admin import answered
 from milestones.common.kafka.clients import text_of
+from milestones.common.kafka.topics import told
 
 if TYPE_CHECKING:
     from milestones.common.assignment.plan import TaskPlan
-    from milestones.common.kafka.topics import Cluster
+    from milestones.common.clock import Clock
+    from milestones.common.kafka.admin import Admin
     from milestones.common.records import TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
 
+LAGS_TIMEOUT_MS = 5_000
+"""The time-out of the question where changelogs end."""
+
+Committed = Callable[[Collection["TopicPartition"]], "Mapping[TopicPartition, int]"]
+"""Gives the group's committed offsets of these partitions, as far as there are any."""
+
 
 def task_ends(
-    cluster: Cluster, plan: TaskPlan, group: str, *, new: Collection[str] = (), timeout_ms: int
-) -> dict[TaskId, int]:
+    admin: Admin, committed: Committed, plan: TaskPlan, clock: Clock, *, new: Collection[str] = ()
+) -> Generator[None, None, dict[TaskId, int]]:
     """The sums of the ends of changelogs, in offsets, by task; a task with an unknown end is left out.
 
     `new`: topics that have just been made, which are empty, and may have no leaders yet. A source topic that serves as
@@ -35,11 +44,8 @@ def task_ends(
     inputs = {at for task in plan.changelogs for at in plan.tasks[task]}
     all_ = {at for logs in plan.changelogs.values() for at in logs}
     ends = dict.fromkeys((at for at in all_ if at.topic in new), 0)
-    ours, read = sorted(at for at in all_ - inputs if at.topic not in new), sorted(all_ & inputs)
-    ends |= _told("where the changelogs end", lambda: cluster.known_ends(ours, timeout_ms=timeout_ms))
-    if read:
-        zero = dict.fromkeys(read, 0)
-        ends |= _told("the group's committed offsets", lambda: zero | cluster.committed(group, read))
+    ends |= yield from _ends(admin, sorted(at for at in all_ - inputs if at.topic not in new), clock)
+    ends |= _committed(committed, sorted(all_ & inputs))
     unknown = sorted(task for task, logs in plan.changelogs.items() if not ends.keys() >= set(logs))
     if unknown:
         names = ", ".join(map(str, unknown[:10])) + ("" if len(unknown) <= 10 else f" and {len(unknown) - 10} more")
@@ -47,9 +53,32 @@ def task_ends(
     return {task: sum(ends[at] for at in logs) for task, logs in plan.changelogs.items() if ends.keys() >= set(logs)}
 
 
-def _told(what: str, ask: Callable[[], dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
+def _ends(
+    admin: Admin, changelogs: Collection[TopicPartition], clock: Clock
+) -> Generator[None, None, dict[TopicPartition, int]]:
+    """The ends of these partitions, without those whose brokers don't answer."""
+    found: dict[TopicPartition, int] = {}
+    if not changelogs:
+        return found
+    asked = admin.ask(lambda cluster: cluster.start_listing(changelogs, end=True, timeout_ms=LAGS_TIMEOUT_MS))
     try:
-        return ask()
+        answers = yield from answered(asked, clock)
+    except KafkaException as error:
+        log.warning("where the changelogs end can't be asked: %s", text_of(error))
+        return found
+    for at, future in answers.items():
+        try:
+            found[at] = told(at, future)
+        except KafkaException as error:
+            log.debug("no end of %s: %s", at, text_of(error))
+    return found
+
+
+def _committed(committed: Committed, inputs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    if not inputs:
+        return {}
+    try:
+        return {**dict.fromkeys(inputs, 0), **committed(inputs)}
     except (KafkaException, MilestonesError) as error:
-        log.warning("%s can't be asked: %s", what, text_of(error))
+        log.warning("the group's committed offsets can't be asked: %s", text_of(error))
         return {}

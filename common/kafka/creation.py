@@ -5,31 +5,33 @@
      | +--some missing--> asked --answered--> look
      +-------- pause <--- passing error ---+
 
-*Guarantees*: a step waits `STEP_MS` for an answer, a look at most as long as one request of the cluster may take; a
-request has no more partitions than a broker takes at once. After a passing error Kafka is asked again, after growing
-pauses. An existing topic is never changed: one that doesn't fit is an error that says what to do.
-*Assumes*: driven by the thread that owns the cluster; `now_ms` is monotonic.
+*Guarantees*: a step waits `STEP_MS` at most; a request has no more partitions than a broker takes at once. After a
+passing error Kafka is asked again, after growing pauses. An existing topic is never changed: one that doesn't fit is an
+error that says what to do.
+*Assumes*: one owner drives the steps.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from concurrent.futures import Future, wait
+from collections.abc import Collection, Generator, Iterable, Mapping
+from concurrent.futures import Future
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
+from milestones.common.kafka.admin import Admin, Begin, OwnAdmin, answered, by_another_client, rest
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.fitness import misfit
-from milestones.common.kafka.topics import Cluster, InternalTopic
+from milestones.common.kafka.topics import Cluster, InternalTopic, described_in, settings_in
 
 log = logging.getLogger(__name__)
 
-STEP_MS = 20
-"""The longest wait of a step."""
+K = TypeVar("K")
+V = TypeVar("V")
 
 MOST_PARTITIONS = 2_000
 """The most partitions in one request. Kafka's controllers refuse more than 10,000, and take seconds for so many."""
@@ -39,68 +41,69 @@ SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 5_000
 
 
 class TopicCreation:
-    """`made`: the topics made so far. *Owns*: the awaited answers."""
+    """`made`: the topics made so far."""
 
     def __init__(
-        self, cluster: Cluster, topics: Iterable[InternalTopic], replication_factor: int, patience_ms: int, clock: Clock
+        self, admin: Admin, topics: Iterable[InternalTopic], replication_factor: int, patience_ms: int, clock: Clock
     ) -> None:
         """`patience_ms`: the time for which Kafka is asked again after errors."""
-        self._clock, self._cluster, self._wanted = clock, cluster, {topic.name: topic for topic in topics}
+        self._clock, self._admin, self._wanted = clock, admin, {topic.name: topic for topic in topics}
         self._replication_factor, self._patience_ms = replication_factor, patience_ms
-        self._asked: dict[str, Future[None]] = {}
         self._there: set[str] = set()
-        self._since_ms: int | None = None
-        self._resume_ms = 0
-        self._pause_ms = SHORTEST_PAUSE_MS
+        self._fails = False
         self.made: frozenset[str] = frozenset()
 
-    def run_once(self, now_ms: int) -> bool:
-        """Do one step; True when all topics exist. `SourceTopicError` for a topic that doesn't fit; `MilestonesError`
-        for one that can't be made; Kafka's last error when `patience_ms` is over."""
-        self._since_ms = now_ms if self._since_ms is None else self._since_ms
-        if now_ms < self._resume_ms:
-            self._clock.sleep_ms(STEP_MS)
-            return False
-        try:
-            return self._answered() if self._asked else self._look(now_ms)
-        except (KafkaException, KafkaUnreachableError) as error:
-            if not is_passing_or_away(error) or now_ms - self._since_ms > self._patience_ms:
-                raise
-            log.info("internal topics: asked again in %d ms: %s", self._pause_ms, text_of(error))
-        # By a new connection: on the old one a late answer holds up all later ones.
-        self._cluster.renew()
-        self._pause(now_ms)
-        return False
+    def steps(self) -> Generator[None, None, None]:
+        """Make the missing topics; when it ends, all exist. `SourceTopicError` for a topic that doesn't fit;
+        `MilestonesError` for one that can't be made; Kafka's last error when `patience_ms` is over."""
+        until_ms, pause_ms = self._clock.monotonic_ms() + self._patience_ms, SHORTEST_PAUSE_MS
+        while True:
+            try:
+                yield from self._make_missing()
+                return
+            except (KafkaException, KafkaUnreachableError) as error:
+                if not is_passing_or_away(error) or self._clock.monotonic_ms() > until_ms:
+                    raise
+                log.info("internal topics: asked again in %d ms: %s", pause_ms, text_of(error))
+            self._fails = True
+            yield from rest(self._clock, pause_ms)
+            pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
 
-    def _pause(self, now_ms: int) -> None:
-        self._resume_ms = now_ms + self._pause_ms
-        self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
+    def _ask(self, begin: Begin[K, V]) -> Generator[None, None, Mapping[K, Future[V]]]:
+        """Ask Kafka, after a failure by a new connection: on the old one a late answer holds up all later ones."""
+        begin, self._fails = by_another_client(begin) if self._fails else begin, False
+        return answered(self._admin.ask(begin), self._clock)
 
-    def _look(self, now_ms: int) -> bool:
-        counts = self._cluster.partition_counts(self._wanted)
-        for name in self._wanted.keys() & counts.keys() - self.made:
-            _must_have(self._wanted[name], counts[name])
-        missing = [topic for name, topic in self._wanted.items() if name not in counts.keys() | self.made | self._there]
-        if missing:
-            self._asked = self._cluster.start_creating(_batch(missing), self._replication_factor)
-            return False
-        if unheard := self._there - counts.keys():
+    def _make_missing(self) -> Generator[None, None, None]:
+        while True:
+            found = yield from self._look()
+            missing = [topic for name, topic in self._wanted.items() if name not in found | self.made | self._there]
+            if not missing:
+                break
+            yield from self._create(_batch(missing))
+        if unheard := self._there - found:
             # Another leader has made the topic, and the answering broker doesn't know it yet; or it was just deleted.
             self._there -= unheard
             raise KafkaUnreachableError(f"the broker that answers doesn't know {min(unheard)}, which is said to exist")
-        self._must_fit(counts.keys() - self.made)
-        return True
+        yield from self._must_fit(found - self.made)
 
-    def _answered(self) -> bool:
-        if wait(self._asked.values(), STEP_MS / 1000).not_done:
-            return False
-        asked, self._asked = self._asked, {}
+    def _look(self) -> Generator[None, None, set[str]]:
+        """The wanted topics that exist."""
+        if not self._wanted:
+            return set()
+        answers = yield from self._ask(lambda cluster: cluster.start_describing(self._wanted))
+        found = described_in(answers)
+        for name in found.keys() - self.made:
+            _must_have(self._wanted[name], found[name].partitions)
+        return set(found)
+
+    def _create(self, topics: Collection[InternalTopic]) -> Generator[None, None, None]:
+        answers = yield from self._ask(lambda cluster: cluster.start_creating(topics, self._replication_factor))
         passing: KafkaException | None = None
-        for name, future in asked.items():
+        for name, future in answers.items():
             passing = self._note(self._wanted[name], future) or passing
         if passing is not None:
             raise passing
-        return False
 
     def _note(self, topic: InternalTopic, future: Future[None]) -> KafkaException | None:
         """Note the answer about one topic; returns an error after which Kafka is to be asked again."""
@@ -121,11 +124,12 @@ class TopicCreation:
         self.made |= {topic.name}
         return None
 
-    def _must_fit(self, names: Iterable[str]) -> None:
+    def _must_fit(self, names: Iterable[str]) -> Generator[None, None, None]:
         """Check the settings of topics that existed before. A principal that may not read settings isn't held up."""
         names = sorted(names)
         try:
-            settings = self._cluster.topic_settings(names)
+            answers = yield from self._ask(lambda cluster: cluster.start_reading_settings(names))
+            settings = {name: settings_in(future.result()) for name, future in answers.items()}
         except KafkaException as exception:
             log.info("settings of internal topics can't be looked at: %s", text_of(exception))
             return
@@ -161,8 +165,7 @@ def _batch(topics: Iterable[InternalTopic]) -> list[InternalTopic]:
 
 def create_topics(cluster: Cluster, topics: Iterable[InternalTopic], replication_factor: int) -> frozenset[str]:
     """Make missing topics, wait for that, and return the topics made. Errors as of `TopicCreation`."""
-    clock = SystemClock()
-    creation = TopicCreation(cluster, topics, replication_factor, 30_000, clock)
-    while not creation.run_once(clock.monotonic_ms()):
+    creation = TopicCreation(OwnAdmin(lambda: cluster), topics, replication_factor, 30_000, SystemClock())
+    for _ in creation.steps():
         pass
     return creation.made

@@ -3,15 +3,17 @@ lags, and assigns; the log gets one line.
 
 *Guarantees*: every member gets an assignment; an error about a missing source topic names the topic to all of them. A
 cluster that doesn't answer for a while makes the member join again, not fail; ends of changelogs may stay unknown.
-*Assumes*: runs on the membership thread of the elected member, which owns the leader's admin client.
+*Assumes*: runs on the membership thread of the elected member.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
 from confluent_kafka import KafkaException
@@ -24,10 +26,13 @@ from milestones.common.assignment.rules import Rules
 from milestones.common.assignment.summary import summary
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.kafka.admin import answered, by_another_client, rest
 from milestones.common.kafka.changelogs import task_ends
-from milestones.common.kafka.creation import STEP_MS, TopicCreation
+from milestones.common.kafka.clients import text_of
+from milestones.common.kafka.creation import TopicCreation
 from milestones.common.kafka.failures import error_of, is_passing
-from milestones.common.kafka.topics import CHANGELOG_SETTINGS, REPARTITION_SETTINGS, Cluster, InternalTopic
+from milestones.common.kafka.groups import GroupReader
+from milestones.common.kafka.topics import ALL, CHANGELOG_SETTINGS, REPARTITION_SETTINGS, InternalTopic, described_in
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.patterns import matching
 
@@ -35,14 +40,19 @@ if TYPE_CHECKING:
     from milestones.common.assignment.plan import TaskPlan
     from milestones.common.assignment.rules import Assignor
     from milestones.common.config import StreamsConfig
+    from milestones.common.kafka.admin import Admin, Begin
     from milestones.common.kafka.membership.events import Assigning
+    from milestones.common.records import TopicPartition
     from milestones.common.topology.topology import SubTopology
 
 log = logging.getLogger(__name__)
 
-LAGS_TIMEOUT_MS = 5_000
-REQUEST_TIMEOUT_MS = 10_000
-"""The longest time of a request; a quarter of the session is the limit of both."""
+K = TypeVar("K")
+V = TypeVar("V")
+
+LOOK_TIMEOUT_MS, REQUEST_TIMEOUT_MS = 2_000, 10_000
+"""The time-out of the first look at topics, doubled after each that fails, and the longest one of a request: a broker
+that stands still is to be left soon, and a large cluster has to have its time."""
 PATIENCE_MS = 60_000
 """The time for which topics are asked for again, while this member keeps the group waiting."""
 LOOK_AGAIN_MS = 500
@@ -56,14 +66,19 @@ LINE = "rebalance:"
 
 
 class TopologyLeader:
-    """Assigns the tasks of one topology. *Owns*: an admin client, made when it first leads."""
+    """Assigns the tasks of one topology. *Sends*: requests about topics to the owner of the admin client."""
 
     def __init__(
-        self, config: StreamsConfig, subtopologies: tuple[SubTopology, ...], client_id: str, clock: Clock | None = None
+        self,
+        config: StreamsConfig,
+        subtopologies: tuple[SubTopology, ...],
+        name: str,
+        admin: Admin,
+        clock: Clock | None = None,
     ) -> None:
-        self._config, self._subtopologies, self._client_id = config, subtopologies, client_id
+        """`name`: of the thread whose member this is."""
+        self._config, self._subtopologies, self._name, self._admin = config, subtopologies, name, admin
         self._clock = clock or SystemClock()
-        self._cluster: Cluster | None = None
         self._seen: frozenset[str] = frozenset()
 
     def assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
@@ -84,35 +99,29 @@ class TopologyLeader:
 
     def _assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
         """1. Look at the input topics; 2. make internal ones; 3. work out the members' lags; 4. assign."""
-        if self._cluster is None:
-            self._cluster = Cluster(
-                self._config.admin_settings(self._client_id), request_timeout_ms=self._step_ms(REQUEST_TIMEOUT_MS)
-            )
-        plan = yield from self._plan(self._cluster, members)
+        plan = yield from self._plan(members)
         if plan.error is not None:
             log.error("no assignment: %s", plan.error)
             return {member: refused(plan.error, subscription) for member, subscription in members.items()}
-        new = yield from self._make_topics(self._cluster, internal_topics(self._config, self._subtopologies, plan))
-        group, timeout_ms = self._config.application_id, self._step_ms(LAGS_TIMEOUT_MS)
-        known = with_lags(members, task_ends(self._cluster, plan, group, new=new, timeout_ms=timeout_ms))
+        new = yield from self._make_topics(internal_topics(self._config, self._subtopologies, plan))
+        known = with_lags(members, (yield from task_ends(self._admin, self._committed, plan, self._clock, new=new)))
         yield
-        rules = rules_of(self._config)
+        rules, group = rules_of(self._config), self._config.application_id
         given = assign(known, plan, rules, self._assignor(members))
         log.info("%s %s", LINE, orjson.dumps(summary(known, given, plan, rules, group, origin)).decode())
         return given
 
-    def _plan(self, cluster: Cluster, members: Mapping[str, Subscription]) -> Generator[None, None, TaskPlan]:
+    def _plan(self, members: Mapping[str, Subscription]) -> Generator[None, None, TaskPlan]:
         """The plan of tasks. A broker that has just started may not know a topic yet: a plan that would stop the
         application, or take tasks from it, is believed when a second look, by another client, gives the same."""
-        counts = yield from self._counts(cluster)
+        counts = yield from self._counts()
         plan = plan_tasks(self._subtopologies, counts)
         running = {task for member in members.values() for task in member.active}
         known = self._seen | self._matched(members)
         if plan.error is not None or known - counts.keys() or running - plan.tasks.keys():
             log.info("the input topics are looked at once more: %s", plan.error or "some are missed")
-            cluster.renew()
-            yield from self._rest(SECOND_LOOK_MS)
-            counts = yield from self._counts(cluster)
+            yield from rest(self._clock, SECOND_LOOK_MS)
+            counts = yield from self._counts(again=True)
             plan = plan_tasks(self._subtopologies, counts)
         self._seen = frozenset(topic for inputs in plan.tasks.values() for topic, _ in inputs) & counts.keys()
         return plan
@@ -123,46 +132,48 @@ class TopologyLeader:
         inner = {topic for sub in self._subtopologies for topic in sub.repartition_topics}
         return frozenset(matching((p for sub in self._subtopologies for p in sub.source_patterns), named - inner))
 
-    def _counts(self, cluster: Cluster) -> Generator[None, None, dict[str, int]]:
-        """The partition counts of a look, repeated until there is an answer."""
-        until_ms = self._clock.monotonic_ms() + self._patience_ms()
+    def _counts(self, *, again: bool = False) -> Generator[None, None, dict[str, int]]:
+        """The partition counts of a look, repeated until there is an answer. `again`: by another client."""
+        until_ms, timeout_ms = self._clock.monotonic_ms() + self._patience_ms(), LOOK_TIMEOUT_MS
         while True:
             try:
-                counts = self._look(cluster)
-            except KafkaUnreachableError as error:
-                if self._clock.monotonic_ms() > until_ms:
+                return (yield from self._look(timeout_ms, again=again))
+            except KafkaException as error:
+                if not is_passing(error) or self._clock.monotonic_ms() > until_ms:
                     raise
-                log.info("the input topics are looked at again: %s", error)
-            else:
-                yield
-                return counts
-            cluster.renew()
-            yield from self._rest(LOOK_AGAIN_MS)
+                log.info("the input topics are looked at again: %s", text_of(error))
+            again, timeout_ms = True, min(2 * timeout_ms, REQUEST_TIMEOUT_MS)
+            yield from rest(self._clock, LOOK_AGAIN_MS)
 
     def _patience_ms(self) -> int:
         return min(PATIENCE_MS, self._config.max_poll_interval_ms // 2)
 
-    def _look(self, cluster: Cluster) -> dict[str, int]:
+    def _look(self, timeout_ms: int, *, again: bool) -> Generator[None, None, dict[str, int]]:
         """The partition counts of all topics, where patterns may match any; else of the named ones."""
         if any(sub.source_patterns for sub in self._subtopologies):
-            return cluster.partition_counts()
+            counts = yield from self._ask(lambda cluster: cluster.start_counting_all(timeout_ms), again=again)
+            return counts[ALL].result()
         named = {topic for sub in self._subtopologies for topic in sub.source_topics}
-        return cluster.partition_counts(named - {t for sub in self._subtopologies for t in sub.repartition_topics})
+        named -= {topic for sub in self._subtopologies for topic in sub.repartition_topics}
+        answers = yield from self._ask(lambda cluster: cluster.start_describing(named, timeout_ms), again=again)
+        return {topic: told.partitions for topic, told in described_in(answers).items()}
 
-    def _make_topics(self, cluster: Cluster, topics: list[InternalTopic]) -> Generator[None, None, frozenset[str]]:
+    def _ask(self, begin: Begin[K, V], *, again: bool) -> Generator[None, None, Mapping[K, Future[V]]]:
+        return answered(self._admin.ask(by_another_client(begin) if again else begin), self._clock)
+
+    def _make_topics(self, topics: list[InternalTopic]) -> Generator[None, None, frozenset[str]]:
         """Make missing topics, and return them."""
         replicas = self._config.replication_factor
-        creation = TopicCreation(cluster, topics, replicas, self._patience_ms(), self._clock)
-        while not creation.run_once(self._clock.monotonic_ms()):
-            yield
-        yield
+        creation = TopicCreation(self._admin, topics, replicas, self._patience_ms(), self._clock)
+        yield from creation.steps()
         return creation.made
 
-    def _rest(self, ms: int) -> Generator[None, None, None]:
-        until_ms = self._clock.monotonic_ms() + ms
-        while self._clock.monotonic_ms() < until_ms:
-            self._clock.sleep_ms(STEP_MS)
-            yield
+    def _committed(self, inputs: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The group's committed offsets, asked of its coordinator."""
+        config, timeout_ms = self._config, self._step_ms(REQUEST_TIMEOUT_MS)
+        settings = config.consumer_settings(self._name)
+        with closing(GroupReader(settings, config.application_id, timeout_ms=timeout_ms)) as reader:
+            return reader.committed(inputs)
 
     def _step_ms(self, most_ms: int) -> int:
         """The longest wait of one step for Kafka: no heartbeat is sent meanwhile."""

@@ -7,22 +7,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
+from concurrent.futures import wait
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException
 
-from milestones.common.kafka.clients import client_log
+from milestones.common.kafka.admin import Admin
 
 
 class PartitionCounts:
-    """*Concurrency*: a thread holds the lock while it asks Kafka, so that other threads wait for the answer."""
+    """*Concurrency*: a thread holds the lock while it waits for Kafka's answer, so that other threads wait for it,
+    too."""
 
-    def __init__(self, settings: Mapping[str, Any], timeout_ms: int) -> None:
-        self._settings, self._timeout = dict(settings), timeout_ms / 1000
+    def __init__(self, admin: Admin, timeout_ms: int) -> None:
+        self._admin, self._timeout_ms = admin, timeout_ms
         self._lock = threading.Lock()
-        self._admin: AdminClient | None = None
         self._counts: dict[str, int] = {}
 
     def of(self, topic: str) -> int:
@@ -36,9 +34,8 @@ class PartitionCounts:
             return self._counts[topic]
 
     def _ask(self, topic: str) -> int:
-        if self._admin is None:
-            self._admin = AdminClient(self._settings, logger=client_log)
-        metadata = self._admin.list_topics(topic, timeout=self._timeout).topics[topic]
-        if metadata.error is not None:
-            raise KafkaException(metadata.error)
-        return len(metadata.partitions)
+        answers = self._admin.ask(lambda cluster: cluster.start_describing([topic], self._timeout_ms))
+        if wait([answers], self._timeout_ms / 1000).not_done:
+            answers.cancel()
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {self._timeout_ms} ms"))
+        return len(answers.result()[topic].result().partitions)

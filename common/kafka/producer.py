@@ -30,8 +30,10 @@ from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import Clock, Standstill, SystemClock
 from milestones.common.errors import ProductionError
+from milestones.common.kafka.admin import Admin
 from milestones.common.kafka.begun_calls import BegunCalls
 from milestones.common.kafka.blocking_call import LateError
+from milestones.common.kafka.changelog_ends import ChangelogEnds, unknown
 from milestones.common.kafka.clients import client_log
 from milestones.common.kafka.failures import (
     REFUSED_RECORD,
@@ -40,11 +42,9 @@ from milestones.common.kafka.failures import (
     TOO_LARGE,
     UNKNOWN_TOPIC,
     error_of,
-    is_passing,
 )
 from milestones.common.kafka.outputs import last_of_changelogs, reported, unwritable, why_full
 from milestones.common.kafka.producer_log import ProducerWatch, watched
-from milestones.common.kafka.topics import Cluster
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -89,9 +89,6 @@ CONNECTED_S = 1.0
 
 TRANSACTIONS = "__transaction_state"
 
-ONLY_PRODUCERS = frozenset({"acks", "enable.idempotence", "partitioner"})
-"""Settings that the client that asks for ends doesn't need."""
-
 ASSUMED = (
     "records were taken for written, as later ones of their partition were, though Kafka may have refused them; they "
     "are made again"
@@ -127,8 +124,14 @@ class OutputProducer(BegunCalls):
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], clock: Clock | None = None, *, one_record_per_batch: bool = False
+        self,
+        settings: Mapping[str, Any],
+        clock: Clock | None = None,
+        *,
+        admin: Admin | None = None,
+        one_record_per_batch: bool = False,
     ) -> None:
+        """`admin`: without transactions it is asked for the ends of changelogs."""
         super().__init__("producer-transactions", when_late=self._let_go)
         self._clock = clock or SystemClock()
         self._standstill = Standstill(self._clock)
@@ -138,9 +141,7 @@ class OutputProducer(BegunCalls):
         self.one_record_per_batch = one_record_per_batch
         alone = {"batch.num.messages": 1} if one_record_per_batch else {}
         self._producer = Producer({**watched(settings), **reports, **alone}, logger=self._watch)
-        self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
-        self._cluster: Cluster | None = None
-        self._logged: set[TopicPartition] = set()
+        self._ends = ChangelogEnds(admin)
         self.in_transaction = self._spoilt = self._has_offsets = self._closed = False
         self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
@@ -186,7 +187,7 @@ class OutputProducer(BegunCalls):
             if self.transactional:
                 reports[index] = acknowledge
             else:
-                self._logged.add(TopicPartition(*outputs[index][:2]))
+                self._ends.wanted.add(TopicPartition(*outputs[index][:2]))
         until_ms: int | None = None
         for index, (output, on_delivery) in enumerate(zip(outputs, reports, strict=True)):
             topic, partition, key, value, timestamp, headers, _ = output
@@ -270,15 +271,15 @@ class OutputProducer(BegunCalls):
 
     def begin_flush(self, timeout_ms: int) -> None:
         """Begin to wait until all outputs are acknowledged or refused, and the changelogs' offsets are known. A passing
-        `KafkaException` when the time is up, an abortable one when outputs may be lost. Without transactions, the
-        request for the ends of changelogs blocks."""
+        `KafkaException` when the time is up, an abortable one when outputs may be lost."""
         self._check_free()
         until_ms = self._clock.monotonic_ms() + timeout_ms
         self._look = lambda wait_ms: self._flushed(wait_ms, until_ms, timeout_ms)
 
     def _flushed(self, wait_ms: int, until_ms: int, timeout_ms: int) -> bool:
+        began_ms = self._clock.monotonic_ms()
         try:
-            left = self._flush(max(0, min(wait_ms, until_ms - self._clock.monotonic_ms())))
+            left = self._flush(max(0, min(wait_ms, until_ms - began_ms)))
         except SystemError as exception:
             # A fenced producer raises this from a flush with reports; the next transaction call names the cause.
             log.debug("flush: %s", exception)
@@ -289,9 +290,21 @@ class OutputProducer(BegunCalls):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records weren't acknowledged in time"))
         if self._watch.assumed:
             raise KafkaException(KafkaError(KafkaError._INCONSISTENT, ASSUMED, False, False, True))
-        if self._logged:
-            self._ask_for_ends(timeout_ms)
-        return True
+        if not self._ends.ask(timeout_ms):
+            return True
+        now_ms = self._clock.monotonic_ms()
+        self._look = lambda wait_ms: self._ends_told(wait_ms, now_ms + timeout_ms)
+        return self._look(wait_ms - (now_ms - began_ms))
+
+    def _ends_told(self, wait_ms: int, until_ms: int) -> bool:
+        left_ms = until_ms - self._clock.monotonic_ms()
+        ends = self._ends.told(min(wait_ms, left_ms))
+        if ends is not None:
+            self.acknowledged.update(ends)
+            return True
+        if self._clock.monotonic_ms() < until_ms:
+            return False
+        raise unknown("no answer in time")
 
     def _flush(self, timeout_ms: int) -> int:
         """Flush, and return the number of unacknowledged records. A failed transaction isn't waited for: the client
@@ -302,18 +315,6 @@ class OutputProducer(BegunCalls):
             if not left or self._spoilt:
                 return 0
         return left
-
-    def _ask_for_ends(self, timeout_ms: int) -> None:
-        if self._cluster is None:
-            self._cluster = Cluster(self._settings)
-        try:
-            self.acknowledged.update(self._cluster.ends(self._logged, timeout_ms))
-        except KafkaException as exception:
-            if not is_passing(exception):
-                raise
-            what = f"the ends of changelogs aren't known yet: {exception}"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, what)) from exception
-        self._logged.clear()
 
     def init_transactions(self, timeout_ms: int) -> None:
         """Fence every earlier producer of this transactional id; its open transaction is aborted."""
@@ -406,7 +407,7 @@ class OutputProducer(BegunCalls):
         self.acknowledged.clear()
         self.refused.clear()
         self.letters.clear()
-        self._logged.clear()
+        self._ends.clear()
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Drop unsent outputs, abort an open transaction, close the client. A call under way is waited for; a client
@@ -415,7 +416,6 @@ class OutputProducer(BegunCalls):
         if self._closed:
             return
         self._closed = True
-        self._cluster = None
         until_ms = self._clock.monotonic_ms() + timeout_ms
         self._wait_for_call(timeout_ms)
         if self._call_thread.late:

@@ -18,6 +18,8 @@ from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaExc
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    ClusterMetadata,
+    ConfigEntry,
     ConfigResource,
     ListOffsetsResultInfo,
     NewTopic,
@@ -27,6 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from milestones.common.errors import KafkaUnreachableError
+from milestones.common.kafka.blocking_call import called_aside
 from milestones.common.kafka.clients import LastReason, Owned, client_log, text_of
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.groups import GroupReader, the_address
@@ -65,6 +68,9 @@ REPARTITION_SETTINGS = {
 
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
+ALL = "*"
+"""The key of an answer about all topics; no topic can be called so."""
+
 UNSEEN = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
 )
@@ -95,13 +101,10 @@ class Cluster(Owned):
         settings: Mapping[str, Any],
         *,
         request_timeout_ms: int = 10_000,
-        stopped: Callable[[], bool] = lambda: False,
         login: Login | None = None,
     ) -> None:
-        """`stopped`: whether the thread is to end; called every `SILENT_S` while no broker answers. `login`: given at a
-        start only, since later a refused login may be a broker that isn't ready."""
+        """`login`: given at a start only, since later a refused login may be a broker that isn't ready."""
         super().__init__()
-        self._stopped = stopped
         self._settings = dict(settings)
         self._login = login or Login({})
         self._reason = LastReason()
@@ -144,34 +147,16 @@ class Cluster(Owned):
         self._check_owner()
         if topics is not None:
             return {name: told.partitions for name, told in self.described(topics).items()}
-        found = self._patiently(lambda left: self._admin.list_topics(timeout=left)).topics
-        return {
-            name: len(topic.partitions) for name, topic in found.items() if topic.error is None and topic.partitions
-        }
+        return self._patiently(lambda left: counts_in(self._admin.list_topics(timeout=left)))
 
     def described(self, topics: Collection[str]) -> dict[str, Described]:
         """The descriptions of these topics, without topics that don't exist or that the principal may not see."""
         self._check_owner()
 
         def ask(left: float) -> dict[str, Described]:
-            return self.seen(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=left))
+            return described_in(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=left))
 
         return self._patiently(ask) if topics else {}
-
-    @staticmethod
-    def seen(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, Described]:
-        """`described`, from the answers to `start_describing`."""
-        found: dict[str, Described] = {}
-        for name, future in answers.items():
-            try:
-                told = future.result()
-            except KafkaException as exception:
-                error = error_of(exception)
-                if error is None or error.code() not in UNSEEN:
-                    raise
-            else:
-                found[name] = Described(len(told.partitions), id_of(told))
-        return found
 
     def _patiently(self, ask: Callable[[float], T]) -> T:
         """Call `ask` again, after a line in the log, when no answer came in `SILENT_S`, until the time-out.
@@ -191,7 +176,7 @@ class Cluster(Owned):
             except KafkaException as exception:
                 if not is_passing(exception):
                     raise
-                if time.monotonic() >= deadline or self._stopped():
+                if time.monotonic() >= deadline:
                     raise self._unreachable(exception) from exception
                 self._login.look()
                 if not told:
@@ -236,18 +221,35 @@ class Cluster(Owned):
         replacement."""
         return self._admin
 
-    def start_describing(self, topics: Collection[str]) -> dict[str, Future[TopicDescription]]:
-        """Begin `described`, without waiting."""
+    def start_describing(
+        self, topics: Collection[str], timeout_ms: int | None = None
+    ) -> dict[str, Future[TopicDescription]]:
+        """Begin `described`, without waiting; `described_in` reads the answers."""
         self._check_owner()
         self._admin.poll(0)
-        return dict(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout))
+        asked = TopicCollection(list(topics))
+        return dict(self._admin.describe_topics(asked, request_timeout=self._seconds(timeout_ms)))
+
+    def start_counting_all(self, timeout_ms: int | None = None) -> dict[str, Future[dict[str, int]]]:
+        """Begin `partition_counts` of all topics, without waiting; the one answer has the key `ALL`. A thread makes the
+        call, since the client has none for this question that doesn't wait."""
+        self._check_owner()
+        self._admin.poll(0)
+        client, timeout_s = self._admin, self._seconds(timeout_ms)
+        name = f"{self._settings.get('client.id', 'admin')}-topics"
+        return {ALL: called_aside(name, lambda: counts_in(client.list_topics(timeout=timeout_s)))}
 
     def start_listing(
-        self, partitions: Iterable[TopicPartition], *, end: bool, committed: bool = False
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        end: bool,
+        committed: bool = False,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         """Begin to ask where these partitions begin, or end, as `bounds`, without waiting; `told` reads an answer."""
         self._check_owner()
-        return self._asked(partitions, LATEST if end else EARLIEST, committed=committed)
+        return self._asked(partitions, LATEST if end else EARLIEST, committed=committed, timeout_ms=timeout_ms)
 
     def ends(
         self, partitions: Iterable[TopicPartition], timeout_ms: int, *, committed: bool = False
@@ -255,34 +257,18 @@ class Cluster(Owned):
         """The end of each partition, as of `bounds`."""
         self._check_owner()
         self._admin.poll(0)
-        return self._offsets(partitions, LATEST, committed=committed, timeout_s=timeout_ms / 1000)
-
-    def known_ends(self, partitions: Iterable[TopicPartition], *, timeout_ms: int) -> dict[TopicPartition, int]:
-        """`ends`, without partitions whose brokers don't answer."""
-        self._check_owner()
-        found: dict[TopicPartition, int] = {}
-        failed: KafkaException | None = None
-        for at, future in self._asked(partitions, LATEST, timeout_s=timeout_ms / 1000).items():
-            try:
-                found[at] = told(at, future)
-            except KafkaException as exception:
-                log.debug("no end of %s: %s", at, text_of(exception))
-                failed = exception
-        if failed is not None:
-            self.renew_after(failed)
-        return found
+        return self._offsets(partitions, LATEST, committed=committed, timeout_ms=timeout_ms)
 
     def _offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool = False,
-        timeout_s: float | None = None,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, int]:
         with self._renewing():
-            asked = self._asked(partitions, spec, committed=committed, timeout_s=timeout_s)
+            asked = self._asked(partitions, spec, committed=committed, timeout_ms=timeout_ms)
             return {at: told(at, future) for at, future in asked.items()}
 
     def _asked(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool = False,
-        timeout_s: float | None = None,
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool, timeout_ms: int | None
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         """Ask one question, with an answer for each partition."""
         positions = {Position(*partition): spec for partition in partitions}
@@ -291,9 +277,13 @@ class Cluster(Owned):
         futures = self._admin.list_offsets(
             positions,
             isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=self._timeout if timeout_s is None else timeout_s,
+            request_timeout=self._seconds(timeout_ms),
         )
         return {TopicPartition(at.topic, at.partition): future for at, future in futures.items()}
+
+    def _seconds(self, timeout_ms: int | None) -> float:
+        """The time-out of a request, that of this cluster's requests by default."""
+        return self._timeout if timeout_ms is None else timeout_ms / 1000
 
     def committed(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The group's committed offsets, of all partitions by default; see `GroupReader.committed`."""
@@ -343,14 +333,16 @@ class Cluster(Owned):
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings in effect, by topic. `KafkaException`."""
+        with self._renewing():
+            answers = self.start_reading_settings(topics)
+            return {topic: settings_in(future.result()) for topic, future in answers.items()}
+
+    def start_reading_settings(self, topics: Iterable[str]) -> dict[str, Future[dict[str, ConfigEntry]]]:
+        """Begin `topic_settings`, without waiting; `settings_in` reads an answer."""
         self._check_owner()
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        with self._renewing():
-            futures = self._admin.describe_configs(asked, request_timeout=self._timeout) if asked else {}
-            return {
-                resource.name: {name: str(entry.value) for name, entry in future.result().items()}
-                for resource, future in futures.items()
-            }
+        futures = self._admin.describe_configs(asked, request_timeout=self._timeout) if asked else {}
+        return {resource.name: future for resource, future in futures.items()}
 
 
 def _right_to_purge(exception: KafkaException) -> str:
@@ -358,6 +350,33 @@ def _right_to_purge(exception: KafkaException) -> str:
     if error is None or error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return ""
     return "; the topic grows until this principal has the right DELETE on it"
+
+
+def counts_in(metadata: ClusterMetadata) -> dict[str, int]:
+    """The partition counts of all topics."""
+    found = metadata.topics.items()
+    return {name: len(topic.partitions) for name, topic in found if topic.error is None and topic.partitions}
+
+
+def described_in(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, Described]:
+    """The descriptions among the answers, without topics that don't exist or that the principal may not see. Other
+    errors are raised."""
+    found: dict[str, Described] = {}
+    for name, future in answers.items():
+        try:
+            told = future.result()
+        except KafkaException as exception:
+            error = error_of(exception)
+            if error is None or error.code() not in UNSEEN:
+                raise
+        else:
+            found[name] = Described(len(told.partitions), id_of(told))
+    return found
+
+
+def settings_in(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """The settings in effect."""
+    return {name: str(entry.value) for name, entry in entries.items()}
 
 
 def id_of(topic: TopicDescription) -> str | None:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from types import FrameType
 
 from milestones.common.kafka.blocking_call import CallThread
+from milestones.common.kafka.changelog_ends import ChangelogEnds
 from milestones.common.kafka.membership import GroupMember
-from milestones.common.kafka.producer import OutputProducer
 from milestones.common.thread_stacks import frames
 
 log = logging.getLogger("compat_tests")
@@ -27,8 +27,7 @@ WAITED = "stream thread waited for "
 LONGEST_MS = 100
 LOOK_S = 0.01
 FOR_KAFKA = frozenset(
-    wait.__qualname__
-    for wait in (CallThread.returned, GroupMember.commit_returned, OutputProducer._ask_for_ends)
+    wait.__qualname__ for wait in (CallThread.returned, GroupMember.commit_returned, ChangelogEnds.told)
 )
 """Calls to Kafka that another thread makes, the client's or ours: who waits there waits for Kafka."""
 STREAM_THREAD = re.compile(r"-(?:StreamThread-\d+|PollingThread)$")

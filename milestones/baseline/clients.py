@@ -49,11 +49,11 @@ class ThreadClientFactory:
         context, config = self._context, self._context.config
         transactional_id = context.transactional_id if config.exactly_once else None
         settings = config.producer_settings(context.name, transactional_id)
-        return OutputProducer(settings, context.clock, one_record_per_batch=one_record_per_batch)
+        return OutputProducer(settings, context.clock, admin=context.admin, one_record_per_batch=one_record_per_batch)
 
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
         context, config = self._context, self._context.config
-        leader = TopologyLeader(config, context.application.subtopologies, f"{context.name}-leader")
+        leader = TopologyLeader(config, context.application.subtopologies, context.name, context.admin)
         settings = config.member_settings(context.name, context.number)
         return GroupMember(settings, leader, context.clock, tell=tell)
 

@@ -1,4 +1,4 @@
-"""Partition counts of sinks' topics, which partitioners are told: asked of the consumer, or of an admin client.
+"""Partition counts of sinks' topics, which partitioners are told: asked of the consumer, or by the admin client.
 
 *Guarantees*: a count that Kafka can't tell now costs no record: `TaskCorruptedError`, so that no exception handler is
 asked about the record, and the tasks are rolled back until Kafka answers, at most for `task_timeout_ms`. Other errors,
@@ -30,11 +30,8 @@ def asked_of_consumer(context: ThreadContext, clients: ReadClients) -> Callable[
 
 
 def asked_of_admin(context: ThreadContext, _: ReadClients) -> Callable[[str], int]:
-    """A function that asks an admin client of its own: for any thread."""
-    config = context.config
-    return partial(
-        _answered, PartitionCounts(config.admin_settings(f"{context.name}-partitions"), config.request_timeout_ms).of
-    )
+    """A function that has the instance's admin client asked: for any thread."""
+    return partial(_answered, PartitionCounts(context.admin, context.config.request_timeout_ms).of)
 
 
 def _answered(ask: Callable[[str], int], topic: str) -> int:

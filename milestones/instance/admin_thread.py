@@ -1,9 +1,10 @@
-"""The housekeeper: one thread per client, for requests to Kafka that no stream thread should wait for.
+"""The housekeeper: one thread per client, with the only admin client of an instance that runs.
 
-*Guarantees*: a question never blocks its thread, and is answered, by an error when Kafka gives no answer. A broker that
-doesn't answer one question holds up no other one, except where patterns need a look at all topics. When the housekeeper
-dies, a question raises its error, and the supervisor is told.
-*Assumes*: each question names the mailbox of the thread that asks.
+*Guarantees*: a question never blocks its thread, and is answered, by an error when Kafka gives no answer. The
+housekeeper waits neither for a broker nor for a disk: what isn't answered holds up no other question, unless a broker
+answers one connection's requests in turn. When the housekeeper dies, a question raises its error, and the supervisor is
+told.
+*Assumes*: each question names the mailbox, or has the future, of the thread that asks.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import MilestonesError, SourceTopicError
-from milestones.common.kafka.topics import Cluster, Described
+from milestones.common.kafka.admin import AdminCall, AdminDesk, Answers, Begin
+from milestones.common.kafka.blocking_call import called_aside
+from milestones.common.kafka.topics import ALL, Cluster, Described, described_in
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
 from milestones.instance.partition_offsets import AskBounds as AskBounds
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from milestones.instance.application import Application
 
 log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 WATCH_INTERVAL_MS = 5_000
 """The time between two looks at the source topics' partition counts."""
@@ -62,18 +68,33 @@ LOST = (
 IDLE_MS, STEP_MS = 200, 20
 """The longest wait of the thread for requests, and for answers while some are due."""
 
-Request = AskBounds | Purge
+Request = AskBounds | Purge | AdminCall[Any, Any]
 Requests = Mailbox[Request]
 
 
-class Housekeeper(threading.Thread):
-    """Answers the stream threads' questions to the cluster, purges, watches source topics, cleans the state directory.
+class HousekeeperAdmin:
+    """The way to the housekeeper's admin client, for any thread. *Sends*: `AdminCall`s."""
 
-    *Owns*: the admin client, the cleaner. *Receives*: `AskBounds`, `Purge`. *Sends*: `Bounds` to the mailbox that the
-    question names; to the client a `SourceTopicError` when a source or internal topic was deleted or replaced, and
-    `NewSources` when a source's pattern matches new topics. `runs`: whether the client is RUNNING. While it isn't, a
-    task without an owner may be about to be opened, or was closed for the end: its state isn't cleaned, and its topics
-    needn't exist.
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def ask(self, begin: Begin[K, V]) -> Answers[K, V]:
+        """As of `Admin`; raises the error of a housekeeper that has died."""
+        call = AdminCall(begin)
+        if not self._requests.try_put(call):
+            full = KafkaError(KafkaError._TIMED_OUT_QUEUE, f"too many {self._requests.name} wait")
+            call.answers.set_exception(KafkaException(full))
+        return call.answers
+
+
+class Housekeeper(threading.Thread):
+    """Answers other threads' questions to the cluster, purges, watches source topics, cleans the state directory.
+
+    *Owns*: the admin client, the cleaner. *Receives*: `AskBounds`, `Purge`, `AdminCall`. *Sends*: `Bounds` to the
+    mailbox that the question names, answers to the future of a call; to the client a `SourceTopicError` when a source
+    or internal topic was deleted or replaced, and `NewSources` when a source's pattern matches new topics. `runs`:
+    whether the client is RUNNING. While it isn't, a task without an owner may be about to be opened, or was closed for
+    the end: its state isn't cleaned, and its topics needn't exist.
     """
 
     def __init__(
@@ -95,25 +116,37 @@ class Housekeeper(threading.Thread):
         self._sources, self._internal = SourceWatch(application, sources), InternalWatch()
         self._watched = set(application.source_topics) | application.internal_topics
         self._desk = BoundsDesk(self._changed)
+        self._calls = AdminDesk()
         self._to_purge: dict[TopicPartition, int] = {}
-        self._purging: dict[TopicPartition, Future[Any]] = {}
-        self._watching: dict[str, Future[TopicDescription]] | None = None
-        self._all: dict[str, int] = {}
-        self._client: object = None
-        self._purging_client: object = None
+        self._purging: Answers[TopicPartition, Any] | None = None
+        self._counting: Answers[str, dict[str, int]] | None = None
+        self._watching: Answers[str, TopicDescription] | None = None
         self._next_watch = 0
+        self._cleaning: Future[bool] | None = None
         self._next_clean = 0
 
     def run(self) -> None:
         try:
-            cluster = Cluster(self._config.admin_settings(self.name), stopped=lambda: self.requests.closed)
+            cluster = Cluster(self._config.admin_settings(self.name))
             while not self.requests.closed:
                 requests = self._next_requests()
                 self.run_once(cluster, self._clock.monotonic_ms(), requests)
         except Exception as error:
             log.exception("%s died", self.name)
-            self.requests.close(error)
+            self._end(error)
             self._tell(error)
+        else:
+            self._end(MailboxClosedError(f"{self.requests.name} are closed"))
+
+    def _end(self, error: Exception) -> None:
+        """Answer what is under way, and what waits, by this error; wait for the cleaner, which uses the directory."""
+        self.requests.close(error)
+        self._calls.close(error)
+        for request in self.requests.drain() if len(self.requests) else ():
+            if isinstance(request, AdminCall):
+                request.answers.set_exception(error)
+        if self._cleaning is not None:
+            wait([self._cleaning])
 
     def _next_requests(self) -> list[Request]:
         awaited = self._purging or self._watching
@@ -126,39 +159,59 @@ class Housekeeper(threading.Thread):
     def run_once(self, cluster: Cluster, now_ms: int, requests: Collection[Request]) -> None:
         """1. put questions, hand out answers; 2. purge; 3. watch topics; 4. clean the state directory."""
         self._desk.ask([request for request in requests if isinstance(request, AskBounds)])
-        self._desk.run_once(cluster, now_ms, STEP_MS)
         for request in requests:
-            if isinstance(request, Purge):
+            if isinstance(request, AdminCall):
+                self._calls.begin(request, cluster, now_ms)
+            elif isinstance(request, Purge):
                 self._to_purge |= request.offsets
-        self._purge(cluster)
+        self._desk.run_once(cluster, now_ms, STEP_MS)
+        self._calls.run_once(cluster, now_ms)
+        self._purge(cluster, now_ms)
         self._watch(cluster, now_ms)
-        if now_ms >= self._next_clean and self._runs():
-            self._next_clean = now_ms + max(1_000, self._config.state_cleanup_delay_ms // 10)
-            self._cleaner(self._clock.wall_ms())
+        self._clean(now_ms)
 
-    def _purge(self, cluster: Cluster) -> None:
+    def _ask(self, begin: Begin[K, V], cluster: Cluster, now_ms: int) -> Answers[K, V]:
+        """Begin a call of the housekeeper's own."""
+        call = AdminCall(begin)
+        self._calls.begin(call, cluster, now_ms)
+        return call.answers
+
+    def _purge(self, cluster: Cluster, now_ms: int) -> None:
         """Begin the next purge, once the one before is answered."""
-        if self._purging and all(future.done() for future in self._purging.values()):
-            cluster.purged(self._purging)
-            self._purging = {}
-        if self._to_purge and not self._purging:
-            self._purging_client = cluster.client  # which answers as long as it lives
-            self._purging, self._to_purge = cluster.start_purging(self._to_purge), {}
+        if self._purging is not None and self._purging.done():
+            if self._purging.exception() is None:
+                cluster.purged(self._purging.result())
+            self._purging = None
+        if self._to_purge and self._purging is None:
+            offsets, self._to_purge = self._to_purge, {}
+            self._purging = self._ask(lambda cluster: cluster.start_purging(offsets), cluster, now_ms)
 
     def _watch(self, cluster: Cluster, now_ms: int) -> None:
+        if now_ms >= self._next_watch and self._watching is None:
+            self._next_watch = now_ms + WATCH_INTERVAL_MS
+            if self._application.source_patterns:
+                self._counting = self._ask(lambda cluster: cluster.start_counting_all(), cluster, now_ms)
+            # None, where patterns are all there is.
+            self._watching = self._ask(lambda cluster: cluster.start_describing(self._watched), cluster, now_ms)
+        counting, watching = self._counting, self._watching
+        if watching is None or not watching.done() or (counting is not None and not counting.done()):
+            return
+        self._counting = self._watching = None
         try:
-            if now_ms >= self._next_watch and self._watching is None:
-                self._next_watch = now_ms + WATCH_INTERVAL_MS
-                self._all = cluster.partition_counts() if self._application.source_patterns else {}
-                self._client = cluster.client
-                self._watching = cluster.start_describing(self._watched)  # none, where patterns are all there is
-            if self._watching is not None and all(future.done() for future in self._watching.values()):
-                answers, self._watching = self._watching, None
-                self._look(cluster.seen(answers))
+            all_ = counting.result()[ALL].result() if counting is not None else {}
+            self._look(all_, described_in(watching.result()))
         except (KafkaException, MilestonesError) as error:
             log.info("topics can't be looked at now: %s", error)
-            if isinstance(error, KafkaException):
-                cluster.renew_after(error)
+
+    def _clean(self, now_ms: int) -> None:
+        """Begin the next cleaning, once the one before is over: a large state takes a slow disk a while."""
+        if self._cleaning is not None and self._cleaning.done():
+            cleaning, self._cleaning = self._cleaning, None
+            cleaning.result()
+        if now_ms >= self._next_clean and self._cleaning is None and self._runs():
+            self._next_clean = now_ms + max(1_000, self._config.state_cleanup_delay_ms // 10)
+            wall_ms = self._clock.wall_ms()
+            self._cleaning = called_aside(f"{self.name}-cleaner", lambda: self._cleaner(wall_ms))
 
     def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
         """The errors of the application's own topics that were replaced, by name. A thread that is about to restore
@@ -169,8 +222,10 @@ class Housekeeper(threading.Thread):
             self._tell(error)
         return changed
 
-    def _look(self, found: Mapping[str, Described]) -> None:
-        counts = self._all | {topic: told.partitions for topic, told in found.items()}
+    def _look(self, all_: Mapping[str, int], found: Mapping[str, Described]) -> None:
+        """Tell the client what a look has found: `all_` partition counts, where there are patterns, and the watched
+        topics."""
+        counts = {**all_} | {topic: told.partitions for topic, told in found.items()}
         internal = {topic: told for topic, told in found.items() if topic in self._application.internal_topics}
         # A running application has all of them, but those of a pattern that matches nothing aren't made.
         has_all = self._runs() and not self._application.source_patterns

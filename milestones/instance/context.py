@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.records import TaskId, TopicPartition
+from milestones.instance.admin_thread import HousekeeperAdmin
 from milestones.instance.listeners import Listeners
 from milestones.instance.snapshot_fetcher import NoSnapshots, SnapshotSource
 from milestones.instance.thread_registry import ThreadRegistry
@@ -22,6 +23,7 @@ from milestones.instance.thread_registry import ThreadRegistry
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
+    from milestones.common.kafka.admin import Admin
     from milestones.common.memory import MemoryShare
     from milestones.common.metrics import Metrics
     from milestones.common.state.storage import StateManager
@@ -54,6 +56,11 @@ class ThreadContext:
     snapshots: SnapshotSource = field(default_factory=NoSnapshots)
     left_group: Callable[[], None] = lambda: None
     retry_policy: RetryPolicy = field(init=False)
+
+    @property
+    def admin(self) -> Admin:
+        """The instance's admin client, by messages to the housekeeper."""
+        return HousekeeperAdmin(self.housekeeper)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "retry_policy", RetryPolicy(self.config.task_timeout_ms, self.clock))

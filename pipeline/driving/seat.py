@@ -14,8 +14,10 @@ from milestones.common.assignment.model import SPARK, Assignment, Subscription
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ApplicationShutdownError, SourceTopicError
+from milestones.common.kafka.admin import OwnAdmin
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import Assigned, Failed, GroupMember, JoinNeeded, LentMembership, Lost
+from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.application import Application
 
@@ -34,7 +36,8 @@ class Seat:
         self, config: StreamsConfig, application: Application, client_id: str, capacity: int, clock: Clock
     ) -> None:
         self._application, self._client_id, self._capacity = application, client_id, capacity
-        leader = TopologyLeader(config, application.subtopologies, f"{client_id}-leader")
+        admin = OwnAdmin(lambda: Cluster(config.admin_settings(f"{client_id}-leader")))
+        leader = TopologyLeader(config, application.subtopologies, client_id, admin)
         self._tags = config.client_tags
         self._member = GroupMember(config.member_settings(client_id, SPARK), leader, clock)
         self._generation = -1

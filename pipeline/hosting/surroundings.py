@@ -23,6 +23,7 @@ from milestones.common.assignment.model import SPARK
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateError, StateLockedError
+from milestones.common.kafka.admin import AdminCall, OwnAdmin
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.membership import BorrowedMembership
@@ -82,9 +83,11 @@ class HostedClients:
             closing.callback(self.member.close)
             self.member.confirm()
             transactional = name if config.exactly_once else None
+            self._admin = OwnAdmin(lambda: Cluster(config.admin_settings(name)))
             self.producer = OutputProducer(
-                config.producer_settings(name, transactional), clock, one_record_per_batch=one_record_per_batch
-            )
+                config.producer_settings(name, transactional), clock,
+                admin=self._admin, one_record_per_batch=one_record_per_batch,
+            )  # fmt: skip
             closing.callback(self.producer.close)
             if transactional is not None:
                 retry_policy = RetryPolicy(config.task_timeout_ms, clock)
@@ -114,7 +117,7 @@ class HostedClients:
                 transactional_id=name,
                 state=state,
                 metrics=Metrics(clock, level=config.metrics_recording_level),
-                housekeeper=AnsweringHousekeeper(config, name),
+                housekeeper=AnsweringHousekeeper(name, self._admin),
                 notify=lambda _: None,
                 decide=lambda *_: Exceptions.SHUTDOWN_CLIENT,
                 memory=MemoryBudget(config).join(),
@@ -134,7 +137,7 @@ class HostedClients:
             return
         old, self.producer = self.producer, OutputProducer(
             self._config.producer_settings(self._name, None), self.context.clock,
-            one_record_per_batch=one_record_per_batch,
+            admin=self._admin, one_record_per_batch=one_record_per_batch,
         )  # fmt: skip
         self._closing.callback(self.producer.close)
         old.close()
@@ -153,22 +156,21 @@ def _consumer(settings: Mapping[str, Any], work: TaskRange, history: str | None)
 
 
 class AnsweringHousekeeper(Mailbox[Request]):
-    """Answers at once, in the thread that asks; purges are the driver's. *Owns*: an admin client, made when it is first
-    asked."""
+    """Answers at once, in the thread that asks, by that thread's admin client; purges are the driver's."""
 
-    def __init__(self, config: StreamsConfig, name: str) -> None:
+    def __init__(self, name: str, admin: OwnAdmin) -> None:
         super().__init__(1, f"{name} requests")
-        self._config, self._client = config, name
-        self._cluster: Cluster | None = None
+        self._admin = admin
 
     def put(self, item: Request, timeout_ms: int, *, first: bool = False) -> None:
-        if self._cluster is None:
-            self._cluster = Cluster(self._config.admin_settings(self._client))
         if isinstance(item, AskBounds):
-            item.reply_to.try_put(bounds_of(self._cluster, item))
+            item.reply_to.try_put(bounds_of(self._admin.cluster, item))
 
     def try_put(self, item: Request) -> bool:
-        return False
+        if not isinstance(item, AdminCall):
+            return False
+        self._admin.take(item)
+        return True
 
 
 class RestoreCounter(StateRestoreListener):

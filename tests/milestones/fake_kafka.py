@@ -10,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 
 from milestones.common.assignment.model import Subscription
 from milestones.common.errors import MilestonesError
+from milestones.common.kafka.admin import AdminCall
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
@@ -387,13 +388,14 @@ class FakeMember:
 
 class FakeRequests:
     """The housekeeper's mailbox. Questions are answered at once from the logs, unless `holds`; `error` is the answer
-    instead, when set. `asked`: how many there were."""
+    instead, when set. `asked`: how many there were. `calls` of the admin client get no answer."""
 
     def __init__(self, logs: Logs) -> None:
         self.logs = logs
         self.asked = 0
         self.questions: list[AskBounds] = []
         self.purges: list[Purge] = []
+        self.calls: list[AdminCall[Any, Any]] = []
         self.holds = False
         self.error: Exception | None = None
         self.topic_ids: dict[str, str] = {}
@@ -405,10 +407,14 @@ class FakeRequests:
         if not self.holds:
             self.answer()
 
-    def try_put(self, purge: Purge) -> bool:
-        if not self.full:
-            self.purges.append(purge)
-        return not self.full
+    def try_put(self, request: Purge | AdminCall[Any, Any]) -> bool:
+        if self.full:
+            return False
+        if isinstance(request, AdminCall):
+            self.calls.append(request)
+        else:
+            self.purges.append(request)
+        return True
 
     def answer(self) -> None:
         for question in self.questions:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -22,13 +20,23 @@ from tests.topics import named, new_topic
 
 
 class Creating:
-    def __init__(self, cluster: Any, *topics: InternalTopic) -> None:
-        self.creation, self.now_ms = TopicCreation(cluster, topics, 1, 60_000, StepClock()), 0
+    def __init__(self, cluster: FakeCluster, *topics: InternalTopic) -> None:
+        self.clock = StepClock()
+        self.began_ms = self.clock.monotonic_ms()
+        self.creation = TopicCreation(cluster.admin, topics, 1, 60_000, self.clock)
+        self._steps = self.creation.steps()
+
+    def step(self) -> None:
+        next(self._steps)
 
     def finish(self) -> frozenset[str]:
-        while not self.creation.run_once(self.now_ms):
-            self.now_ms += 50
+        for _ in self._steps:
+            pass
         return self.creation.made
+
+    @property
+    def took_ms(self) -> int:
+        return self.clock.monotonic_ms() - self.began_ms
 
 
 def of(partitions: int, name: str = "a") -> InternalTopic:
@@ -49,7 +57,7 @@ def test_a_request_that_has_no_answer_yet_holds_up_no_step() -> None:
     cluster.holds = True
     creating = Creating(cluster, of(1))
     for _ in range(5):
-        assert not creating.creation.run_once(0)
+        creating.step()
     assert len(cluster.requests) == 1
     cluster.open[0].set_result(None)
     assert creating.finish() == {"a"}
@@ -60,30 +68,22 @@ def test_pauses_between_requests_that_fail_get_longer_up_to_a_limit() -> None:
     creating = Creating(cluster, of(1))
     creating.finish()
     assert len(cluster.requests) == 9
-    assert 15_000 < creating.now_ms < 8 * LONGEST_PAUSE_MS
+    assert 15_000 < creating.took_ms < 8 * LONGEST_PAUSE_MS
 
 
 def test_what_had_no_answer_is_asked_on_another_connection() -> None:
     """An answer that comes late holds up all that follow on its own."""
     cluster = FakeCluster(KafkaError._TIMED_OUT)
-    look, failures = cluster.partition_counts, iter([KafkaUnreachableError("none answered")])
-
-    def away_once(topics: Any) -> dict[str, int]:
-        if cluster.requests and (failure := next(failures, None)) is not None:
-            raise failure
-        return look(topics)
-
-    cluster.partition_counts = away_once  # type: ignore[method-assign]
+    cluster.looks = [{}, KafkaException(KafkaError(KafkaError._TIMED_OUT))]
     assert Creating(cluster, of(1)).finish() == {"a"}
-    assert cluster.renewed
+    assert cluster.renewed == 2, "after the request, and after the look"
 
 
 def test_a_topic_whose_making_failed_may_have_been_made() -> None:
     cluster = FakeCluster(KafkaError._TIMED_OUT, *[KafkaError.TOPIC_ALREADY_EXISTS] * 100)
     creating = Creating(cluster, of(3))
-    for _ in range(5):
-        creating.creation.run_once(creating.now_ms)
-        creating.now_ms += 200
+    while not cluster.requests:
+        creating.step()
     cluster.counts = {"a": 3}
     assert creating.finish() == frozenset(), "it isn't new: it may hold something"
 
@@ -98,7 +98,7 @@ def test_a_topic_that_is_said_to_exist_and_is_never_seen_is_an_error_when_patien
     creating = Creating(cluster, of(3))
     with pytest.raises(KafkaUnreachableError, match="doesn't know a, which is said to exist"):
         creating.finish()
-    assert 60_000 < creating.now_ms < 70_000
+    assert 60_000 < creating.took_ms < 70_000
 
 
 def test_a_topic_that_kafka_refuses_is_an_error_at_once() -> None:

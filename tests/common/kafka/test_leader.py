@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.assignment.model import AssignmentOrigin, Subscription
 from milestones.common.assignment.rules import Placement
-from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
-from milestones.common.kafka.creation import STEP_MS
-from milestones.common.kafka.leader import SECOND_LOOK_MS, TopologyLeader
+from milestones.common.errors import MilestonesError, SourceTopicError
+from milestones.common.kafka.admin import STEP_MS
+from milestones.common.kafka.leader import PATIENCE_MS, SECOND_LOOK_MS, TopologyLeader
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TaskId, TopicPartition
 from tests.common.kafka.fake_cluster import FakeCluster
@@ -28,10 +28,10 @@ class Leading:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, topology: Any = None, **settings: Any) -> None:
         self.world, self.cluster = World(topology or counting(), settings), FakeCluster()
         self.cluster.counts["in"] = 3
-        monkeypatch.setattr("milestones.common.kafka.leader.Cluster", lambda _, **__: self.cluster)
         self.leader = TopologyLeader(
-            self.world.config, self.world.context.application.subtopologies, "leader", self.world.clock
-        )
+            self.world.config, self.world.context.application.subtopologies, "leader", self.cluster.admin,
+            self.world.clock,
+        )  # fmt: skip
 
     def member(self, **fields: Any) -> Subscription:
         application = self.world.context.application
@@ -87,18 +87,27 @@ def test_a_missing_source_topic_is_told_to_every_member_by_its_name(leading: Lea
 
 
 def test_one_members_wish_shuts_all_members_down_without_a_look_at_the_cluster(leading: Leading) -> None:
-    leading.cluster.error = KafkaUnreachableError("no broker")
+    leading.cluster.error = KafkaException(KafkaError(KafkaError._TRANSPORT))
     given = leading.assign(one=leading.member(), two=leading.member(shutdown="thread 7 died"))
     assert {(a.error, a.shutdown) for a in given.values()} == {("thread 7 died", True)}
 
 
-@pytest.mark.parametrize(
-    "error", [KafkaUnreachableError("no broker"), KafkaException(KafkaError(KafkaError._TRANSPORT))]
-)
-def test_a_cluster_that_does_not_answer_now_makes_the_member_join_again(leading: Leading, error: Exception) -> None:
-    leading.cluster.error = error
+def test_a_cluster_that_does_not_answer_for_a_minute_makes_the_member_join_again(leading: Leading) -> None:
+    leading.cluster.error = KafkaException(KafkaError(KafkaError._TRANSPORT))
+    began_ms = leading.world.clock.monotonic_ms()
     with pytest.raises(ConnectionLostError):
         leading.assign()
+    assert PATIENCE_MS < leading.world.clock.monotonic_ms() - began_ms < PATIENCE_MS + 5_000
+
+
+def test_each_look_without_an_answer_is_followed_by_one_of_another_client_that_may_take_longer(
+    leading: Leading,
+) -> None:
+    """A broker that stands still is left soon, and a large cluster has its time."""
+    leading.cluster.looks = [KafkaException(KafkaError(KafkaError._TIMED_OUT)) for _ in range(5)]
+    assert len(leading.assign()["one"].active) == 3
+    assert leading.cluster.timeouts_ms[:6] == [2_000, 4_000, 8_000, 10_000, 10_000, 10_000]
+    assert leading.cluster.renewed == 5
 
 
 def test_a_cluster_that_refuses_is_an_error_with_its_reason_not_a_bug(leading: Leading) -> None:
@@ -109,8 +118,8 @@ def test_a_cluster_that_refuses_is_an_error_with_its_reason_not_a_bug(leading: L
 
 
 def test_an_internal_topic_of_another_shape_is_the_errors_own(leading: Leading) -> None:
-    leading.cluster.error = SourceTopicError("internal topic has 2 partitions")
-    with pytest.raises(SourceTopicError):
+    leading.cluster.counts["app-counts-changelog"] = 2
+    with pytest.raises(SourceTopicError, match="internal topic app-counts-changelog has 2 partitions"):
         leading.assign()
 
 

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProductionError
+from milestones.common.kafka.admin import OwnAdmin
 from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import OutputProducer
@@ -40,7 +41,8 @@ def producer() -> Iterator[Make]:
 
         def make(servers: str, transactional_id: str | None = None, **settings: Any) -> OutputProducer:
             config = StreamsConfig(application_id="app", bootstrap_servers=servers, **settings, variables={})
-            made = OutputProducer(config.producer_settings("test", transactional_id))
+            admin = OwnAdmin(lambda: Cluster(config.admin_settings("test")))
+            made = OutputProducer(config.producer_settings("test", transactional_id), admin=admin)
             closing.callback(made.close)
             if transactional_id is not None:
                 made.init_transactions(TIMEOUT_MS)
@@ -158,11 +160,11 @@ def test_a_flush_isnt_over_before_the_ends_of_changelogs_are_known(
     codes = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.TOPIC_AUTHORIZATION_FAILED]
     expected = [ErrorClass.RETRIABLE, ErrorClass.FATAL]
 
-    def ends(*_: object) -> None:
+    def start_listing(*_: object, **__: object) -> None:
         raise KafkaException(KafkaError(codes.pop(0)))
 
     with monkeypatch.context() as patched:
-        patched.setattr(Cluster, "ends", ends)
+        patched.setattr(Cluster, "start_listing", start_listing)
         for failure in expected:
             with pytest.raises(KafkaException) as caught:
                 p.flush(TIMEOUT_MS)

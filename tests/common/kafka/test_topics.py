@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -17,11 +18,7 @@ from milestones.common.errors import KafkaUnreachableError, OwnershipError, Sour
 from milestones.common.kafka.creation import create_topics
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.retry import RetryPolicy
-from milestones.common.kafka.topics import (
-    CHANGELOG_SETTINGS,
-    Cluster,
-    InternalTopic,
-)
+from milestones.common.kafka.topics import ALL, CHANGELOG_SETTINGS, Cluster, InternalTopic, told
 from milestones.common.records import TopicPartition
 from milestones.testing import KafkaProbe, until
 from tests.topics import named
@@ -43,24 +40,20 @@ def test_a_broker_that_lets_wait_is_told_in_the_log(
 ) -> None:
     monkeypatch.setattr("milestones.common.kafka.topics.SILENT_S", 0.5)
     settings = {"bootstrap.servers": "127.0.0.1:1"}
-    cluster = Cluster(settings, request_timeout_ms=3_600_000, stopped=lambda: "waiting for" in caplog.text)
+    cluster = Cluster(settings, request_timeout_ms=1_000)
     with caplog.at_level("INFO"), pytest.raises(KafkaUnreachableError):
         cluster.partition_counts()
     assert re.search(r"waiting for a broker of bootstrap_servers='127\.0\.0\.1:1': .*Connection refused", caplog.text)
 
 
-def test_who_is_stopped_waits_no_longer_for_brokers_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milestones.common.kafka.topics.SILENT_S", 0.02)
-    asked: list[int] = []
-
-    def stopped() -> bool:
-        asked.append(1)
-        return len(asked) == 3
-
-    cluster = Cluster({"bootstrap.servers": "127.0.0.1:1"}, request_timeout_ms=3_600_000, stopped=stopped)
-    with pytest.raises(KafkaUnreachableError):
-        cluster.partition_counts()
-    assert len(asked) == 3
+def test_a_question_about_all_topics_that_has_no_answer_holds_up_no_thread_that_asks() -> None:
+    cluster = Cluster({"bootstrap.servers": "127.0.0.1:1"})
+    began = time.monotonic()
+    (answer,) = cluster.start_counting_all(timeout_ms=2_000).values()
+    assert time.monotonic() - began < 1
+    with pytest.raises(KafkaException) as raised:
+        answer.result(10)
+    assert is_passing(raised.value)
 
 
 # -- on a real broker
@@ -86,9 +79,9 @@ def test_an_internal_topic_with_another_partition_count_is_an_error_that_says_wh
 
 def late(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker that answers first hasn't heard of any topic yet."""
-    answers: Iterator[dict[str, int]] = iter([{}])
-    now = cluster.partition_counts
-    monkeypatch.setattr(cluster, "partition_counts", lambda topics: next(answers, None) or now(topics))
+    unheard: Iterator[dict[str, Future[Any]]] = iter([{}])
+    now = cluster.start_describing
+    monkeypatch.setattr(cluster, "start_describing", lambda topics: next(unheard, None) or now(topics))
 
 
 @pytest.mark.kafka
@@ -117,13 +110,23 @@ def first_bounds(cluster: Cluster, at: TopicPartition) -> object:
 
 
 @pytest.mark.kafka
-def test_ends_that_are_not_known_are_left_out_and_the_others_told(kafka: str) -> None:
+def test_all_topics_are_counted_without_waiting_as_by_a_call_that_waits(kafka: str) -> None:
     cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
-    assert create_topics(cluster, [InternalTopic(name, 1, {})], -1) == {name}
-    assert create_topics(cluster, [InternalTopic(name, 1, {})], -1) == frozenset()
+    create_topics(cluster, [InternalTopic(name, 3, {})], -1)
+    until(lambda: name in cluster.partition_counts(), "it is seen")
+    assert cluster.start_counting_all()[ALL].result(20)[name] == 3
+
+
+@pytest.mark.kafka
+def test_the_end_of_a_partition_is_told_beside_the_error_of_one_that_is_not_there(kafka: str) -> None:
+    cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
+    create_topics(cluster, [InternalTopic(name, 1, {})], -1)
     here, nowhere = TopicPartition(name, 0), TopicPartition(named("nowhere"), 0)
     first_bounds(cluster, here)
-    assert cluster.known_ends([here, nowhere], timeout_ms=10_000) == {here: 0}
+    answers = cluster.start_listing([here, nowhere], end=True, timeout_ms=10_000)
+    assert told(here, answers[here]) == 0
+    with pytest.raises(KafkaException):
+        told(nowhere, answers[nowhere])
 
 
 @pytest.mark.kafka
@@ -256,8 +259,3 @@ def test_an_answer_that_tells_no_offset_is_none(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KafkaException, match="doesn't tell its offsets") as caught:
         cluster.ends([AT], timeout_ms=100)
     assert is_passing(caught.value)
-
-
-def test_ends_that_are_known_are_told_beside_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = answering(monkeypatch, -1001, 7)
-    assert cluster.known_ends([TopicPartition("in", 1), AT], timeout_ms=100) == {AT: 7}

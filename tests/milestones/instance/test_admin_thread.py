@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
@@ -15,21 +17,21 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 
 from milestones.common.errors import SourceTopicError, StateError
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.topics import Cluster
-from milestones.common.mailbox import Mailbox
+from milestones.common.kafka.topics import ALL, Cluster
+from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
-from milestones.instance.admin_thread import WATCH_INTERVAL_MS, AskBounds, Bounds, Housekeeper, NewSources, Purge
+from milestones.instance.admin_thread import (
+    WATCH_INTERVAL_MS,
+    AskBounds,
+    Bounds,
+    Housekeeper,
+    HousekeeperAdmin,
+    NewSources,
+    Purge,
+)
 from milestones.instance.partition_offsets import ALONE_MS, ANSWER_MS
+from tests.common.kafka.fake_cluster import answered
 from tests.milestones.fakes import CHANGELOG, IN, A, World, counting, passing
-
-
-def answered(result: Any) -> Future[Any]:
-    future: Future[Any] = Future()
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
-    return future
 
 
 class FakeCluster:
@@ -51,9 +53,9 @@ class FakeCluster:
 
     def renew_after(self, exception: Exception) -> None: ...
 
-    def partition_counts(self) -> dict[str, int]:
+    def start_counting_all(self) -> dict[str, Future[dict[str, int]]]:
         self.looked_at_all += 1
-        return dict(self.counts)
+        return {ALL: answered(dict(self.counts))}
 
     def start_describing(self, topics: Any) -> dict[str, Future[Any]]:
         self.described.append(set(topics))
@@ -68,8 +70,6 @@ class FakeCluster:
             node = None if leader is None else SimpleNamespace(id=leader)
             partitions.append(SimpleNamespace(id=number, leader=node))
         return SimpleNamespace(topic_id=Uuid(7, self.ids.get(topic, 1)), partitions=partitions)
-
-    seen = staticmethod(Cluster.seen)
 
     def start_listing(
         self, partitions: Any, *, end: bool, committed: bool = False
@@ -94,8 +94,11 @@ class FakeCleaner:
     def __init__(self) -> None:
         self.runs: list[int] = []
         self.error: Exception | None = None
+        self.wait_for: threading.Event | None = None
 
     def __call__(self, now_ms: int) -> bool:
+        if self.wait_for is not None:
+            self.wait_for.wait(20)
         if self.error is not None:
             raise self.error
         self.runs.append(now_ms)
@@ -114,11 +117,22 @@ class Keeping:
             lambda: self.runs, sources,
         )  # fmt: skip
 
-    def step(self, request: Any = None, *, ms: int = 0) -> None:
+    def step(self, request: Any = None, *, ms: int = 0, cleans: bool = True) -> None:
+        """`cleans`: a cleaning that has begun ends in this step."""
         self.world.clock.advance(ms)
         cluster: Any = self.cluster
         requests = request if isinstance(request, list) else [] if request is None else [request]
         self.keeper.run_once(cluster, self.world.clock.monotonic_ms(), requests)
+        if cleans and self.keeper._cleaning is not None:
+            wait([self.keeper._cleaning], 20)
+
+    @property
+    def admin(self) -> HousekeeperAdmin:
+        return HousekeeperAdmin(self.keeper.requests)
+
+    def step_requests(self, *more: Any) -> None:
+        """Take what waits in the mailbox, and these requests."""
+        self.step([*self.keeper.requests.drain(), *more])
 
     def look(self) -> list[str]:
         """Look at the topics once more; the errors so far."""
@@ -175,11 +189,11 @@ def test_a_purge_is_answered_by_a_client_that_another_one_has_replaced_meanwhile
     k.runs = False
     k.keeper._next_watch = 1 << 60
     k.keeper.run_once(cluster, 0, [Purge({IN: 7})])
-    under_way = list(k.keeper._purging.values())
+    assert (under_way := k.keeper._purging) is not None
     cluster.renew()
-    assert not wait(under_way, 20).not_done
+    assert not wait([under_way], 20).not_done
     k.keeper.run_once(cluster, 0, [Purge({IN: 8})])
-    assert list(k.keeper._purging.values()) != under_way
+    assert k.keeper._purging is not under_way
 
 
 def test_where_partitions_begin_is_told_by_a_client_that_another_one_has_replaced_meanwhile() -> None:
@@ -391,7 +405,7 @@ def test_a_housekeeper_that_dies_tells_the_client_and_refuses_further_questions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     k = Keeping()
-    monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _, stopped: k.cluster)
+    monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _: k.cluster)
     k.cleaner.error = error = StateError("the disk is gone")
     k.keeper.run()
     assert k.errors == [error]
@@ -399,9 +413,77 @@ def test_a_housekeeper_that_dies_tells_the_client_and_refuses_further_questions(
         k.keeper.requests.put(ask(), timeout_ms=0)
 
 
+def test_a_call_of_the_admin_client_is_begun_by_the_housekeeper_and_answered_into_its_future() -> None:
+    k = Keeping()
+    answers = k.admin.ask(lambda cluster: cluster.start_listing([IN], end=True))
+    assert k.cluster.listed == [], "the thread that asks touches no client"
+    k.step_requests()
+    assert answers.result(0)[IN].result().offset == 8
+
+
+def test_a_call_that_has_no_answer_holds_up_neither_other_calls_nor_questions_nor_purges() -> None:
+    k, open_, question = Keeping(), Future[Any](), ask()
+    stuck = k.admin.ask(lambda cluster: {"stuck": open_})
+    well = k.admin.ask(lambda cluster: cluster.start_listing([IN], end=True))
+    k.step_requests(question, Purge({IN: 7}))
+    assert (stuck.done(), well.done()) == (False, True)
+    assert question.reply_to.drain()[0].error is None
+    assert k.cluster.purged_ == [{IN: 7}]
+
+
+def test_a_look_at_all_topics_that_has_no_answer_holds_up_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    k, question = Keeping(topology=passing((re.compile("in.*"),))), ask()
+    monkeypatch.setattr(k.cluster, "start_counting_all", lambda: {ALL: Future[Any]()})
+    k.look()
+    k.step(question)
+    assert question.reply_to.drain()[0].error is None
+
+
+def test_a_disk_that_is_slow_with_old_state_holds_up_no_question() -> None:
+    k, question, mended = Keeping(state_cleanup_delay_ms=0), ask(), threading.Event()
+    k.cleaner.wait_for = mended
+    k.step(cleans=False)
+    k.step(question, ms=5_000, cleans=False)
+    assert question.reply_to.drain()[0].error is None
+    mended.set()
+    k.step()
+    assert len(k.cleaner.runs) == 1, "one at a time"
+
+
+def test_a_housekeeper_with_too_much_to_do_is_an_error_that_passes() -> None:
+    k = Keeping()
+    k.keeper.requests = Mailbox(1, "requests")
+    k.admin.ask(lambda _: {})
+    (error,) = (answers.exception(0) for answers in [k.admin.ask(lambda _: {})])
+    assert error is not None
+    assert is_passing(error)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_calls_that_have_no_answer_when_the_housekeeper_ends_get_an_error(
+    monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    k = Keeping()
+    monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _: k.cluster)
+    under_way = k.admin.ask(lambda cluster: {"stuck": Future[Any]()})
+    k.step_requests()
+    waiting = k.admin.ask(lambda cluster: {})
+    if dies:
+        monkeypatch.setattr(k.keeper, "_next_requests", lambda: 1 / 0)
+    else:
+        k.keeper.close()
+    with suppress(ZeroDivisionError):
+        k.keeper.run()
+    kind = ZeroDivisionError if dies else MailboxClosedError
+    assert isinstance(under_way.exception(0), kind)
+    assert isinstance(waiting.exception(0), kind)
+    with pytest.raises(kind):
+        k.admin.ask(lambda cluster: {})
+
+
 def test_a_housekeeper_ends_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     k = Keeping()
-    monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _, stopped: k.cluster)
+    monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _: k.cluster)
     k.keeper.close()
     k.keeper.run()
     assert k.errors == []
