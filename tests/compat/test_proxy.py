@@ -8,13 +8,14 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api, Request, parse_answer, parse_request
 from compat_tests.network.proxy import KafkaProxy
+from milestones.testing import until
 
 PATIENCE_S = 10.0
 
@@ -240,6 +241,15 @@ def test_a_held_request_arrives_late_even_when_its_client_has_gone(proxy: KafkaP
     assert broker.received == [2]
     held.end()
     assert broker.has(1)
+
+
+def test_the_clients_of_open_connections_are_told_for_each_connection(proxy: KafkaProxy) -> None:
+    names = ["one-admin", "two-admin", "two-admin"]
+    with ExitStack() as closing:
+        for name in names:
+            closing.enter_context(connected(proxy, name)).round_trip(Api.FETCH, 1)
+        assert proxy.clients() == names
+    until(lambda: proxy.clients() == [], "none is open")
 
 
 def test_a_fault_can_be_for_one_client_only(proxy: KafkaProxy) -> None:
