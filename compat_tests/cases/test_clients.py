@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.cases.steps import TIDY, proxy_of
-from compat_tests.harness.instance import Instance
+from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from milestones.testing import Not
@@ -23,13 +23,13 @@ def librdkafka_clients(app: Instance) -> int:
 
 
 @pytest.mark.broker_faults
+@pytest.mark.short_under("at_least_once")
 def test_an_instance_that_leads_its_group_has_one_admin_client_however_many_threads_it_has(world: World) -> None:
     """It makes topics, asks for lags, purges, looks at topics and, at least once, asks for the ends of changelogs."""
     proxy = proxy_of(world)
     world.input("in", 4, out=4).send(world.groups(500, 100, 50))
-    app = world.instance(
-        "count-by-value", num_stream_threads=4, bootstrap_servers=proxy.bootstrap_servers, **TIDY
-    ).start()
+    settings: Settings = {"num_stream_threads": 4, "bootstrap_servers": proxy.bootstrap_servers, **TIDY}
+    app = world.instance("count-by-value", **settings).start()
     world.processed([BY_VALUE_REPARTITION])
 
     world.feeds["in"].send(world.groups(500, 100, 50))

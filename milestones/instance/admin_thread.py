@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.admin import AdminCall, AdminDesk, Answers, Begin
-from milestones.common.kafka.blocking_call import called_aside
+from milestones.common.kafka.blocking_call import CallThread
 from milestones.common.kafka.topics import ALL, Cluster, Described, described_in
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
@@ -65,6 +65,9 @@ LOST = (
 )
 """The consequence of a deleted internal topic, for errors."""
 
+CLEANING_MS = 24 * 3_600_000
+"""The longest time of a removal of old state: a disk that takes longer is an error."""
+
 IDLE_MS, STEP_MS = 200, 20
 """The longest wait of the thread for requests, and for answers while some are due."""
 
@@ -90,11 +93,11 @@ class HousekeeperAdmin:
 class Housekeeper(threading.Thread):
     """Answers other threads' questions to the cluster, purges, watches source topics, cleans the state directory.
 
-    *Owns*: the admin client, the cleaner. *Receives*: `AskBounds`, `Purge`, `AdminCall`. *Sends*: `Bounds` to the
-    mailbox that the question names, answers to the future of a call; to the client a `SourceTopicError` when a source
-    or internal topic was deleted or replaced, and `NewSources` when a source's pattern matches new topics. `runs`:
-    whether the client is RUNNING. While it isn't, a task without an owner may be about to be opened, or was closed for
-    the end: its state isn't cleaned, and its topics needn't exist.
+    *Owns*: the admin client; the thread that removes old state. *Receives*: `AskBounds`, `Purge`, `AdminCall`. *Sends*:
+    `Bounds` to the mailbox that the question names, answers to the future of a call; to the client a `SourceTopicError`
+    when a source or internal topic was deleted or replaced, and `NewSources` when a source's pattern matches new
+    topics. `runs`: whether the client is RUNNING. While it isn't, a task without an owner may be about to be opened, or
+    was closed for the end: its state isn't cleaned, and its topics needn't exist.
     """
 
     def __init__(
@@ -122,7 +125,7 @@ class Housekeeper(threading.Thread):
         self._counting: Answers[str, dict[str, int]] | None = None
         self._watching: Answers[str, TopicDescription] | None = None
         self._next_watch = 0
-        self._cleaning: Future[bool] | None = None
+        self._cleaning = CallThread(f"{name}-cleaner", when_late=lambda: None)
         self._next_clean = 0
 
     def run(self) -> None:
@@ -133,20 +136,25 @@ class Housekeeper(threading.Thread):
                 self.run_once(cluster, self._clock.monotonic_ms(), requests)
         except Exception as error:
             log.exception("%s died", self.name)
-            self._end(error)
+            self._refuse_all(error)
             self._tell(error)
-        else:
-            self._end(MailboxClosedError(f"{self.requests.name} are closed"))
+        finally:
+            self._end_cleaning()
 
-    def _end(self, error: Exception) -> None:
-        """Answer what is under way, and what waits, by this error; wait for the cleaner, which uses the directory."""
+    def _refuse_all(self, error: Exception) -> None:
+        """Answer what is under way, what waits, and what comes, by this error."""
         self.requests.close(error)
         self._calls.close(error)
         for request in self.requests.drain() if len(self.requests) else ():
             if isinstance(request, AdminCall):
                 request.answers.set_exception(error)
-        if self._cleaning is not None:
-            wait([self._cleaning])
+
+    def _end_cleaning(self) -> None:
+        """Wait for the end of a removal under way: the state directory is let go after this thread."""
+        with suppress(Exception):
+            while self._cleaning.busy and not self._cleaning.returned(CLEANING_MS):
+                pass
+        self._cleaning.close()
 
     def _next_requests(self) -> list[Request]:
         awaited = self._purging or self._watching
@@ -205,13 +213,12 @@ class Housekeeper(threading.Thread):
 
     def _clean(self, now_ms: int) -> None:
         """Begin the next cleaning, once the one before is over: a large state takes a slow disk a while."""
-        if self._cleaning is not None and self._cleaning.done():
-            cleaning, self._cleaning = self._cleaning, None
-            cleaning.result()
-        if now_ms >= self._next_clean and self._cleaning is None and self._runs():
+        if self._cleaning.busy:
+            self._cleaning.returned(0)
+        if now_ms >= self._next_clean and not self._cleaning.busy and self._runs():
             self._next_clean = now_ms + max(1_000, self._config.state_cleanup_delay_ms // 10)
             wall_ms = self._clock.wall_ms()
-            self._cleaning = called_aside(f"{self.name}-cleaner", lambda: self._cleaner(wall_ms))
+            self._cleaning.begin(lambda: self._cleaner(wall_ms), CLEANING_MS)
 
     def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
         """The errors of the application's own topics that were replaced, by name. A thread that is about to restore

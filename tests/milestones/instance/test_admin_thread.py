@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
@@ -18,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 from milestones.common.errors import SourceTopicError, StateError
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.topics import ALL, Cluster
-from milestones.common.mailbox import Mailbox, MailboxClosedError
+from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.admin_thread import (
     WATCH_INTERVAL_MS,
@@ -30,6 +29,7 @@ from milestones.instance.admin_thread import (
     Purge,
 )
 from milestones.instance.partition_offsets import ALONE_MS, ANSWER_MS
+from milestones.testing import until
 from tests.common.kafka.fake_cluster import answered
 from tests.milestones.fakes import CHANGELOG, IN, A, World, counting, passing
 
@@ -123,8 +123,8 @@ class Keeping:
         cluster: Any = self.cluster
         requests = request if isinstance(request, list) else [] if request is None else [request]
         self.keeper.run_once(cluster, self.world.clock.monotonic_ms(), requests)
-        if cleans and self.keeper._cleaning is not None:
-            wait([self.keeper._cleaning], 20)
+        if cleans and self.keeper._cleaning.busy:
+            until(lambda: self.keeper._cleaning.returned(20), "it is clean")
 
     @property
     def admin(self) -> HousekeeperAdmin:
@@ -459,26 +459,36 @@ def test_a_housekeeper_with_too_much_to_do_is_an_error_that_passes() -> None:
     assert is_passing(error)
 
 
-@pytest.mark.parametrize("dies", [False, True])
-def test_calls_that_have_no_answer_when_the_housekeeper_ends_get_an_error(
-    monkeypatch: pytest.MonkeyPatch, dies: bool
-) -> None:
-    k = Keeping()
+def test_calls_that_have_no_answer_when_the_housekeeper_dies_get_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    k, error = Keeping(), StateError("the disk is gone")
     monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _: k.cluster)
     under_way = k.admin.ask(lambda cluster: {"stuck": Future[Any]()})
     k.step_requests()
     waiting = k.admin.ask(lambda cluster: {})
-    if dies:
-        monkeypatch.setattr(k.keeper, "_next_requests", lambda: 1 / 0)
-    else:
-        k.keeper.close()
-    with suppress(ZeroDivisionError):
-        k.keeper.run()
-    kind = ZeroDivisionError if dies else MailboxClosedError
-    assert isinstance(under_way.exception(0), kind)
-    assert isinstance(waiting.exception(0), kind)
-    with pytest.raises(kind):
+
+    def die() -> None:
+        raise error
+
+    monkeypatch.setattr(k.keeper, "_next_requests", die)
+    k.keeper.run()
+    assert under_way.exception(0) is waiting.exception(0) is error
+    with pytest.raises(StateError):
         k.admin.ask(lambda cluster: {})
+
+
+def test_state_that_is_being_removed_is_waited_for_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    k, mended = Keeping(), threading.Event()
+    monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _: k.cluster)
+    k.cleaner.wait_for = mended
+    k.step(cleans=False)
+    k.keeper.close()
+    k.keeper.start()
+    k.keeper.join(0.05)
+    assert k.keeper.is_alive()
+    mended.set()
+    k.keeper.join(20)
+    assert not k.keeper.is_alive()
+    assert len(k.cleaner.runs) == 1
 
 
 def test_a_housekeeper_ends_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
