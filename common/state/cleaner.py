@@ -11,20 +11,21 @@ from __future__ import annotations
 import logging
 
 from milestones.common.errors import StateError, StateLockedError
+from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 
 log = logging.getLogger(__name__)
 
 
-def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> bool:
-    """Remove the state of tasks whose delay is over; True when there was any. `now_ms`: wall clock."""
-    removed = False
+def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> list[TaskId]:
+    """Remove the state of tasks whose delay is over, and return these tasks. `now_ms`: wall clock."""
+    removed: list[TaskId] = []
     locked = directory.locked()
     try:
         tasks = directory.tasks()
     except StateError as error:
         log.warning("the state of tasks that moved away can't be looked for: %s", error)
-        return False
+        return removed
     for task in tasks:
         idle_ms = now_ms - directory.idle_since(task)
         if task in locked or idle_ms < delay_ms:
@@ -37,5 +38,5 @@ def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> bool
             log.warning("state of task %s, unused for %d ms, can't be removed: %s", task, idle_ms, error)
             continue
         log.info("removed the state of task %s, unused for %d ms", task, idle_ms)
-        removed = True
+        removed.append(task)
     return removed

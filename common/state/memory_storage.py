@@ -28,6 +28,9 @@ class MemoryTaskStorage:
     def namespace(self, store: str) -> Namespace:
         return self.stores[store].namespace
 
+    def offsets(self) -> dict[str, int | None]:
+        return {name: store.offset for name, store in self.stores.items()}
+
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         apply_to_each(self.stores, batches, offsets)
 

@@ -12,9 +12,9 @@ import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 
-from milestones.common.errors import StateFormatError
+from milestones.common.errors import StateError, StateFormatError
 from milestones.common.records import TaskId
-from milestones.common.state import checkpoint_file as positions
+from milestones.common.state.checkpoint_file import Checkpoints
 from milestones.common.state.cleaner import remove_unused
 from milestones.common.state.directory import LOCK_FILE, StateDirectory, TaskDirectory
 from milestones.common.state.disk import names, remove_tree, some
@@ -37,6 +37,7 @@ class LocalStateManager:
         self.stage, self.static_id = stage, static_id
         self._open: weakref.WeakSet[LocalTaskStorage] = weakref.WeakSet()
         self._lock = threading.Lock()
+        self._checkpoints = Checkpoints(directory.task_path, _tasks_in(directory))
 
     def open(
         self,
@@ -48,7 +49,7 @@ class LocalStateManager:
         """Open a task's stores; without persistent stores nothing is written to disk."""
         persistent = [spec for spec in specs if spec.persistent]
         held = self.directory.lock(task, on_disk=bool(persistent), owner=owner)
-        storage = LocalTaskStorage(held, self.engines, self.directory.clock)
+        storage = LocalTaskStorage(held, self.engines, self.directory.clock, self._checkpoints)
         try:
             if persistent:
                 storage.manifest = self._agree(held, persistent, transactional_id)
@@ -72,19 +73,18 @@ class LocalStateManager:
             open_now = list(self._open)
         return self.engines.memory_bytes() + sum(task.memory_bytes() for task in open_now)
 
-    def closed_offsets(self, opening: Collection[TaskId] = ()) -> dict[TaskId, dict[str, int]]:
+    def closed_offsets(self, opening: Collection[TaskId] = ()) -> dict[TaskId, Mapping[str, int]]:
         """The offsets in the tasks' checkpoint files. A task whose stores are being opened or closed counts as
         closed."""
         with self._lock:
             open_now = {storage.task for storage in self._open if storage.complete}.difference(opening)
-        return {
-            task: positions.read(self.directory.task_path(task))
-            for task in self.directory.tasks()
-            if task not in open_now
-        }
+        return {task: offsets for task, offsets in self._checkpoints.known().items() if task not in open_now}
 
     def clean(self, now_ms: int, delay_ms: int) -> bool:
-        return remove_unused(self.directory, now_ms, delay_ms)
+        removed = remove_unused(self.directory, now_ms, delay_ms)
+        for task in removed:
+            self._checkpoints.remove(task)
+        return bool(removed)
 
     def release(self) -> None:
         self.directory.close()
@@ -104,6 +104,7 @@ class LocalStateManager:
         )
         if manifest != written:
             manifest.write(held.path)
+        self._checkpoints.add(held.task)
         return manifest
 
     def _describe(self, spec: StoreSpec, written: StoreManifest | None) -> StoreManifest:
@@ -132,7 +133,16 @@ class LocalStateManager:
                 "store %r in %s was written by the engine %r, which %r can't read: it is restored from its changelog",
                 store, path, written.stores[store].engine, self.engines.name,
             )  # fmt: skip
-            positions.forget(path)
+            self._checkpoints.forget(held.task)
             # Before the new manifest is written: after a crash in between this is done again.
             remove_tree(path / ROCKSDB / store)
         return dict(written.stores)
+
+
+def _tasks_in(directory: StateDirectory) -> list[TaskId]:
+    """The tasks that have state on the disk; a directory that can't be read is a warning, until a task needs it."""
+    try:
+        return directory.tasks()
+    except StateError as error:
+        log.warning("what state lies on the disk can't be told to the group: %s", error)
+        return []

@@ -29,6 +29,11 @@ class TaskStorage(Protocol):
         """The store's entries, for reading; the same object until the store is cleared."""
         ...
 
+    def offsets(self) -> Mapping[str, int | None]:
+        """By store, the changelog offset up to which (exclusive) it is complete, as of its last write; None when it is
+        empty. No engine is asked. Nothing once the stores are closed."""
+        ...
+
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         """Write a commit, all stores in one call: entries by store, and the changelog offsets up to which (exclusive)
         the stores are complete then.
@@ -84,7 +89,7 @@ class StateManager(Protocol):
 
     def closed_offsets(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, Mapping[str, int]]:
         """Lower bounds of the changelog offsets of persistent stores, by task whose state lies closed on this disk, or
-        is among `opening`; none for a task whose offsets aren't known. `StateError`."""
+        is among `opening`; none for a task whose offsets aren't known. No file is read."""
         ...
 
     def statistics(self) -> Mapping[tuple[TaskId, str], Mapping[str, int]]:

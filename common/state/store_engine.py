@@ -17,11 +17,13 @@ from milestones.common.state.steps import steps
 
 
 class StoreEngine:
-    """A store's engine, with its only namespace, which has the store's name."""
+    """A store's engine, with its only namespace, which has the store's name. `offset`: the changelog offset up to which
+    the store is complete, as of the last write: the engine is asked for it once, when it is opened."""
 
     def __init__(self, spec: StoreSpec, engine: Engine) -> None:
         self.spec, self.engine = spec, engine
         self.namespace = engine.open(spec.name)
+        self.offset = self.namespace.offset()
 
     def write(self, batch: Batch, offset: int | None) -> None:
         """Write committed entries, up to the changelog offset `offset` (exclusive)."""
@@ -33,9 +35,12 @@ class StoreEngine:
         for step in first:
             apply({name: step}, {})
         apply({name: last}, offsets)
+        if offset is not None:
+            self.offset = offset
 
     def empty(self) -> Namespace:
         """Drop the namespace, and return a new one, without entries, at offset None."""
+        self.offset = None
         self.engine.drop(self.spec.name)
         self.namespace = self.engine.open(self.spec.name)
         return self.namespace

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from milestones.common.clock import Clock
 from milestones.common.errors import StateCorruptError, StateError
 from milestones.common.records import StoreId
-from milestones.common.state import checkpoint_file as positions
+from milestones.common.state.checkpoint_file import Checkpoints
 from milestones.common.state.directory import TaskDirectory
 from milestones.common.state.disk import explained, is_plain_name, make_directory, remove_tree
 from milestones.common.state.engine import Batch, Engine, Engines, Namespace
@@ -43,9 +43,10 @@ class LocalTaskStorage:
     *Concurrency*: used by the thread that has the task, but for `statistics` and `memory_bytes`.
     """
 
-    def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock) -> None:
+    def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock, checkpoints: Checkpoints) -> None:
         self.task, self.path = held.task, held.path
         self._held, self._engines, self._memory = held, engines, MemoryEngines()
+        self._checkpoints = checkpoints
         self._specs: dict[str, StoreSpec] = {}
         self._stores: dict[str, StoreEngine] = {}
         self.manifest: TaskManifest | None = None
@@ -68,6 +69,9 @@ class LocalTaskStorage:
 
     def namespace(self, store: str) -> Namespace:
         return self._stores[store].namespace
+
+    def offsets(self) -> dict[str, int | None]:
+        return {name: store.offset for name, store in self._stores.items()}
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         apply_to_each(self._stores, batches, offsets)
@@ -135,10 +139,9 @@ class LocalTaskStorage:
         self._next_positions_ms = self._clock.monotonic_ms() + POSITIONS_INTERVAL_MS
         if self.manifest is None or not self.complete:
             return
-        persistent = {name: store.namespace for name, store in stores.items() if store.spec.persistent}
+        persistent = {name: store.offset for name, store in stores.items() if store.spec.persistent}
         try:
-            known = {name: at for name, namespace in persistent.items() if (at := namespace.offset()) is not None}
-            positions.write(self.path, known)
+            self._checkpoints.write(self.task, {name: at for name, at in persistent.items() if at is not None})
         except StateError as error:
             log.warning("how far task %s is can't be written down: %s", self.task, error)
 
@@ -152,8 +155,8 @@ class LocalTaskStorage:
         engine = engines.open(self._path(spec), {spec.name: StoreId(self.task, spec.name)})
         try:
             store = StoreEngine(spec, engine)
-            namespace, restorable = store.namespace, spec.logged or spec.source_topic is not None
-            if restorable and namespace.offset() is None and any(True for _ in namespace.scan(None, None)):
+            restorable = spec.logged or spec.source_topic is not None
+            if restorable and store.offset is None and any(True for _ in store.namespace.scan(None, None)):
                 # The beginning of a first write that was cut off. A key in it could survive a restoration if the
                 # changelog has forgotten even the key's deletion.
                 store.empty()
@@ -167,7 +170,7 @@ class LocalTaskStorage:
         path = self._path(spec)
         if not (spec.persistent and path.exists()):
             return
-        positions.forget(self.path)
+        self._checkpoints.forget(self.task)
         kept = self.path / CORRUPT / spec.name
         log.error("store %r of task %s starts empty, its files are kept in %s: %s", spec.name, self.task, kept, reason)
         remove_tree(kept)

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.task.counters import TaskCounters
 from milestones.common.task.lifecycle import Lifecycle, State
@@ -35,7 +34,8 @@ class ChangelogTask:
         self.lifecycle = Lifecycle(id)
         self.counters = TaskCounters()
         self.reusable = True
-        """Whether another task may be made of the stores when this one leaves; not after an error of theirs."""
+        """Whether another task may be made of the stores when this one leaves; not after an error of theirs, nor with
+        half of a snapshot in one."""
 
     @property
     def state(self) -> State:
@@ -43,15 +43,13 @@ class ChangelogTask:
         return self.lifecycle.state
 
     def changelog_offsets(self) -> dict[str, int | None]:
-        """The offset up to which each store with a changelog is complete; None: restore from the beginning."""
+        """The offset up to which each store with a changelog is complete; None: restore from the beginning. No engine
+        is asked."""
         return self._stores.changelog_offsets()
 
     def position(self) -> int:
-        """The sum of the stores' changelog offsets, which the group is told; 0 when a store can't be read."""
-        try:
-            return sum(offset or 0 for offset in self.changelog_offsets().values())
-        except StateError:
-            return 0
+        """The sum of the stores' changelog offsets, which the group is told."""
+        return sum(offset or 0 for offset in self.changelog_offsets().values())
 
     def changelog_ids(self) -> Mapping[str, str]:
         """The id of the topic to which each store's offset belongs, where the id is known."""

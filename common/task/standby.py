@@ -40,14 +40,10 @@ class StandbyTask(ChangelogTask):
         self.lifecycle.move(State.STANDBY)
 
     def recycle(self) -> TaskStorage:
-        """Close the standby, and return its stores, open. After an error they are closed, too."""
+        """Close the standby, and return its stores, open."""
         self.lifecycle.move(State.CLOSING)
         self.lifecycle.move(State.CLOSED)
-        try:
-            return self._stores.release()
-        except BaseException:
-            self._stores.close()
-            raise
+        return self._stores.release()
 
     def close(self) -> None:
         """Close the stores. Harmless when repeated."""

@@ -136,12 +136,6 @@ class Task(ChangelogTask):
             limits[partition] = min(ends[partition], committed.get(partition, 0))
         return limits
 
-    def set_aside(self, store: str, reason: object) -> None:
-        """Empty a store whose files are damaged; only `close` may follow. Opened again, the task restores that store
-        from the beginning, the others from their offsets."""
-        self.lifecycle.expect(State.RESTORING, State.READY)
-        self._stores.clear(store, reason)
-
     def start(
         self,
         positions: Mapping[TopicPartition, int],

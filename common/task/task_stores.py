@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from milestones.common.errors import OwnershipError, StateCorruptError, TopologyError
+from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.changelog import ChangelogRecord, Log, changelog, log_stored, not_logged, restored
 from milestones.common.state.emit_buffer import EmitBuffer
@@ -144,7 +144,8 @@ class TaskStores:
 
     def changelog_offsets(self) -> dict[str, int | None]:
         """The changelog offset up to which each logged store is complete; None: restore from the beginning."""
-        return {name: self._stores[name].namespace.offset() for name in self._sub.changelogs}
+        offsets = self.storage.offsets()
+        return {name: offsets[name] for name in self._sub.changelogs}
 
     def restore(self, name: str, records: Iterable[ChangelogRecord], next_offset: int) -> None:
         """Write changelog records, in order, to the storage, which has the store up to `next_offset` then."""
@@ -216,27 +217,13 @@ class TaskStores:
         return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
 
     def release(self) -> TaskStorage:
-        """Return the storage, open; unapplied writes are dropped. Stores that prove damaged are emptied."""
+        """Return the storage, open; unapplied writes are dropped. No engine is called."""
         self.keep_out()
-        for name in self._sub.changelogs:
-            try:
-                if self._is_unfinished(self._stores[name].namespace):
-                    self.discard(name)
-            except StateCorruptError as error:
-                if (self._task, name) not in error.damaged:
-                    raise
-                self.clear(name, error)
         storage, self._storage, self._stores = self.storage, None, {}
         return storage
-
-    @staticmethod
-    def _is_unfinished(namespace: Namespace) -> bool:
-        """Whether the store holds an unfinished `ingest`."""
-        return namespace.offset() is None and any(True for _ in namespace.scan(None, None))
 
     def close(self) -> None:
         """Close the storage; unapplied writes are dropped. Harmless when repeated."""
         self.keep_out()
         if self._storage is not None:
             self._storage.close()
-

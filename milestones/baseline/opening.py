@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from milestones.baseline.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
+from milestones.baseline.store_requests import CloseRequest, OpenRequest, SetAsideRequest, StoreRequest, carry_out
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -33,6 +34,9 @@ class InlineOpening:
 
     def cancel(self, task: TaskId) -> None:
         """The request is carried out all the same."""
+
+    def set_aside(self, task: TaskId, stores: TaskStorage, damage: Mapping[str, object]) -> None:
+        self._requests.append(SetAsideRequest(task, stores, damage))
 
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
         self._requests.append(CloseRequest(task, stores))

@@ -1,26 +1,20 @@
 """State ownership without flags, none of which replaces it yet: each task holds its own stores.
 
-*Guarantees*: a task that is returned is open; the stores of one that couldn't be made are closed.
+*Guarantees*: a task that is returned is open. No call reads or writes a file or a store.
 *Assumes*: the thread that asks becomes the task's owner.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from milestones.common.errors import StateError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task, TaskSettings, TaskStorage
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T", Task, StandbyTask)
 
 
 class TaskOwnedState:
@@ -47,31 +41,19 @@ class TaskOwnedState:
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage) -> Task:
         subtopology = self._context.application.subtopology(id.subtopology)
-        return _opened(stores, lambda: Task(id, subtopology, partitions, self._settings, lambda: stores))
+        task = Task(id, subtopology, partitions, self._settings, lambda: stores)
+        task.open()
+        return task
 
     def create_standby(self, id: TaskId, stores: TaskStorage) -> StandbyTask:
-        subtopology = self._context.application.subtopology(id.subtopology)
-        return _opened(stores, lambda: StandbyTask(id, subtopology, lambda: stores))
+        standby = StandbyTask(id, self._context.application.subtopology(id.subtopology), lambda: stores)
+        standby.open()
+        return standby
 
     def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
         changelogs = {sub.id: sub.changelogs.keys() for sub in self._context.application.subtopologies}
-        try:
-            closed = self._context.state.closed_offsets(opening)
-        except StateError as error:
-            log.warning("what state lies on the disk can't be told to the group: %s", error)
-            return {}
         return {
             task: sum(offset for store, offset in offsets.items() if store in changelogs[task.subtopology])
-            for task, offsets in closed.items()
+            for task, offsets in self._context.state.closed_offsets(opening).items()
             if changelogs.get(task.subtopology)
         }
-
-
-def _opened(stores: TaskStorage, make: Callable[[], T]) -> T:
-    try:
-        task = make()
-        task.open()
-    except BaseException:
-        stores.close()
-        raise
-    return task

@@ -1,4 +1,4 @@
-"""Requests to open and to close a task's stores, and `carry_out`, which any thread may call.
+"""Requests to open, to set aside and to close a task's stores, and `carry_out`, which any thread may call.
 
 *Guarantees*: `carry_out` raises nothing: an error is in the answer.
 *Assumes*: the context's state manager may be called from any thread.
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,15 @@ class OpenRequest:
 
 
 @dataclass(frozen=True)
+class SetAsideRequest:
+    """Set the task's damaged stores aside; they begin anew. `damage`: by store, why."""
+
+    task: TaskId
+    stores: TaskStorage
+    damage: Mapping[str, object]
+
+
+@dataclass(frozen=True)
 class CloseRequest:
     """Close the task's stores, and free its lock."""
 
@@ -32,7 +42,7 @@ class CloseRequest:
     stores: TaskStorage
 
 
-StoreRequest = OpenRequest | CloseRequest
+StoreRequest = OpenRequest | SetAsideRequest | CloseRequest
 
 
 def carry_out(context: ThreadContext, request: StoreRequest) -> StoreAnswer:
@@ -43,6 +53,14 @@ def carry_out(context: ThreadContext, request: StoreRequest) -> StoreAnswer:
                 return OpenedStores(task, open_stores(context, task))
             except BaseException as error:
                 return OpenedStores(task, error=error)
+        case SetAsideRequest(task, stores, damage):
+            try:
+                for store, reason in damage.items():
+                    stores.clear(store, reason)
+            except BaseException as error:
+                carry_out(context, CloseRequest(task, stores))
+                return OpenedStores(task, error=error)
+            return OpenedStores(task, stores)
         case CloseRequest(task, stores):
             try:
                 stores.close()

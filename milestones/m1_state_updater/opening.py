@@ -1,8 +1,8 @@
 """Store opening from M1 on: openers, threads of their own, open and close stores.
 
-*Guarantees*: no call but `wait` and `close` waits for a disk. A store that takes long to open keeps up another one for
-`SLOW_S` at most, unless `OPENERS` of them do; stores are closed before others are opened. Stores that are opened after
-the end of the stream thread are closed by their opener.
+*Guarantees*: no call uses a disk, and none but `wait` and `close` waits for one. A store that takes long to open keeps
+up another one for `SLOW_S` at most, unless `OPENERS` of them do; stores are closed before others are opened. Stores
+that are opened after the end of the stream thread are closed by their opener.
 *Assumes*: driven by the stream thread.
 
 rocksdict holds Python's global lock while it opens a database. Several openers at once would hold it all the time, and
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from milestones.baseline.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
+from milestones.baseline.store_requests import CloseRequest, OpenRequest, SetAsideRequest, StoreRequest, carry_out
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.m1_state_updater.messages import CAPACITY
 from milestones.parts import OpenedStores
@@ -97,12 +97,12 @@ class StoreOpener:
 
     def carry_out(self, request: StoreRequest) -> None:
         """Carry the request out, and answer it."""
-        if isinstance(request, OpenRequest):
-            self._open(request)
-        else:
+        if isinstance(request, CloseRequest):
             self._answer(carry_out(self._context, request))
+        else:
+            self._open(request)
 
-    def _open(self, request: OpenRequest) -> None:
+    def _open(self, request: OpenRequest | SetAsideRequest) -> None:
         clock = self._context.clock
         with self._turn.taken():
             began_ms = clock.monotonic_ms()
@@ -164,6 +164,7 @@ class ThreadedOpening:
         self._answers: Mailbox[StoreAnswer] = Mailbox(CAPACITY, f"{context.name} opened and closed stores")
         self._openers: list[OpenerHandle] = []
         self._unanswered = 0
+        self._refused = False
 
     def open(self, task: TaskId) -> None:
         self._send(OpenRequest(task))
@@ -172,22 +173,33 @@ class ThreadedOpening:
         if self._requests.take_back(OpenRequest(task)):
             self._answers.put(OpenedStores(task), timeout_ms=1_000)
 
+    def set_aside(self, task: TaskId, stores: TaskStorage, damage: Mapping[str, object]) -> None:
+        self._send(SetAsideRequest(task, stores, damage))
+
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
         self._send(CloseRequest(task, stores), first=True)
 
     def _send(self, request: StoreRequest, *, first: bool = False) -> None:
         self._requests.put(request, timeout_ms=1_000, first=first)
         self._unanswered += 1
-        if len(self._openers) < min(OPENERS, self._unanswered):
-            name = self._context.identity.helper("StoreOpener")
-            opener = StoreOpener(self._context, self._requests, self._answers)
-            try:
-                self._openers.append(self._launch(f"{name}-{len(self._openers) + 1}", opener))
-            except RuntimeError as error:
-                log.warning("%s carries out a request about stores itself: %s", self._context.name, error)
-                opener.run_once(0)
+        self._start_opener()
+
+    def _start_opener(self) -> None:
+        """Start another opener when all others have something to do, if the system lets us: otherwise requests wait
+        for those that there are, and without any it is tried again in each turn."""
+        if len(self._openers) >= min(OPENERS, self._unanswered):
+            return
+        name = f"{self._context.identity.helper('StoreOpener')}-{len(self._openers) + 1}"
+        try:
+            self._openers.append(self._launch(name, StoreOpener(self._context, self._requests, self._answers)))
+        except RuntimeError as error:
+            if not (self._openers or self._refused):
+                log.warning("%s can't be started, and tasks wait for it: %s", name, error)
+            self._refused = True
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
+        if not self._openers:
+            self._start_opener()
         answers = self._answers.drain() if len(self._answers) else []
         self._unanswered -= len(answers)
         return answers
@@ -196,11 +208,12 @@ class ThreadedOpening:
         self._wait(self._answers, timeout_ms)
 
     def close(self, timeout_ms: int) -> None:
-        """Openers end once they have done what was asked for."""
-        self._requests.close()
+        """Openers end once they have done what was asked for, and closed what was opened too late."""
         self._answers.close()
         for answer in self.run_once():
-            close_unwanted(self._context, answer)
+            if isinstance(answer, OpenedStores) and answer.stores is not None:
+                self.close_stores(answer.task, answer.stores)
+        self._requests.close()
         clock = self._context.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         for opener in self._openers:

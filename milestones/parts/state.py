@@ -21,7 +21,7 @@ class StateOwnership(Protocol):
     """State ownership: makes tasks of open stores, and knows the positions of closed state on the disk."""
 
     def create(self, task: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage) -> Task:
-        """An active task with these stores. On any error the stores are closed."""
+        """An active task with these stores, which stay the caller's on an error. No store is read."""
         ...
 
     def create_standby(self, task: TaskId, stores: TaskStorage) -> StandbyTask:
@@ -30,13 +30,14 @@ class StateOwnership(Protocol):
 
     def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
         """Lower bounds of the sums of changelog offsets, by task whose state lies closed on this instance's disk, or is
-        among `opening`, whose stores may be open by now."""
+        among `opening`, whose stores may be open by now. No file is read."""
         ...
 
 
 @dataclass(frozen=True)
 class OpenedStores:
-    """The answer to a request to open a task's stores: the open stores, or an error; neither if it was cancelled."""
+    """The answer to a request to open a task's stores, or to set damaged ones aside: the open stores, or an error;
+    neither if it was cancelled."""
 
     task: TaskId
     stores: TaskStorage | None = None
@@ -67,6 +68,11 @@ class StoreOpening(Protocol):
     def cancel(self, task: TaskId) -> None:
         """The task's stores needn't be opened any more. The answer has no stores, and no error, unless they are being
         opened already."""
+        ...
+
+    def set_aside(self, task: TaskId, stores: TaskStorage, damage: Mapping[str, object]) -> None:
+        """Set damaged stores aside, which begin anew. `damage`: by store, why. Answered as `open` is. An error closes
+        all stores."""
         ...
 
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:

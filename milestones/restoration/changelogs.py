@@ -134,11 +134,12 @@ class Changelogs:
 
     def give_up(self) -> None:
         """Delete the snapshots on their way, as the task leaves. A store with half of a snapshot has no offset: it is
-        emptied by `recycle`, or when it is opened next."""
+        emptied when it is opened next, so the task's stores have to be closed."""
         if self.fetching is not None:
             self.fetching.close()
         if self._beginning is not None:
             self._beginning.close()
+            self.task.reusable = False
         for snapshot in self._snapshots.values():
             snapshot.remove()
         self.fetching, self._beginning, self._snapshots = None, None, {}

@@ -2,7 +2,7 @@
 
 *Guarantees*: the store has all of the snapshot and its offset, or it is empty, at offset None. A snapshot that doesn't
 fit, or is damaged, is a warning. The snapshot's files are deleted at the end.
-*Assumes*: the store is empty; an owner that stops half-way opens the store anew, or gives it away by `recycle`.
+*Assumes*: the store is empty; an owner that stops half-way opens the store anew.
 """
 
 from __future__ import annotations

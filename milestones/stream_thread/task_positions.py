@@ -1,6 +1,7 @@
 """How far the state of a thread's tasks is, as the group is told when the member joins.
 
-*Guarantees*: of a task whose directory another thread of this instance holds, that thread tells.
+*Guarantees*: of a task whose directory another thread of this instance holds, that thread tells. No file is read, no
+store either.
 *Assumes*: called by the thread that owns the tasks.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import StateError
 from milestones.stream_thread.task_registry import Phase
 
 if TYPE_CHECKING:
@@ -44,13 +44,10 @@ def told(
     return found
 
 
-def position_of(context: ThreadContext, task: TaskId, stores: TaskStorage) -> int | None:
-    """The sum of the changelogs' offsets of these stores; None without changelogs, and of damaged stores."""
-    changelogs = _changelogs(context, task)
-    try:
-        return sum(stores.namespace(store).offset() or 0 for store in changelogs) if changelogs else None
-    except StateError:
-        return None
+def position_of(context: ThreadContext, task: TaskId, stores: TaskStorage, but: Collection[str] = ()) -> int | None:
+    """The sum of the changelogs' offsets of these stores, without those in `but`; None without changelogs."""
+    changelogs, offsets = _changelogs(context, task), stores.offsets()
+    return sum(offsets.get(store) or 0 for store in changelogs if store not in but) if changelogs else None
 
 
 def _changelogs(context: ThreadContext, task: TaskId) -> Collection[str]:

@@ -150,9 +150,8 @@ class AssignedTask:
         return cast("Task", self.task)
 
     def forget(self) -> None:
-        """What was known of the task that was."""
-        self.task = None
-        self.committed, self.damage = {}, {}
+        """What was known of the task that was, but for damage of its stores, which are to be set aside."""
+        self.task, self.committed = None, {}
         self.rolled_back, self.locked_out, self.position = False, False, None
 
 

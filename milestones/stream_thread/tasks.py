@@ -4,8 +4,8 @@
 its open stores away, and waits, with them, for its other role. A task that was taken away is *leaving* until
 restoration, processing or store opening has given back what it has of the task: a successor of the task waits for that.
 
-*Guarantees*: nothing in here waits for Kafka, nor, but `finish`, for leaving tasks; stores are opened and closed by
-`StoreOpening` (those of a task that can't be recycled are closed here); processors of active tasks are closed by
+*Guarantees*: nothing in here waits for Kafka, nor, but `finish`, for leaving tasks. No file is used in here, and no
+store: `StoreOpening` opens stores, sets them aside and closes them. Processors of active tasks are closed by
 `Processing` only, as they are user code.
 *Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
 """
@@ -245,13 +245,8 @@ class ThreadTasks:
                 entry.damage.setdefault(store, reason)
         for entry in self._registry.of(Phase.POSITIONING):
             if entry.damage:
-                self._make_anew(entry)
+                self._part_with(entry, entry.role)
         self._take_back()
-
-    def _make_anew(self, entry: AssignedTask) -> None:
-        for store, reason in entry.damage.items():
-            entry.active_task.set_aside(store, reason)
-        self._part_with(entry, entry.role)
 
     # -- on and on
 
@@ -341,16 +336,26 @@ class ThreadTasks:
         self.failures.tell()
 
     def _make(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """On an error the task waits, without the stores."""
+        """On an error the stores are closed."""
         entry.stores = None
-        if entry.role is not None and entry.role.partitions is not None:
-            entry.task = self._state.create(entry.id, entry.role.partitions, stores)
+        try:
+            task = self._task_of(entry, stores)
+        except BaseException:
+            self._leave(entry)
+            self._close_stores(entry, stores)
+            raise
+        entry.task = task
+        if isinstance(task, Task):
             self._registry.move(entry, Phase.POSITIONING)
         else:
-            entry.task = self._state.create_standby(entry.id, stores)
             self._registry.move(entry, Phase.STANDBY)
-            self._restoration.add_standby(entry.task)
+            self._restoration.add_standby(task)
         self.created += 1
+
+    def _task_of(self, entry: AssignedTask, stores: TaskStorage) -> Task | StandbyTask:
+        if entry.role is None or entry.role.partitions is None:
+            return self._state.create_standby(entry.id, stores)
+        return self._state.create(entry.id, entry.role.partitions, stores)
 
     def _positioned(
         self, entry: AssignedTask, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]
@@ -441,14 +446,8 @@ class ThreadTasks:
         """Restoration gave the task back."""
         if isinstance(task, Task):
             self._processing.retire(task, CloseMode.CLOSE)
-            return
-        stores: TaskStorage | None = None
-        try:
-            stores = task.recycle()
-        except BaseException as error:
-            log.error("standby %s didn't close cleanly", task.id, exc_info=error)
-            self.failures.note(task.id, error)
-        self._take_task(self._registry[task.id], task, stores)
+        else:
+            self._take_task(self._registry[task.id], task, task.recycle())
 
     def _take_removed(self, removed: RemovedTask) -> None:
         """Processing gave an active task back."""
@@ -462,7 +461,7 @@ class ThreadTasks:
             self._registry.move(entry, Phase.POSITIONING)
             entry.rolled_back = True
             if entry.damage:
-                self._make_anew(entry)
+                self._part_with(entry, entry.role)
         elif task.state is not State.CLOSED:
             self._processing.retire(task, CloseMode.CLOSE)  # it was to be rolled back, and isn't wanted any more
         else:
@@ -513,7 +512,12 @@ class ThreadTasks:
             self._registry.move(entry, Phase.WAITING)  # it has its role until the group, or the thread's end, takes it
 
     def _wait_with(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """The task is to be made of these stores."""
+        """The task is to be made of these stores, once damaged ones are set aside."""
+        if entry.damage:
+            damage, entry.damage = entry.damage, {}
+            entry.position = position_of(self._context, entry.id, stores, but=damage)
+            self._opening.set_aside(entry.id, stores, damage)
+            return
         entry.stores, entry.locked_out = stores, False
         self._registry.move(entry, Phase.WAITING)
 

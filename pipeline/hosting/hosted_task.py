@@ -14,6 +14,7 @@ ends soon after its generation, whatever it is doing but the user's code.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import cast
 
@@ -102,21 +103,17 @@ class HostedTask:
         if not (self._work.anyway or self._left(committed)):
             return Done()
         state = self._parts.state(self._context, self._parts.partition_counts(self._context, self._all_clients))
-        task = state.create(
-            self._work.task, frozenset(self._work.ends), open_stores(self._context, self._work.task)
-        )
-        try:
-            self._restore(task, committed)
-            self._start(task, committed)
-            self._work_off(task)
-            done = self._done(task)
-        except StateCorruptError as error:
-            for damaged in error.damaged:
-                task.set_aside(damaged.store, error)  # the next attempt restores it
-            raise
-        finally:
-            task.close()
-        return done
+        stores = open_stores(self._context, self._work.task)
+        with closing(stores), closing(state.create(self._work.task, frozenset(self._work.ends), stores)) as task:
+            try:
+                self._restore(task, committed)
+                self._start(task, committed)
+                self._work_off(task)
+                return self._done(task)
+            except StateCorruptError as error:
+                for damaged in error.damaged:
+                    stores.clear(damaged.store, error)  # the next attempt restores it
+                raise
 
     def _done(self, task: Task) -> Done:
         dropped = task.dropped_records + self._collection.dropped[task.id]

@@ -127,7 +127,6 @@ class FakeState:
         if stores is None:
             return self.open(id, self._world.context.application.subtopology(id.subtopology).stores)
         if id in self.errors:
-            stores.close()
             raise self.errors[id]
         return stores
 

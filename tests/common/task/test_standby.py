@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
-from milestones.common.errors import OwnershipError, StateError, StateLockedError
+from milestones.common.errors import OwnershipError, StateLockedError
 from milestones.common.records import TaskId
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import State
@@ -51,14 +50,6 @@ def test_a_standby_whose_directory_is_locked_can_be_asked_to_open_again(harness:
             standby.open()
     standby.close()
     assert standby.state is State.CLOSED
-
-
-def test_a_standby_whose_stores_cannot_be_given_away_closes_them(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    standby = standby_of(harness)
-    monkeypatch.setattr(standby._stores, "_is_unfinished", Mock(side_effect=StateError("damaged")))
-    with pytest.raises(StateError, match="damaged"):
-        standby.recycle()
-    assert (standby.state, harness.state.closed) == (State.CLOSED, 1)
 
 
 def test_a_standby_without_content_in_a_store_starts_it_from_the_beginning(harness: Any) -> None:

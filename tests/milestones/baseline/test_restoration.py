@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from milestones.common.errors import KafkaUnreachableError, StateCorruptError, T
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.kafka.retry import SOONEST_MS
-from milestones.common.records import StoreId, TopicPartition
+from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.lifecycle import State
 from milestones.common.task.task import Task
@@ -338,16 +338,21 @@ def test_the_records_that_are_still_to_come_are_told_by_task() -> None:
     assert r.restoration.remaining() == {A: 3}
 
 
-def damaged(r: Restoring, store: str = "counts") -> None:
-    """The store's file can't be read where its offset is, until the store is set aside."""
+def damaged(r: Restoring | Running, store: str = "counts", of: TaskId = A) -> None:
+    """The first call about changelogs finds damage of this task's store, until the store of 0_0 is set aside."""
+    state = r.world.state
+    broken, storage = state.stores[A][store], (state.standbys.get(A) or state.tasks[A])._stores.storage
+    keep = storage.keep_changelog_ids
 
-    def offset() -> int | None:
-        raise StateCorruptError("a block is damaged", {StoreId(A, store)})
+    def kept(ids: Mapping[str, str]) -> None:
+        if storage.stores[store] is broken:
+            raise StateCorruptError("a block is damaged", {StoreId(of, store)})
+        keep(ids)
 
-    r.world.state.stores[A][store].namespace.offset = offset  # type: ignore[method-assign]
+    storage.keep_changelog_ids = kept  # type: ignore[method-assign]
 
 
-def test_a_store_whose_offset_cannot_be_read_is_rebuilt() -> None:
+def test_a_store_whose_damage_shows_when_its_restoration_begins_is_rebuilt() -> None:
     r = Restoring()
     restored_to(r, "1", "2")
     r.world.requests.holds = True
@@ -360,7 +365,7 @@ def test_a_store_whose_offset_cannot_be_read_is_rebuilt() -> None:
     assert r.world.restorer.moves[-1] == {LOG: 0}
 
 
-def test_a_standby_whose_offset_cannot_be_read_is_rebuilt() -> None:
+def test_a_standby_whose_damage_shows_when_it_begins_is_rebuilt() -> None:
     r = Restoring()
     restored_to(r, "1", "2")
     r.world.requests.holds = True
@@ -377,11 +382,7 @@ def test_damage_of_another_tasks_store_is_not_this_tasks_matter() -> None:
     restored_to(r, "1")
     r.world.requests.holds = True
     task = r.add()
-
-    def offset() -> int | None:
-        raise StateCorruptError("a block is damaged", {StoreId(B, "counts")})
-
-    r.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
+    damaged(r, of=B)
     r.world.requests.answer()
     with pytest.raises(StateCorruptError):
         r.step()
@@ -398,11 +399,7 @@ def test_a_task_whose_damage_shows_when_its_restoration_begins_processes_soon_an
     r.world.requests.holds = True
     r.rebalance(0, 1)
     r.step(5)
-
-    def offset() -> int | None:
-        raise StateCorruptError("a block is damaged", {StoreId(A, "counts")})
-
-    r.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
+    damaged(r)
     epoch = r.world.state.tasks[B].epoch
     r.world.requests.answer()
     r.world.requests.holds = False

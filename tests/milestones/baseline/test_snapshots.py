@@ -210,7 +210,7 @@ def test_a_task_that_leaves_before_its_snapshot_was_taken_in_leaves_no_files(r: 
     assert not snapshot.directory.exists()
 
 
-def test_a_task_that_changes_its_role_with_half_a_snapshot_gives_an_empty_store_away(r: Restoring) -> None:
+def test_no_other_task_is_made_of_a_store_with_half_a_snapshot_before_it_is_opened_anew(r: Restoring) -> None:
     r.world.logs[LOG].add("1", key="a").add("2", key="b")
     snapshot = r.snapshot({b"%06d" % number: b"x" for number in range(3 * STEP_ENTRIES)}, 1)
     task = r.add()
@@ -218,11 +218,13 @@ def test_a_task_that_changes_its_role_with_half_a_snapshot_gives_an_empty_store_
     assert 0 < len(r.rows) < 3 * STEP_ENTRIES
     r.restoration.remove(A, recycled=True)
     assert r.restoration.take_removed() == [task]
-    opened = task.recycle()
-    assert (r.rows, opened.namespace("counts").offset()) == ({}, None)
+    assert (task.reusable, task.changelog_offsets()) == (False, {"counts": None})
     assert not snapshot.directory.exists()
-    r.source.snapshots.clear()
-    standby = r.world.state.create_standby(A, opened)
-    r.restoration.add_standby(standby)
+
+
+def test_a_task_that_changes_its_role_with_a_whole_snapshot_may_give_its_stores_away(r: Restoring) -> None:
+    r.world.logs[LOG].add("1", key="a").add("2", key="b")
+    r.snapshot({b"a": b"1"}, 1)
+    task = r.add()
     r.step(4)
-    assert r.rows == {b"a": b"1", b"b": b"2"}
+    assert (r.rows, task.reusable) == ({b"a": b"1", b"b": b"2"}, True)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from milestones.common import serdes
 from milestones.common.errors import StateError, StateLockedError
 from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.records import TaskId
+from milestones.common.state.spec import StoreSpec
 from milestones.m1_state_updater.opening import (
     OPENERS,
     REST_MS,
@@ -21,6 +25,7 @@ from milestones.m1_state_updater.opening import (
 )
 from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
 from milestones.stream_thread.task_registry import Phase
+from milestones.testing import until
 from tests.milestones.fakes import A, B, FakeState, World, counting, put
 from tests.milestones.stepped import Openers, RunningUpdater, UpdaterWorld
 
@@ -142,17 +147,57 @@ def test_what_goes_wrong_is_in_the_answer_and_the_opener_goes_on(
     assert [answer.task for answer in answers(opening, 1)] == [B]
 
 
-def test_when_no_opener_can_be_started_the_stream_thread_carries_requests_out_itself(world: World) -> None:
-    def refuse(_: str, opener: StoreOpener) -> OpenerHandle:
-        raise RuntimeError("can't start new thread")
+def test_when_no_opener_can_be_started_requests_wait_until_one_can(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    openers, full = Openers(world.clock), True
 
-    opening = ThreadedOpening(world.context, refuse)
+    def launch(name: str, opener: StoreOpener) -> OpenerHandle:
+        if full:
+            raise RuntimeError("can't start new thread")
+        return openers.launch(name, opener)
+
+    opening = ThreadedOpening(world.context, launch)
     opening.open(A)
-    (opened,) = opening.run_once()
-    assert isinstance(opened, OpenedStores)
-    assert opened.stores is not None
-    opening.close_stores(A, opened.stores)
-    assert (opening.run_once(), world.state.held) == ([ClosedStores(A)], set())
+    assert (opening.run_once(), opening.run_once(), world.state.opens) == ([], [], 0)
+    assert caplog.text.count("can't start new thread") == 1
+    full = False
+    opening.run_once()
+    openers.step()
+    assert [answer.task for answer in opening.run_once()] == [A]
+
+
+def test_an_opener_that_cannot_be_started_beside_others_is_missed_by_nobody(world: World) -> None:
+    openers = Openers(world.clock)
+
+    def launch(name: str, opener: StoreOpener) -> OpenerHandle:
+        if openers.all:
+            raise RuntimeError("can't start new thread")
+        return openers.launch(name, opener)
+
+    opening = ThreadedOpening(world.context, launch)
+    opening.open(A)
+    opening.open(B)
+    openers.step()
+    openers.step()
+    assert [answer.task for answer in opening.run_once()] == [A, B]
+
+
+@pytest.mark.parametrize("error", [None, StateError("the disk is full")])
+def test_damaged_stores_are_set_aside_there_too_and_stay_open_unless_that_fails(
+    world: World, error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    openers = Openers(world.clock)
+    opening = openers.opening(world.context)
+    stores = world.state.open(A, world.context.application.subtopology(0).stores)
+    clear = Mock(side_effect=error)
+    monkeypatch.setattr(stores, "clear", clear)
+    opening.set_aside(A, stores, {"counts": "a block is damaged"})
+    assert clear.call_count == 0
+    openers.step()
+    clear.assert_called_once_with("counts", "a block is damaged")
+    assert opening.run_once() == [OpenedStores(A, None if error else stores, error)]
+    assert world.state.held == (set() if error else {A})
 
 
 def test_stores_that_are_open_only_after_the_end_are_closed_by_their_opener(
@@ -178,8 +223,21 @@ def test_at_the_end_no_opener_is_left(disk: Disk, opening: ThreadedOpening) -> N
 def test_stores_that_were_opened_and_not_taken_are_closed_at_the_end(world: World, opening: ThreadedOpening) -> None:
     opening.open(A)
     opening.wait(SOON_MS)
-    opening.close(0)
+    opening.close(SOON_MS)
     assert (world.state.opens, world.state.held) == (1, set())
+
+
+def test_stores_that_were_opened_and_not_taken_are_closed_by_an_opener(world: World) -> None:
+    openers = Openers(world.clock)
+    opening = openers.opening(world.context)
+    opening.open(A)
+    openers.step()
+    openers.hang = True
+    opening.close(0)
+    assert world.state.held == {A}
+    openers.hang = False
+    openers.step()
+    assert world.state.held == set()
 
 
 # -- one after the other
@@ -344,6 +402,30 @@ def test_how_far_a_task_is_whose_stores_were_opened_a_moment_ago_is_told_to_the_
     assert (r.tasks.places()[A], r.world.state.held) == (Phase.OPENING, {A, B})
     r.hear(JoinNeeded("a test"))
     assert r.world.member.joins[-1].positions == {A: 7}
+
+
+def test_a_store_of_64_tasks_with_three_each_that_hangs_for_minutes_keeps_up_its_own_task_only() -> None:
+    topology = counting()
+    for name in ("second", "third"):
+        topology.add_state_store(StoreSpec(name, key_serde=serdes.STRING, value_serde=serdes.LONG), "counting")
+    world = UpdaterWorld(topology, {"max_poll_interval_ms": 60_000})
+    world.parts = replace(world.parts, opening=ThreadedOpening)
+    disk, r = Disk(world.state), RunningUpdater(world)
+    disk.slow.add(A)
+    r.rebalance(*range(64))
+    until(lambda: (r.step(ms=1), len(r.tasks.processing) == 63)[1], "all others process", SOON_MS / 1_000)
+    for _ in range(10):
+        r.feed("x", partition=1, steps=3, ms=18_000)
+    assert (r.tasks.places()[A], len(world.state.stores[B])) == (Phase.OPENING, 3)
+    assert r.tasks.processing[B].counters.processed == 10
+    r.rebalance(*range(1, 64))
+    assert A not in r.tasks.owned
+    disk.go.set()
+    until(lambda: (r.step(ms=1), A not in world.state.held)[1], "its stores are closed", SOON_MS / 1_000)
+    assert len(r.tasks.processing) == 63
+    r.loop.shut_down(leave_group=True)
+    r.loop.close()
+    assert world.state.held == set()
 
 
 def test_the_end_of_a_thread_waits_for_stores_that_are_being_opened_and_closes_them() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
-from milestones.common.errors import StateCorruptError, StateError
+from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.records import StoreId, TaskId
 from milestones.common.task.task import State
-from milestones.common.task.task_stores import TaskStores
 from milestones.stream_thread.tasks import LOCK_PAUSE_MS
 from tests.milestones.fake_kafka import ILLEGAL_GENERATION
 from tests.milestones.fakes import IN, LOG, A, B, FailsToClose, Running, World, busy, counting, standby
@@ -45,21 +42,11 @@ def test_a_standby_that_has_all_becomes_active_without_reading_a_record() -> Non
     assert world.restorer.moves[moves:] == []
 
 
-@pytest.mark.parametrize("partitions", [(0, 1), (1,)], ids=["becomes active", "is closed"])
-def test_a_standby_whose_damage_shows_when_it_leaves_is_rebuilt_and_costs_no_other_task(
-    partitions: tuple[int, ...],
-) -> None:
-    r = standby(World().logged(*"123", key="a"), active=(1,))
-
-    def offset() -> int | None:
-        raise StateCorruptError("a block is damaged", {StoreId(A, "counts")})
-
-    r.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
-    r.rebalance(*partitions, steps=5)
-    assert r.tasks.processing.keys() == {TaskId(0, partition) for partition in partitions}
-    assert "abort" not in r.world.producer.calls
-    r.rebalance(1, standby=frozenset({A}), steps=5)
-    assert r.world.state.text() == {"a": "3"}
+def test_a_standby_whose_stores_no_other_task_may_have_becomes_active_with_stores_that_are_opened_anew() -> None:
+    r = standby(World().logged(*"123", key="a"))
+    r.world.state.standbys[A].reusable = False
+    r.rebalance(0, steps=5)
+    assert (r.places, r.world.state.opens) == ({A: "processing"}, 2)
 
 
 def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() -> None:
@@ -164,23 +151,14 @@ def test_a_processor_that_fails_to_close_while_its_task_is_recycled_ends_the_thr
     assert r.world.state.held == set()
 
 
-def test_the_lock_of_a_standby_whose_stores_are_broken_is_free_once_it_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_stores_of_which_no_task_can_be_made_in_its_new_role_are_closed() -> None:
     r = standby()
-    monkeypatch.setattr(TaskStores, "release", Mock(side_effect=StateError("bad block")))
-    assert r.world.state.held == {A}
-    with pytest.raises(StateError, match="bad block"):
-        r.rebalance()
-    assert r.world.state.held == set()
-
-
-def test_stores_that_cannot_be_opened_in_their_new_role_are_closed() -> None:
-    r = standby()
-    r.world.state.errors[A] = StateError("the disk is full")
-    with pytest.raises(StateError, match="disk is full"):
+    r.world.state.errors[A] = StateError("a bug")
+    with pytest.raises(StateError, match="a bug"):
         r.rebalance(0)
-    assert r.world.state.held == set()
+    assert r.places == {A: "leaving"}
+    r.loop.fail(shut_application_down=None)
+    assert (r.places, r.world.state.held) == ({}, set())
 
 
 def test_a_rolled_back_task_becomes_a_standby_without_what_was_not_committed() -> None:

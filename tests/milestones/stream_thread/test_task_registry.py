@@ -66,7 +66,8 @@ def test_a_task_that_leaves_takes_along_what_was_known_of_it_and_waits_in_the_ro
     task.task, task.damage, task.rolled_back = known, {"counts": "a test"}, True
     task.role = STANDBY
     registry.move(task, Phase.LEAVING)
-    assert (task.task, task.damage, task.rolled_back, task.role) == (None, {}, False, STANDBY)
+    assert (task.task, task.rolled_back, task.role) == (None, False, STANDBY)
+    assert task.damage == {"counts": "a test"}, "the store hasn't been set aside"
     registry.move(task, Phase.WAITING)
     assert registry.places() == {A: Phase.WAITING}
 

@@ -21,7 +21,21 @@ from milestones.stream_thread.task_registry import Phase
 from milestones.stream_thread.tasks import LOCK_PAUSE_MS
 from tests.milestones.disturber import Disturber
 from tests.milestones.fake_kafka import FENCED
-from tests.milestones.fakes import IN, LOG, LOG_B, A, B, Counting, FailsToClose, Running, World, busy, counting, passing
+from tests.milestones.fakes import (
+    IN,
+    LOG,
+    LOG_B,
+    A,
+    B,
+    Counting,
+    FailsToClose,
+    FakeTaskStorage,
+    Running,
+    World,
+    busy,
+    counting,
+    passing,
+)
 from tests.milestones.stepped import RunningUpdater
 from tests.milestones.stepped_workers import RunningProcessing
 
@@ -318,15 +332,20 @@ def test_a_damaged_store_that_cannot_be_set_aside_costs_no_other_task_its_way_ba
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     r = RunningProcessing().run(0, 1, 2)
-    monkeypatch.setattr(Task, "set_aside", Mock(side_effect=StateError("the disk is full")))
+    monkeypatch.setattr(FakeTaskStorage, "clear", Mock(side_effect=StateError("the disk is full")))
     monkeypatch.setattr(Task, "applying", True)  # so that a processing thread has to do something before
     r.tasks.roll_back()
     r.tasks.rebuild([StoreId(TaskId(0, partition), "counts") for partition in range(3)], "a test")
     assert set(r.tasks.places().values()) == {Phase.RETURNING}
     r.world.workers.step(5)
+    r.tasks.run_once(r.world.clock.monotonic_ms())
+    assert set(r.tasks.places().values()) == {Phase.LEAVING}
+    r.world.workers.step(5)
+    r.tasks.run_once(r.world.clock.monotonic_ms())
+    r.world.openers.step()
     with pytest.raises(StateError, match="disk is full"):
         r.tasks.run_once(r.world.clock.monotonic_ms())
-    assert set(r.tasks.places().values()) == {Phase.POSITIONING}
+    assert set(r.tasks.places().values()) == {Phase.WAITING}
     monkeypatch.undo()
     r.loop.fail(shut_application_down=None)
     r.loop.close()
