@@ -3,6 +3,7 @@
 *Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes all threads' stacks and the client's status into
 the log; SIGUSR2 adds a stream thread and SIGHUP removes one, the log says when that is done; with `--census` a file
 says what the process had before and after; with `--watch` the log says when a stream thread waited for another thread.
+From m1 on the log says when a thread that polls used a file or a store (`disk.py`).
 *Assumes*: nothing.
 """
 
@@ -31,6 +32,7 @@ from typing import Any
 import psutil
 
 from compat_tests.apps import ADDED, REMOVED, STATE, STATUS, begin_log
+from compat_tests.apps.disk import FLAG, DiskWatch
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory, new_natives
@@ -89,6 +91,8 @@ def run(topology: str, config_file: str, handler: str | None = None) -> int:
     """The process's exit code. `handler`: what the uncaught exception handler says, if there is one."""
     try:
         config = StreamsConfig.from_toml(config_file)
+        if FLAG in config.milestones:
+            DiskWatch().install()
         streams = Streams(named(topology)(config.application_id), config)
         streams.set_state_listener(lambda new, old: log.info("%s%s", STATE, new.value))
         if handler is not None:

@@ -76,15 +76,16 @@ def waits(frame: FrameType) -> bool:
     line = linecache.getline(code.co_filename, frame.f_lineno or 0)  # None in the midst of what the compiler added
     if code.co_filename != threading.__file__ and not line.lstrip().startswith("with "):
         return False
-    return not any(caller.f_code.co_qualname in FOR_KAFKA for caller in _outwards(frame))
+    return not any(caller.f_code.co_qualname in FOR_KAFKA for caller in outwards(frame))
 
 
 def callers(frame: FrameType) -> list[str]:
     """From the innermost to the outermost."""
-    return [f"{caller.f_code.co_qualname}:{caller.f_lineno}" for caller in _outwards(frame)]
+    return [f"{caller.f_code.co_qualname}:{caller.f_lineno}" for caller in outwards(frame)]
 
 
-def _outwards(frame: FrameType) -> Iterator[FrameType]:
+def outwards(frame: FrameType) -> Iterator[FrameType]:
+    """This frame and its callers."""
     at: FrameType | None = frame
     while at is not None:
         yield at

@@ -22,6 +22,7 @@ from typing import Any, Self
 import psutil
 
 from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
+from compat_tests.oracles.disk import nothing_used
 from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
 from milestones.testing import until
@@ -207,6 +208,11 @@ class Instance:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         shown = (line if len(line) <= TAIL_WIDTH else f"{line[:TAIL_WIDTH]}..." for line in lines[-TAIL_LINES:])
         return f"the last lines of {self.log_file}:\n" + "\n".join(f"    {line}" for line in shown)
+
+    def disk_use(self) -> Findings:
+        """The files and stores that threads of all its processes used which poll."""
+        log = self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+        return nothing_used(self.name, log)
 
     def leftovers(self) -> Findings:
         """What the last process still had after its clean end."""

@@ -48,6 +48,7 @@ def judge(
         )
     findings += judge_offsets(world, repartitions)
     findings += judge_history(world) + judge_transactions(world, exact=not crashed and not timed_out)
+    findings += [found for one in world.instances for found in one.disk_use()]
     hold(findings + judge_leftovers(world, exact=not crashed))
 
 

@@ -318,6 +318,17 @@ def test_a_stream_thread_that_waits_for_its_state_updater_is_found(broken: Break
     app.says(WAITED)
 
 
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        "the-disk-is-read-at-each-join",
+        pytest.param("stores-are-closed-by-the-thread-that-polls", marks=pytest.mark.full),
+    ],
+)
+def test_a_thread_that_polls_and_uses_the_disk_is_found(broken: Break, mutation: str) -> None:
+    assert lives(broken(mutation, EOS, "state_updater"), 1) == {"disk"}
+
+
 # ---- roll-backs: what user code remembers, and what is in changelogs
 
 STEP, TIMES = "commit.after-flush", 3

@@ -13,10 +13,12 @@ from typing import Any
 from compat_tests.planted.mutations import Once, around, mutation, mutations_by
 from milestones.common.config.streams import StreamsConfig
 from milestones.common.state.rocksdict_engine import _RocksdictCursor
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.common.task.task import State, Task
 from milestones.common.task.task_stores import TaskStores
+from milestones.m1_state_updater.opening import ThreadedOpening
 from milestones.stream_thread.tasks import ThreadTasks
 
 SHORT = 5
@@ -144,3 +146,23 @@ def a_recycled_task_opens_its_stores_anew() -> None:
             task.reusable = False
             time.sleep(1.1)
         original(tasks, entry, task, stores)
+
+
+@mutation
+def the_disk_is_read_at_each_join() -> None:
+    """What lies closed on the disk is looked for when the group asks."""
+
+    @around(LocalStateManager, "closed_offsets")
+    def closed_offsets(original: Any, manager: Any, *arguments: Any) -> Any:
+        manager.directory.tasks()
+        return original(manager, *arguments)
+
+
+@mutation
+def stores_are_closed_by_the_thread_that_polls() -> None:
+    """An opener finds the stores closed that it is to close."""
+
+    @around(ThreadedOpening, "close_stores")
+    def close_stores(original: Any, opening: Any, task: Any, stores: Any) -> None:
+        stores.close()
+        original(opening, task, stores)
