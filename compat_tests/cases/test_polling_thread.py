@@ -23,7 +23,7 @@ KEYS = 200
 PARTITIONS = 6
 FAILED = 1
 THREADS: dict[str, Any] = {"num_stream_threads": 1, "num_processing_threads": 3}
-PATIENCE_MS = 3_000
+PATIENCE_MS = 5_000
 """`task_timeout_ms`: how long user code is tried again."""
 PROMPT_S = 1.0
 """What 99 of 100 outputs of the other tasks take at most."""
