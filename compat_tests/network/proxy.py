@@ -26,7 +26,7 @@ import struct
 import threading
 from collections.abc import Callable, Coroutine
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from compat_tests.network.faults import Fault, Frames, Side
 from compat_tests.network.frames import Api, Request, parse_answer, parse_request, read_frame
@@ -36,6 +36,13 @@ from milestones.common.kafka.embedded.properties import HOST
 _CALL_S = 10.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _T = TypeVar("_T")
+
+
+class OpenConnection(NamedTuple):
+    """An open connection: its client id, "" before its first request, and the kinds of requests that it has carried."""
+
+    client_id: str
+    apis: frozenset[int]
 
 
 class KafkaProxy:
@@ -102,6 +109,10 @@ class KafkaProxy:
         name = bytes([len(topic) + 1]) + topic.encode()  # of flexible versions: its length plus one, and the name
         swaps = b"\x00\x00" + name, b"\x00\x03" + name
         return self._add(Frames(Side.ANSWER, Api.METADATA, client), times, swaps=swaps)
+
+    def connections(self) -> list[OpenConnection]:
+        """The connections that are open now."""
+        return self._call(lambda: [OpenConnection(one.client_id, frozenset(one.apis)) for one in self._connections])
 
     def disconnect(self, client: str = "*") -> int:
         """Break the connections of these clients once; how many there were. Requests on their way still arrive."""
@@ -208,7 +219,7 @@ class _Connection:
         client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         broker: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
-        self.client_id = ""
+        self.client_id, self.apis = "", set[int]()
         self._faults, self._client, self._broker = faults, client, broker
         self._asked: dict[int, Request] = {}
         self._silent = False
@@ -263,6 +274,7 @@ class _Connection:
         request = parse_request(frame)
         if request is not None:
             self.client_id = request.client_id
+            self.apis.add(request.api)
             self._asked[request.correlation] = request
         return request
 

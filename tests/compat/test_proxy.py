@@ -14,7 +14,7 @@ import pytest
 
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api, Request, parse_answer, parse_request
-from compat_tests.network.proxy import KafkaProxy
+from compat_tests.network.proxy import KafkaProxy, OpenConnection
 from milestones.testing import until
 
 PATIENCE_S = 10.0
@@ -260,6 +260,17 @@ def test_a_fault_can_be_for_one_client_only(proxy: KafkaProxy) -> None:
         one.ask(Api.FETCH, 2)
         assert one.answer() is None
         assert two.round_trip(Api.FETCH, 2) == 2
+
+
+def test_open_connections_are_known_by_their_client_and_what_they_have_carried(proxy: KafkaProxy) -> None:
+    assert proxy.connections() == []
+    with connected(proxy, "one") as one, connected(proxy, "two") as two:
+        one.round_trip(Api.METADATA, 1)
+        one.round_trip(Api.HEARTBEAT, 2)
+        two.round_trip(Api.FETCH, 1)
+        apis = {"one": {Api.METADATA, Api.HEARTBEAT}, "two": {Api.FETCH}}
+        assert sorted(proxy.connections()) == [OpenConnection(name, frozenset(of)) for name, of in apis.items()]
+    until(lambda: not proxy.connections(), "both have ended", PATIENCE_S)
 
 
 def test_healing_ends_every_fault(proxy: KafkaProxy) -> None:
