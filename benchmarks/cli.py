@@ -12,40 +12,35 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 from rich.console import Console
 
-from benchmarks import assignor, stores
-from benchmarks.blocking.work import Blocking
-from benchmarks.cluster import JVM_OPTIONS, Cluster, running
-from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, Contender, ours, peers
+from benchmarks import assignor, options, stores
+from benchmarks.cluster import JVM_OPTIONS, Cluster, proxied, running
+from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, Contender, ours
 from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
-from benchmarks.idle.work import Idle
-from benchmarks.job import COMMIT_INTERVAL_MS, GUARANTEES
+from benchmarks.job import EXACTLY_ONCE
 from benchmarks.moves import work as moves
 from benchmarks.opening import work as opening
+from benchmarks.options import NEW_FILE, words
 from benchmarks.profiling import PARTS_TITLE, profiled
 from benchmarks.report import YARDSTICK, plot, table, write_json
-from benchmarks.restore.work import Restore
 from benchmarks.rows import Row, Work, run
 from benchmarks.spark import work as on_spark
 from benchmarks.standbys import work as standbys
+from benchmarks.works import ALL_STAGES, WORKS, Measured, contenders, data_options
 from milestones import MilestonesError
 from milestones.cli.console import err
-from milestones.flags import runnable
 
-SETTINGS = {
-    "commit_interval_ms": int(COMMIT_INTERVAL_MS), "warm_times": WARM_TIMES,
-    "broker_jvm": JVM_OPTIONS, "kafka_streams_jvm": KAFKA_STREAMS_JVM,
-}  # fmt: skip
+SETTINGS = {"warm_times": WARM_TIMES, "broker_jvm": JVM_OPTIONS, "kafka_streams_jvm": KAFKA_STREAMS_JVM}
 """What is the same for all contenders, for the JSON."""
-NARROWEST = 130
+NARROWEST = 180
 """Columns of a table that isn't shown on a terminal."""
 
 
@@ -58,65 +53,10 @@ def _progress(line: str) -> None:
     err().print(line, soft_wrap=True, highlight=False)
 
 
-def _words(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
-    return [word for word in value.split(",") if word]
-
-
-def _guarantees(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
-    return list(GUARANTEES) if value == "both" else [value]
-
-
-Command = Callable[..., Any]
-
-
-def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Options of a command, in this order, and those that all works have."""
-
-    def put(command: Command) -> Command:
-        for option in reversed((*options, *_SHARED)):
-            command = option(command)
-        return command
-
-    return put
-
-
-class _NewFile(click.Path):
-    """A file to write, in a folder that exists: hours of measuring shall not end in a missing one."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if not path.absolute().parent.is_dir():
-            self.fail(f"there is no folder {path.parent}: make it first", param, ctx)
-        return path
-
-
-_NEW_FILE = _NewFile(path_type=Path, dir_okay=False)
-_guarantee = click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
-                          type=click.Choice([*GUARANTEES, "both"]))  # fmt: skip
-_SHARED = (
-    click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs."),
-    _guarantee,
-)
-_records = click.option("--records", default=500_000, show_default=True, type=click.IntRange(min=1000))
-_keys = click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000))
-_data_options, _restore_options = _with(_records, _keys), _with(_records)
-_blocking_options = _with(
-    click.option("--records", default=2_000, show_default=True, type=click.IntRange(min=100)),
-    click.option("--threads", default=8, show_default=True, type=click.IntRange(min=1),
-                 help="Processing threads, where a stage has them."),
-    click.option("--work", default="call", show_default=True, type=click.Choice(["call", "native", "python"]),
-                 help="What takes 10 ms: waiting for an answer, work in C, work in Python."),
-)  # fmt: skip
-_idle_options = _with(
-    click.option("--tasks", default=512, show_default=True, type=click.IntRange(2, 4_000)),
-    click.option("--seconds", default=20, show_default=True, type=click.IntRange(min=2), help="That are measured."),
-)
-
-
 @contextmanager
-def _cluster() -> Iterator[tuple[Cluster, Path]]:
+def _cluster(start: Callable[[Path], AbstractContextManager[Cluster]] = running) -> Iterator[tuple[Cluster, Path]]:
     """A broker, and a folder for runs, until the end of the block."""
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, start(Path(directory) / "kafka") as at:
         runs = Path(directory) / "runs"
         runs.mkdir()
         yield at, runs
@@ -125,9 +65,10 @@ def _cluster() -> Iterator[tuple[Cluster, Path]]:
 def _measure(
     make: Callable[..., Work], contenders: Sequence[Contender], guarantees: Sequence[str], rounds: int,
     data: Mapping[str, Any], json_file: Path | None, settings: Mapping[str, Any], yardstick: str = YARDSTICK,
+    start: Callable[[Path], AbstractContextManager[Cluster]] = running,
 ) -> tuple[str, Work, list[Row]]:  # fmt: skip
     """Have them do the work, show the table, write the JSON."""
-    with _cluster() as (cluster, runs):
+    with _cluster(start) as (cluster, runs):
         work = make(cluster, runs, **data)
         rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
     title = f"{work.name}: {work.title}, medians of {rounds}"
@@ -142,34 +83,14 @@ def cli() -> None:
     """The same work on Milestones, on a bare client loop, and on Kafka Streams, on one embedded broker."""
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """A work that contenders do in turn. `peers`: who takes part unless something else is said."""
-
-    work: Callable[..., Work]
-    name: str
-    options: Callable[[Command], Command]
-    peers: str = "loop"
-    yardstick: str = YARDSTICK
-
-
-WORKS = (
-    _Measured(Count, Count.name, _data_options),
-    _Measured(Restore, Restore.name, _restore_options),
-    _Measured(Blocking, Blocking.name, _blocking_options, peers="", yardstick="milestones baseline"),
-    _Measured(Idle, Idle.name, _idle_options, peers="", yardstick="milestones baseline"),
-)
-
-
-def _command(measured: _Measured) -> click.Command:
+def _command(measured: Measured) -> click.Command:
     @click.command(measured.name, help=(measured.work.__doc__ or "").splitlines()[0])
-    @click.option("--stages", "stage_names", default=",".join(runnable()), show_default=True, callback=_words,
-                  help="Ours: stages, or flags joined by +; with commas.")  # fmt: skip
-    @click.option("--peers", "peer_names", default=measured.peers, show_default=True, callback=_words,
+    @options.stages(measured.stages)
+    @click.option("--peers", "peer_names", default=measured.peers, show_default=True, callback=words,
                   help=f"Others, with commas: {', '.join(PEERS)}.")  # fmt: skip
-    @click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
-    @click.option("--json", "json_file", type=_NEW_FILE, help="Write all rounds here.")
-    @click.option("--plot", "plot_file", type=_NEW_FILE, help="Draw (.svg, .png).")
+    @options.rounds
+    @options.json_file
+    @click.option("--plot", "plot_file", type=NEW_FILE, help="Draw (.svg, .png).")
     @measured.options
     def measure(
         stage_names: list[str],
@@ -180,10 +101,12 @@ def _command(measured: _Measured) -> click.Command:
         guarantees: list[str],
         **data: Any,
     ) -> None:
-        contenders = [*peers(peer_names, measured.name), *(ours(stage, measured.name) for stage in stage_names)]
+        counts: dict[str, Any] = {name: data.pop(name) for name in ("thread_counts", "task_counts") if name in data}
         title, work, rows = _measure(
-            measured.work, contenders, guarantees, rounds, data, json_file, SETTINGS, measured.yardstick
-        )
+            measured.work, contenders(measured.name, stage_names, peer_names, **counts), guarantees, rounds, data,
+            json_file, {**SETTINGS, **counts, "commit_interval_ms": int(measured.commit_interval_ms)},
+            measured.yardstick, proxied if measured.proxied else running,
+        )  # fmt: skip
         if plot_file is not None:
             plot(plot_file, title, work.figures, rows)
 
@@ -201,11 +124,11 @@ def assignor_() -> None:
 
 
 @cli.command("stores")
-@click.option("--engines", "names", default=",".join(stores.NAMES), show_default=True, callback=_words)
+@click.option("--engines", "names", default=",".join(stores.NAMES), show_default=True, callback=words)
 @click.option("--rows", default=250_000, show_default=True, type=click.IntRange(min=stores.MIN_ROWS))
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1))
 @click.option("--seed", default=1, show_default=True)
-@click.option("--json", "json_file", type=_NEW_FILE, help="Write all rounds here.")
+@options.json_file
 def stores_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path | None) -> None:
     """What a read of a store costs on each engine. Needs no broker."""
     with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
@@ -216,14 +139,13 @@ def stores_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path
 
 
 @cli.command("spark")
-@click.option("--contenders", "names", default=",".join(on_spark.NAMES), show_default=True, callback=_words)
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
-@click.option("--json", "json_file", type=_NEW_FILE, help="Write all rounds here.")
+@click.option("--contenders", "names", default=",".join(on_spark.NAMES), show_default=True, callback=words)
+@options.rounds
+@options.json_file
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=10_000))
-@click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000))
-@click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs.")
-@click.option("--guarantee", "guarantees", default=GUARANTEES[-1], show_default=True, callback=_guarantees,
-              type=click.Choice([*GUARANTEES, "both"]), help="Of ours.")  # fmt: skip
+@options.keys
+@options.seed
+@options.guarantee_by(EXACTLY_ONCE)
 def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: list[str], **data: int) -> None:
     """A running count on Spark: ours, groupBy().count(), transformWithState."""
     _measure(on_spark.OnSpark, on_spark.contenders(names), guarantees, rounds, data, json_file, {})
@@ -238,8 +160,8 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
               help="acceptable_recovery_lag.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True)
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the instances' logs here.")
-@click.option("--json", "json_file", type=_NEW_FILE, help="Write all figures here.")
-@_guarantee
+@click.option("--json", "json_file", type=NEW_FILE, help="Write all figures here.")
+@options.guarantee
 def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **settings: Any) -> None:
     """What it costs to move tasks with much state: scale-out, scale-in, kill -9."""
     found: list[moves.Move] = []
@@ -258,7 +180,7 @@ def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **s
 
 
 @cli.command("standbys")
-@click.option("--stages", "stage_names", default=",".join(runnable()), show_default=True, callback=_words)
+@click.option("--stages", "stage_names", default=ALL_STAGES, show_default=True, callback=words)
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=10_000),
               help="That the active tasks of each of two instances restore.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True)
@@ -274,12 +196,12 @@ def standbys_(stage_names: list[str], records: int, seed: int) -> None:
 
 
 @cli.command("opening")
-@click.option("--stages", "stage_names", default="m1,m2,m3", show_default=True, callback=_words)
+@click.option("--stages", "stage_names", default="m1,m2,m3", show_default=True, callback=words)
 @click.option("--rate", default=5.0, show_default=True, type=click.FloatRange(1, 100),
               help="Records a second in each of the 64 partitions.")  # fmt: skip
 @click.option("--rounds", default=1, show_default=True, type=click.IntRange(min=1))
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the instances' logs here.")
-@_guarantee
+@options.keep
+@options.guarantee
 def opening_(stage_names: list[str], rate: float, rounds: int, keep: Path | None, guarantees: list[str]) -> None:
     """What a store that takes 12 s to open keeps up, among 64 tasks of three stores."""
     found: list[opening.Opened] = []
@@ -292,11 +214,11 @@ def opening_(stage_names: list[str], rate: float, rounds: int, keep: Path | None
 
 
 @cli.command("snapshot")
-@click.option("--stages", "stage_names", default=",".join(runnable()), show_default=True, callback=_words)
+@click.option("--stages", "stage_names", default=ALL_STAGES, show_default=True, callback=words)
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=1000))
 @click.option("--tail", default=0.001, show_default=True, type=click.FloatRange(0, 1),
               help="Share of as many records again that come after the snapshot.")  # fmt: skip
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@options.rounds
 @click.option("--seed", default=1, show_default=True)
 def snapshot_(stage_names: list[str], records: int, tail: float, rounds: int, seed: int) -> None:
     """Restore from snapshots, and by replay. Needs the extra `spark` too."""
@@ -316,7 +238,7 @@ def snapshot_(stage_names: list[str], records: int, tail: float, rounds: int, se
 @click.option("--keys", default=100_000, show_default=True, type=click.IntRange(100, 1_000_000))
 @click.option("--seed", default=1, show_default=True)
 @click.option("--memory", default="2g", show_default=True, help="Of Spark's Java process.")
-@click.option("--report", type=_NEW_FILE, help="Write the audit's page here.")
+@click.option("--report", type=NEW_FILE, help="Write the audit's page here.")
 def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None) -> None:
     """Find a lost record, a duplicate, a swap and a wrong store value among millions. Needs the extra `spark` too."""
     from benchmarks.audit import work as audit
@@ -332,7 +254,7 @@ def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None)
 @click.option("--stage", default="baseline", show_default=True, help="Stage, or flags joined by +.")
 @click.option("--rate", default=200, show_default=True, help="Samples per second.")
 @click.option("--top", default=25, show_default=True, help="Functions in the table.")
-@_data_options
+@data_options
 def profile(stage: str, rate: int, top: int, guarantees: list[str], records: int, keys: int, seed: int) -> None:
     """Where the stream thread of the count on Milestones spends its time, by part and by function."""
     contender = ours(stage, Count.name)

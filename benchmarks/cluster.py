@@ -25,12 +25,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.errors import BenchmarkError
+from compat_tests.network.proxy import KafkaProxy
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.producer_log import UNWATCHED
 from milestones.embedded import EmbeddedKafka
 
 CALL_S = 30.0
 READ_S = 120.0
+PROXIED = "PROXIED"
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=4", "-Xmx1g")
 """The embedded broker's own options are for a quick start."""
 FOREVER = {"retention.ms": "-1"}
@@ -47,12 +49,17 @@ def leading(topic: Any) -> list[int]:
 
 
 class Cluster:
-    """A running Kafka."""
+    """A running Kafka. `proxy`: one in front of it, where a work asks for that."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.bootstrap_servers = bootstrap_servers
+    def __init__(self, bootstrap_servers: str, proxy: KafkaProxy | None = None) -> None:
+        self.bootstrap_servers, self._proxy = bootstrap_servers, proxy
         self._client: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(self._client)
+
+    @property
+    def proxy(self) -> KafkaProxy:
+        assert self._proxy is not None, "the broker runs without a proxy"
+        return self._proxy
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str], within_s: float = CALL_S) -> None:
         """Create a topic; the broker knows a leader of each partition when this returns."""
@@ -98,8 +105,14 @@ class Cluster:
 
     @contextmanager
     def committed(self, group: str, topic: str) -> Iterator[Callable[[], int]]:
-        """A function that asks for the sum of the group's committed offsets of a topic, until the end of the block;
-        what is in an open transaction doesn't count.
+        """A function that asks for the sum of the group's committed offsets of a topic, until the end of the block."""
+        with self.positions(group, topic) as positions:
+            yield lambda: sum(positions().values())
+
+    @contextmanager
+    def positions(self, group: str, topic: str) -> Iterator[Callable[[], Mapping[int, int]]]:
+        """A function that asks for the group's committed offset of each partition of a topic, 0 where there is none,
+        until the end of the block; what is in an open transaction doesn't count.
 
         By a consumer that never joins: the admin client's own call crashes the process while the group's coordinator
         is being found (librdkafka's issue 5040).
@@ -110,15 +123,16 @@ class Cluster:
             found = consumer.list_topics(topic, timeout=CALL_S).topics[topic]
             asked = [TopicPartition(topic, partition) for partition in found.partitions]
 
-            def committed() -> int:
+            def positions() -> Mapping[int, int]:
                 try:
-                    return sum(max(0, position.offset) for position in consumer.committed(asked, CALL_S))
+                    return {one.partition: max(0, one.offset) for one in consumer.committed(asked, CALL_S)}
                 except KafkaException as exception:
                     if not is_passing(exception):
                         raise
-                    return 0  # the coordinator is on its way, the next call asks it
+                    # The coordinator is on its way, the next call asks it.
+                    return dict.fromkeys(found.partitions, 0)
 
-            yield committed
+            yield positions
         finally:
             consumer.close()
 
@@ -153,3 +167,13 @@ def running(directory: Path) -> Iterator[Cluster]:
     """A broker until the end of the block; its data are in `directory`."""
     with EmbeddedKafka(directory, jvm_options=JVM_OPTIONS) as kafka:
         yield Cluster(kafka.bootstrap_servers)
+
+
+@contextmanager
+def proxied(directory: Path) -> Iterator[Cluster]:
+    """The same with a proxy, for contenders; what a benchmark itself asks of the broker doesn't pass it."""
+    with KafkaProxy() as proxy:
+        listeners, advertised = {PROXIED: "PLAINTEXT"}, {PROXIED: proxy.port}
+        with EmbeddedKafka(directory, jvm_options=JVM_OPTIONS, listeners=listeners, advertised=advertised) as kafka:
+            proxy.connect_to(kafka.address(PROXIED))
+            yield Cluster(kafka.bootstrap_servers, proxy)

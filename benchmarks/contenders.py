@@ -1,7 +1,8 @@
 """Who takes part: ours at a stage, and the peers, by name.
 
 *Guarantees*: a contender that can't run here is an error before anything is measured.
-*Assumes*: a work has its programs in a folder of its own: `app.py` (ours), `loop.py`, `<Name>.java`.
+*Assumes*: a work has its programs in a folder of its own, or shares one: `app.py` (ours), `loop.py`, `<Name>.java`.
+What those in Java have in common is in `java/`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
@@ -31,13 +33,56 @@ WARM_TIMES = 4
 """A warm run has so many times the records: the JIT compilers need about a million to settle."""
 
 
+PROGRAMS = {"latency": "last", "skew": "last", "footprint": "last"}
+"""The folder of a work's programs, where it isn't the work's own."""
+RUNS: Mapping[str, Sequence[tuple[str, int, str]]] = {
+    "count": (("cold", 1, "-"), ("warm", WARM_TIMES, "-")),
+    "restore": (("cold", 1, "-"), ("warm", WARM_TIMES, "-")),
+    "latency": (("", 1, "-"), ("linger 5", 1, "5")),
+}
+"""How Kafka Streams takes part in a work, unless once: names, how many times the records each gets, `work` of its job.
+Its producer waits for 100 ms for more records, ours for 5: `latency` has it as it is, and as ours."""
+
+
 @dataclass(frozen=True)
 class Contender:
-    """`command(job)` starts it. `times`: it is given so many times the records."""
+    """`command(job)` starts it. `times`: it is given so many times the records; `threads`: so many of its threads call
+    user code; `tasks`: it has so many of them, where a work says how many. `threaded`: whether it can have several
+    threads."""
 
     name: str
     command: Callable[[Job], Sequence[str]]
     times: int = 1
+    threads: int = 1
+    tasks: int = 0
+    threaded: bool = True
+
+
+def program_of(work: str) -> str:
+    """The folder with the programs of a work."""
+    return PROGRAMS.get(work, work)
+
+
+def with_threads(contenders: Iterable[Contender], counts: Sequence[int]) -> list[Contender]:
+    """Each contender with each of these numbers of threads; once, with one, where it can't have several."""
+    return [
+        replace(one, threads=count, name=_named(one, count, counts, "thread"))
+        for one in contenders
+        for count in (counts if one.threaded else [1])
+    ]
+
+
+def with_tasks(contenders: Iterable[Contender], counts: Sequence[int]) -> list[Contender]:
+    """Each contender with each of these numbers of tasks."""
+    return [
+        replace(one, tasks=count, name=_named(one, count, counts, "task")) for one in contenders for count in counts
+    ]
+
+
+def _named(contender: Contender, count: int, counts: Sequence[int], what: str) -> str:
+    """A contender that has one number only needs no name for it."""
+    told = len(counts) > 1 and contender.threaded
+    return f"{contender.name}, {count} {what}{'s' * (count != 1)}" if told else contender.name
 
 
 def ours(stage: str, work: str) -> Contender:
@@ -47,7 +92,7 @@ def ours(stage: str, work: str) -> Contender:
 
     def command(job: Job) -> Sequence[str]:
         told = replace(job, stage=stage)
-        return [sys.executable, "-m", f"benchmarks.{work}.app", *told.arguments()]
+        return [sys.executable, "-m", f"benchmarks.{program_of(work)}.app", *told.arguments()]
 
     return Contender(f"milestones {name}", command)
 
@@ -56,24 +101,30 @@ def loop(work: str) -> list[Contender]:
     """The least that does the work: confluent-kafka and a dict, nothing restored, no scopes, no disk."""
 
     def command(job: Job) -> Sequence[str]:
-        return [sys.executable, "-m", f"benchmarks.{work}.loop", *job.arguments()]
+        return [sys.executable, "-m", f"benchmarks.{program_of(work)}.loop", *job.arguments()]
 
-    return [Contender("loop", command)]
+    return [Contender("loop", command, threaded=False)]
 
 
 def kafka_streams(work: str) -> list[Contender]:
-    """The real one, twice: as it starts (cold), and with enough records for its compilers (warm)."""
-    java, classes = _compiled(HERE / work / f"{work.capitalize()}.java")
+    """The real one, as `RUNS` says: cold, as it starts, and warm, with enough records for its compilers."""
+    program = program_of(work).capitalize()
+    java, classes = _compiled(_java(work))
 
-    def command(job: Job) -> Sequence[str]:
-        return [java, *KAFKA_STREAMS_JVM, "-cp", classes, work.capitalize(), *job.arguments()]
+    def command(job: Job, kind: str) -> Sequence[str]:
+        return [java, *KAFKA_STREAMS_JVM, "-cp", classes, program, *replace(job, work=kind).arguments()]
 
-    return [Contender("kafka-streams cold", command), Contender("kafka-streams warm", command, WARM_TIMES)]
+    return [
+        Contender(f"kafka-streams {name}".rstrip(), partial(command, kind=kind), times)
+        for name, times, kind in RUNS.get(work, (("", 1, "-"),))
+    ]
+
+
+def _java(work: str) -> Path:
+    return HERE / program_of(work) / f"{program_of(work).capitalize()}.java"
 
 
 PEERS: dict[str, Callable[[str], list[Contender]]] = {"loop": loop, "kafka-streams": kafka_streams}
-PROGRAMS = {"loop": "loop.py", "kafka-streams": "{}.java"}
-"""The program of each; `{}` is the work's name."""
 
 
 def peers(names: Iterable[str], work: str) -> list[Contender]:
@@ -82,7 +133,7 @@ def peers(names: Iterable[str], work: str) -> list[Contender]:
     for name in names:
         if name not in PEERS:
             raise BenchmarkError(f"there is no peer {name!r}, only {', '.join(PEERS)}")
-        if not (HERE / work / PROGRAMS[name].format(work.capitalize())).exists():
+        if not (_java(work) if name == "kafka-streams" else HERE / program_of(work) / "loop.py").exists():
             raise BenchmarkError(f"the peer {name} has no program for {work}: leave it out (--peers '')")
         found += PEERS[name](work)
     return found
@@ -94,7 +145,7 @@ def _compiled(source: Path) -> tuple[str, str]:
     jars = resolve(f"kafka-streams-{KAFKA_VERSION}", KAFKA_STREAMS)
     classes = jars.parent / f"{jars.name}-benchmarks"
     done = subprocess.run(
-        [javac, "--release", "17", "-cp", f"{jars}/*", "-d", classes, source],
+        [javac, "--release", "17", "-cp", f"{jars}/*", "-sourcepath", HERE / "java", "-d", classes, source],
         capture_output=True,
         text=True,
         check=False,

@@ -53,7 +53,7 @@ class Fresh(ABC):
             input=self.input(contender, run),
             output=f"{run}-output",
             state_dir=str(self._directory / run),
-            **self.asked,
+            **{"threads": str(contender.threads), **self.asked},
         )
         self._cluster.create(job.output, self.partitions, self.settings, self.create_s)
         try:

@@ -30,7 +30,7 @@ class Job:
     work: str = "-"
     """What is done to a record, where a work has several kinds of it."""
     threads: str = "1"
-    """Processing threads, for stages that have them."""
+    """Threads that call user code: stream threads, or processing threads where a work says so."""
 
     @property
     def exactly_once(self) -> bool:

@@ -12,9 +12,11 @@ import subprocess
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import psutil
 
@@ -23,7 +25,10 @@ from benchmarks.errors import BenchmarkError
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE_S = 0.05
 STOP_S = 60.0
+ENDING_S = 5.0
+"""How long a process that can't be looked at any more may take to be gone."""
 TAIL_LINES = 30
+T = TypeVar("T")
 STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 """Exit codes of a process that ends when it is asked to: ours, and a JVM's."""
 
@@ -35,6 +40,13 @@ class Sample:
     at: float
     cpu_s: float
     rss_mb: float
+
+
+def sample(process: psutil.Process) -> Sample:
+    """What a process has used so far."""
+    with process.oneshot():
+        cpu, memory = process.cpu_times(), process.memory_info()
+    return Sample(time.time(), cpu.user + cpu.system, memory.rss / 1e6)
 
 
 @dataclass(frozen=True)
@@ -135,11 +147,19 @@ class Measured:
             raise BenchmarkError(f"it ended with exit code {code}: {self._said()}")
         return Usage(tuple(self._samples), usage.ru_utime + usage.ru_stime)
 
-    def _sample(self) -> None:
+    def look(self, look: Callable[[psutil.Process], T]) -> T:
+        """What `look` sees of the process. `BenchmarkError`, with its log, when it has ended, or ends meanwhile."""
         self.must_live()
-        with self._watched.oneshot():
-            cpu, memory = self._watched.cpu_times(), self._watched.memory_info()
-        self._samples.append(Sample(time.time(), cpu.user + cpu.system, memory.rss / 1e6))
+        try:
+            return look(self._watched)
+        except (psutil.Error, OSError) as error:  # as it ends, any of its files in /proc may be gone
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(ENDING_S)
+            self.must_live()
+            raise BenchmarkError(f"it couldn't be looked at ({error}): {self._said()}") from error
+
+    def _sample(self) -> None:
+        self._samples.append(self.look(sample))
 
     def _said(self) -> str:
         lines = self._log_file.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:]

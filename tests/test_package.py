@@ -88,6 +88,10 @@ BRINGS = {
 """What is missing where the code tells of an extra."""
 
 
+OURS = {"milestones", "benchmarks", "compat_tests"}
+"""Of a checkout."""
+
+
 def requirements(extra: str) -> set[str]:
     """The packages of an extra, with those of the extras that it has in it."""
     found: set[str] = set()
@@ -105,7 +109,7 @@ def imported(*places: str) -> set[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            tops = {name.partition(".")[0] for name in names} - {"milestones", "benchmarks", *sys.stdlib_module_names}
+            tops = {name.partition(".")[0] for name in names} - {*OURS, *sys.stdlib_module_names}
             found |= {(DISTRIBUTIONS.get(top, top).replace("_", "-"), place(path)) for top in tops}
     return found
 
@@ -205,9 +209,10 @@ def test_the_wheel_installed_alone_starts_and_every_module_can_be_imported(wheel
     folder = tmp_path / "empty"
     folder.mkdir()
     assert "m3" in run(python.parent / "milestones", "stages", cwd=folder, env=ALONE)
-    assert run(python.parent / "milestones", "config", "--markdown", cwd=folder, env=ALONE) == (
-        ROOT / "docs" / "configuration.md"
-    ).read_text()
+    assert (
+        run(python.parent / "milestones", "config", "--markdown", cwd=folder, env=ALONE)
+        == (ROOT / "docs" / "configuration.md").read_text()
+    )
     words = [python.parent / "milestones", "demo"]
     demo = subprocess.run(words, cwd=folder, env=ALONE, capture_output=True, text=True, check=False)
     assert demo.returncode == 1

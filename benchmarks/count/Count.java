@@ -3,16 +3,11 @@ import com.fasterxml.jackson.databind.ObjectReader;
 import com.fasterxml.jackson.databind.ObjectWriter;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.util.Arrays;
 import java.util.Map;
-import java.util.Properties;
-import java.util.stream.Collectors;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
@@ -25,9 +20,7 @@ public final class Count {
     record Total(long count, long sum) {}
 
     public static void main(String[] arguments) {
-        Map<String, String> job = Arrays.stream(arguments)
-            .map(argument -> argument.split("=", 2))
-            .collect(Collectors.toMap(pair -> pair[0], pair -> pair[1]));
+        Map<String, String> job = Peer.job(arguments);
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(job.get("input"), Consumed.with(Serdes.String(), json(Sale.class)))
             .groupByKey()
@@ -39,29 +32,7 @@ public final class Count {
                     .withValueSerde(json(Total.class)))
             .toStream()
             .to(job.get("output"), Produced.with(Serdes.String(), json(Total.class)));
-        KafkaStreams streams = new KafkaStreams(builder.build(), settings(job));
-        streams.setUncaughtExceptionHandler(error -> {
-            error.printStackTrace();
-            Runtime.getRuntime().halt(1);
-            return null;
-        });
-        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
-        streams.start();
-    }
-
-    private static Properties settings(Map<String, String> job) {
-        Properties settings = new Properties();
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, job.get("application_id"));
-        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, job.get("bootstrap_servers"));
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, job.get("guarantee"));
-        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, job.get("commit_interval_ms"));
-        settings.put(StreamsConfig.STATE_DIR_CONFIG, job.get("state_dir"));
-        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, "0");
-        settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
-        // As much in a batch as the others have: its own 16 KB would cost the broker more, which shares the cores.
-        settings.put(StreamsConfig.producerPrefix("batch.size"), "1000000");
-        settings.put(StreamsConfig.producerPrefix("buffer.memory"), "134217728");
-        return settings;
+        Peer.streams(builder.build(), Peer.settings(job)).start();
     }
 
     private static <T> Serde<T> json(Class<T> type) {

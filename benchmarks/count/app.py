@@ -37,7 +37,7 @@ def topology(job: Job) -> Topology:
 def main() -> int:
     """The exit code."""
     job = begin()
-    return Streams(topology(job), config(job)).run()
+    return Streams(topology(job), config(job), num_stream_threads=int(job.threads)).run()
 
 
 if __name__ == "__main__":

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from unittest.mock import ANY
 
 import orjson
 import pytest
 from rich.console import Console
 
-from benchmarks.contenders import Contender, ours, peers
+from benchmarks.cli import cli, main
+from benchmarks.contenders import HERE, PROGRAMS, RUNS, Contender, ours, peers, program_of, with_tasks, with_threads
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import GUARANTEES, Job
 from benchmarks.report import plot, ratio, table, write_json
 from benchmarks.rows import Figure, Row, run
+from benchmarks.works import WORKS
 from milestones.common.errors import ConfigError
+from milestones.flags import runnable
 
 FIGURES = (Figure("speed", "records/s", compared=True), Figure("cpu", "CPU s", digits=1))
 JOB = Job("localhost:9092", "app", "exactly_once_v2", "in", "out", "/state")
@@ -119,3 +124,33 @@ def test_an_unknown_stage_or_peer_is_an_error_before_anything_runs() -> None:
         ours("m99", "count")
     with pytest.raises(BenchmarkError, match="there is no peer 'flink'"):
         peers(["flink"], "count")
+
+
+def test_each_contender_takes_part_with_each_number_of_threads_and_tasks() -> None:
+    alone = Contender("loop", lambda job: job.arguments(), threaded=False)
+    assert with_threads([alone, contender("ours")], [1]) == [replace(alone, threads=1), ANY]
+    found = with_threads([alone, contender("ours")], [1, 4])
+    assert [(one.name, one.threads) for one in found] == [("loop", 1), ("ours, 1 thread", 1), ("ours, 4 threads", 4)]
+    found = with_tasks([contender("ours")], [4, 64])
+    assert [(one.name, one.tasks) for one in found] == [("ours, 4 tasks", 4), ("ours, 64 tasks", 64)]
+    assert [one.name for one in with_tasks([contender("ours")], [64])] == ["ours"]
+
+
+@pytest.mark.parametrize("numbers", ["", "0", "1,1", "1,x", "4,-1"])
+def test_numbers_of_threads_are_different_ones_from_one_on(numbers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["benchmarks", "count", "--threads", numbers])
+    assert main() == 2
+
+
+def test_works_that_share_a_program_run_it() -> None:
+    assert "benchmarks.last.app" in ours("baseline", "skew").command(JOB)
+    assert "benchmarks.count.app" in ours("baseline", "count").command(JOB)
+    for work in RUNS:
+        assert (HERE / program_of(work) / f"{program_of(work).capitalize()}.java").exists()
+    assert all((HERE / folder / "app.py").exists() for folder in PROGRAMS.values())
+
+
+def test_every_work_has_a_command_with_stages_that_this_version_has() -> None:
+    for measured in WORKS:
+        assert set(measured.stages.split(",")) <= set(runnable())
+        assert measured.name in cli.commands

@@ -42,11 +42,14 @@ PROGRAMS = (
 
 ALLOWED = {
     "benchmarks/assignor.py": "measures the assignors by themselves",
-    "benchmarks/cli.py": "measures each stage that this version has",
+    "benchmarks/cli.py": "refuses an unknown stage before it starts anything",
     "benchmarks/cluster.py": "tells errors that pass from others, as the runtime does",
     "benchmarks/contenders.py": "runs Kafka Streams with the jars of the embedded broker",
     "benchmarks/moves/traffic.py": "writes as the runtime does where nobody reads the producer's log",
     "benchmarks/audit/work.py": "places keys, and writes the audit's page",
+    "benchmarks/paced.py": "places keys, and writes as the runtime does where nobody reads the producer's log",
+    "benchmarks/tasks/app.py": "times the turns of a loop, and its commits",
+    "benchmarks/works.py": "measures each stage that this version has",
     "benchmarks/opening/app.py": "delays a store, and times the turns of a stream thread",
     "benchmarks/opening/work.py": "writes as the runtime does where nobody reads the producer's log",
     "benchmarks/snapshot/work.py": "measures the engine by itself",

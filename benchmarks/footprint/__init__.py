@@ -1,0 +1,1 @@
+"""The work `footprint`: `work.py` measures it, the programs in `last/` do it."""

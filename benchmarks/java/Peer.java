@@ -1,0 +1,47 @@
+import java.util.Arrays;
+import java.util.Map;
+import java.util.Properties;
+import java.util.stream.Collectors;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.Topology;
+
+/** What the programs on Kafka Streams have in common. */
+final class Peer {
+    private Peer() {}
+
+    /** Arguments: name=value, see job.py. */
+    static Map<String, String> job(String[] arguments) {
+        return Arrays.stream(arguments)
+            .map(argument -> argument.split("=", 2))
+            .collect(Collectors.toMap(pair -> pair[0], pair -> pair[1]));
+    }
+
+    /** All that isn't default. */
+    static Properties settings(Map<String, String> job) {
+        Properties settings = new Properties();
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, job.get("application_id"));
+        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, job.get("bootstrap_servers"));
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, job.get("guarantee"));
+        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, job.get("commit_interval_ms"));
+        settings.put(StreamsConfig.STATE_DIR_CONFIG, job.get("state_dir"));
+        settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, job.get("threads"));
+        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, "0");
+        settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+        // As much in a batch as the others have: its own 16 KB would cost the broker more, which shares the cores.
+        settings.put(StreamsConfig.producerPrefix("batch.size"), "1000000");
+        settings.put(StreamsConfig.producerPrefix("buffer.memory"), "134217728");
+        return settings;
+    }
+
+    static KafkaStreams streams(Topology topology, Properties settings) {
+        KafkaStreams streams = new KafkaStreams(topology, settings);
+        streams.setUncaughtExceptionHandler(error -> {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+            return null;
+        });
+        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        return streams;
+    }
+}

@@ -1,0 +1,1 @@
+"""The work `skew`: `work.py` measures it, the programs in `last/` do it."""

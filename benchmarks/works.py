@@ -1,0 +1,114 @@
+"""The works that contenders do in turn, each with the options of its command.
+
+*Guarantees*: `contenders` has each once, with each number of threads and tasks that is asked for.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import rich_click as click
+
+from benchmarks import options
+from benchmarks.blocking.work import Blocking
+from benchmarks.contenders import Contender, ours, peers, with_tasks, with_threads
+from benchmarks.count.work import Count
+from benchmarks.footprint.work import Footprint
+from benchmarks.idle.work import Idle
+from benchmarks.job import COMMIT_INTERVAL_MS
+from benchmarks.latency.work import Latency
+from benchmarks.options import Option, together
+from benchmarks.report import YARDSTICK
+from benchmarks.restore.work import Restore
+from benchmarks.rows import Work
+from benchmarks.skew.work import Skew
+from benchmarks.tasks.work import Tasks
+from milestones.flags import runnable
+
+ALL_STAGES = ",".join(runnable())
+BASELINE, M3 = "milestones baseline", "milestones m3"
+
+
+def _newest() -> str:
+    """Where one instance's threads share its clients, beside where each has its own."""
+    return ",".join(stage for stage in ("m3", "m4") if stage in runnable())
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A work that contenders do in turn. `peers`: those that take part unless something else is said; `proxied`: the
+    work looks at connections to the broker."""
+
+    work: Callable[..., Work]
+    name: str
+    options: Option
+    peers: str = "loop"
+    stages: str = ALL_STAGES
+    yardstick: str = YARDSTICK
+    proxied: bool = False
+    commit_interval_ms: str = COMMIT_INTERVAL_MS
+
+
+data_options = together(options.records(500_000), options.keys, options.seed, options.guarantee)
+_blocking = together(
+    click.option("--records", default=2_000, show_default=True, type=click.IntRange(min=100)),
+    click.option("--threads", default=8, show_default=True, type=click.IntRange(min=1),
+                 help="Processing threads, where a stage has them."),
+    click.option("--work", default="call", show_default=True, type=click.Choice(["call", "native", "python"]),
+                 help="What takes 10 ms: waiting for an answer, work in C, work in Python."),
+)  # fmt: skip
+_idle = together(
+    click.option("--tasks", default=512, show_default=True, type=click.IntRange(2, 4_000)), options.seconds(20)
+)
+_latency = together(
+    options.rate(5_000, 100_000, "Records a second."),
+    options.seconds(30),
+    click.option("--warm", default=20, show_default=True, type=click.IntRange(min=1), help="Seconds before that."),
+    options.threads("1"),
+)
+_skew = together(
+    options.records(1_000_000),
+    options.rate(100, 10_000, "Records a second in each of the other partitions."),
+    options.threads("1"),
+)
+_footprint = together(
+    options.threads("1,4,16"),
+    click.option("--tasks", default=32, show_default=True, type=click.IntRange(1, 1_000)),
+    options.records(100_000),
+    options.seconds(5),
+)
+
+_tasks = together(options.tasks("4,64,512"), options.threads("1"), options.records(200_000), options.seconds(20))
+
+_COMMON = (options.seed, options.guarantee)
+WORKS = (
+    Measured(Count, Count.name, together(options.threads("1"), data_options)),
+    Measured(Restore, Restore.name, together(options.records(500_000), *_COMMON)),
+    Measured(Blocking, Blocking.name, together(_blocking, *_COMMON), peers="", yardstick=BASELINE),
+    Measured(Idle, Idle.name, together(_idle, *_COMMON), peers="", yardstick=BASELINE),
+    Measured(
+        Latency, Latency.name, together(_latency, *_COMMON), "kafka-streams", _newest(), M3, commit_interval_ms="100"
+    ),
+    Measured(Skew, Skew.name, together(_skew, *_COMMON), "kafka-streams", _newest(), M3, commit_interval_ms="100"),
+    Measured(
+        Footprint, Footprint.name, together(_footprint, *_COMMON), "kafka-streams", _newest(), M3, proxied=True
+    ),
+    Measured(
+        Tasks, Tasks.name,
+        together(_tasks, *_COMMON), "", _newest(), M3,
+    ),
+)  # fmt: skip
+
+
+def contenders(
+    work: str,
+    stage_names: Sequence[str],
+    peer_names: Sequence[str],
+    thread_counts: Sequence[int] = (1,),
+    task_counts: Sequence[int] | None = None,
+) -> list[Contender]:
+    """Peers first; with so many threads, and tasks, each."""
+    found = with_threads([*peers(peer_names, work), *(ours(stage, work) for stage in stage_names)], thread_counts)
+    return found if task_counts is None else with_tasks(found, task_counts)
