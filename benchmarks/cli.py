@@ -26,6 +26,7 @@ from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, Contende
 from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import EXACTLY_ONCE
+from benchmarks.moves import upgrade
 from benchmarks.moves import work as moves
 from benchmarks.opening import work as opening
 from benchmarks.options import NEW_FILE, words
@@ -37,6 +38,7 @@ from benchmarks.standbys import work as standbys
 from benchmarks.works import ALL_STAGES, WORKS, Measured, contenders, data_options
 from milestones import MilestonesError
 from milestones.cli.console import err
+from milestones.flags import parse_milestones, stage_name
 
 SETTINGS = {"warm_times": WARM_TIMES, "broker_jvm": JVM_OPTIONS, "kafka_streams_jvm": KAFKA_STREAMS_JVM}
 """What is the same for all contenders, for the JSON."""
@@ -152,31 +154,80 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
 
 
 @cli.command("moves")
+@click.option("--upgrade", "stages", callback=words, default="", metavar="FROM,TO",
+              help="Instead: a rolling restart of three instances from one stage to the other, and back.")  # fmt: skip
 @click.option("--records", default=250_000, show_default=True, type=click.IntRange(min=600), help="Keys of the state.")
+@click.option("--gigabytes", type=click.FloatRange(0.001, 100), help="Of state, instead of `--records`.")
 @click.option("--value-bytes", default=4_096, show_default=True, type=click.IntRange(16, 100_000))
-@click.option("--rate", default=50.0, show_default=True, type=click.FloatRange(1, 1000),
-              help="Records a second in each partition while tasks move.")  # fmt: skip
-@click.option("--recovery-lag", default=100, show_default=True, type=click.IntRange(min=0),
-              help="acceptable_recovery_lag.")  # fmt: skip
-@click.option("--seed", default=1, show_default=True)
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the instances' logs here.")
-@click.option("--json", "json_file", type=NEW_FILE, help="Write all figures here.")
+@options.rate(50.0, 1000, "Records a second in each partition while tasks move.")
+@click.option("--recovery-lag", type=click.IntRange(min=0), show_default=f"{moves.RECOVERY_LAG}, with --upgrade "
+              f"{upgrade.RECOVERY_LAG}", help="acceptable_recovery_lag.")  # fmt: skip
+@click.option("--threads", default=4, show_default=True, type=click.IntRange(1, 64), help="With --upgrade.")
+@click.option("--standbys", default=1, show_default=True, type=click.IntRange(0, 2), help="With --upgrade.")
+@click.option("--static", is_flag=True, help="With --upgrade: members are static.")
+@options.seed
+@options.keep
+@options.json_file
 @options.guarantee
-def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **settings: Any) -> None:
-    """What it costs to move tasks with much state: scale-out, scale-in, kill -9."""
+def moves_(
+    stages: list[str], guarantees: list[str], gigabytes: float | None, threads: int, standbys: int, static: bool,
+    recovery_lag: int | None, keep: Path | None, json_file: Path | None, **settings: Any,
+) -> None:  # fmt: skip
+    """What it costs to move tasks with much state: scale-out, scale-in, kill -9; or a rolling restart."""
+    if gigabytes is not None:
+        settings["records"] = int(gigabytes * 1e9 / settings["value_bytes"])
+    usual = upgrade.RECOVERY_LAG if stages else moves.RECOVERY_LAG
+    settings["recovery_lag"] = usual if recovery_lag is None else recovery_lag
+    if stages:
+        settings |= {"threads": threads, "standbys": standbys, "static": static}
+        _upgrade(stages, guarantees, keep, json_file, settings)
+    else:
+        _moves(guarantees, keep, json_file, settings)
+
+
+def _moves(guarantees: list[str], keep: Path | None, json_file: Path | None, settings: Mapping[str, Any]) -> None:
     found: list[moves.Move] = []
     with _cluster() as (at, runs):
         for guarantee in guarantees:
-            where = (keep or runs) / guarantee
-            where.mkdir(parents=True)
+            where = _made((keep or runs) / guarantee)
             for move in moves.Moves(at, where, moves.Setup(**settings, guarantee=guarantee), _progress).measure():
                 _progress(f"{guarantee}: {move}")
                 found.append(move)
-    size = settings["records"] * settings["value_bytes"] / 1e9
-    title = f"moves: {settings['records']:,} keys, {size:.2f} GB of state, {settings['rate']:.0f} records/s and task"
+    title = f"moves: {_state(settings)}, {settings['rate']:.0f} records/s and task"
     _out().print(moves.table(title, found))
     if json_file is not None:
         write_json(json_file, settings, moves=[asdict(move) for move in found])
+
+
+def _upgrade(
+    stages: list[str], guarantees: list[str], keep: Path | None, json_file: Path | None, settings: Mapping[str, Any]
+) -> None:
+    if len(stages) != 2:
+        raise click.BadParameter("name two stages, with a comma", param_hint="--upgrade")
+    first, second = (stage_name(parse_milestones(stage)) for stage in stages)
+    found: list[upgrade.Restart] = []
+    with _cluster() as (at, runs):
+        for guarantee in guarantees:
+            where = _made((keep or runs) / guarantee)
+            setup = upgrade.Setup((first, second), guarantee, **settings)
+            for restart in upgrade.Upgrade(at, where, setup, _progress).measure():
+                _progress(str(restart))
+                found.append(restart)
+    members = "static" if settings["static"] else "dynamic"
+    title = f"moves: {first} to {second} and back, {_state(settings)}, {members} members, {setup.partitions} tasks"
+    _out().print(upgrade.table(title, found))
+    if json_file is not None:
+        write_json(json_file, {**settings, "upgrade": [first, second]}, restarts=[asdict(one) for one in found])
+
+
+def _state(settings: Mapping[str, Any]) -> str:
+    size = settings["records"] * settings["value_bytes"] / 1e9
+    return f"{settings['records']:,} keys, {size:.2f} GB of state"
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(parents=True)
+    return directory
 
 
 @cli.command("standbys")

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.moves import PARTITIONS
-from benchmarks.moves.timeline import Given, assignments, settled
+from benchmarks.moves.timeline import Given, settled, share
 from benchmarks.process import Measured
 
 LOOK_S = 0.1
@@ -61,13 +61,14 @@ class Group:
     ) -> None:
         self._all.close()
 
-    def start(self, *names: str) -> None:
-        """Start these; nobody waits for them."""
+    def start(self, *names: str, **changed: Any) -> None:
+        """Start these; nobody waits for them. `changed`: settings of these processes only."""
         for name in names:
             self._starts += 1
             config, self._logs[name] = (self._directory / f"{name}-{self._starts}.{end}" for end in ("toml", "log"))
             state = str(self._directory / f"{name}-state")
             settings = {**self._settings, "client_id": name, "state_dir": state, "num_standby_replicas": self.standbys}
+            settings |= changed
             if self._static:
                 settings["group_instance_id"] = name
             config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
@@ -88,9 +89,8 @@ class Group:
         return self._logs[name].read_text("utf-8", "replace")
 
     def given(self) -> dict[str, Given | None]:
-        """What each of those that run was given last."""
-        found = {name: assignments(self.log(name)) for name in self.processes}
-        return {name: all_[-1] if all_ else None for name, all_ in found.items()}
+        """What each of those that run was given last, None while its threads don't know the same generation."""
+        return {name: share(self.log(name)) for name in self.processes}
 
     def settle(self, timeout_s: float) -> None:
         """Wait until those that run share all tasks, run them, and have all standbys of them caught up."""

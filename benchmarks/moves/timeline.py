@@ -1,7 +1,7 @@
 """What logs and outputs say of a move: pure functions.
 
 *Guarantees*: times are s since the epoch.
-*Assumes*: the log lines of `app.py`, one stream thread per instance, so one line per generation.
+*Assumes*: the log lines of `app.py`: each thread that is a member has one line per generation.
 """
 
 from __future__ import annotations
@@ -13,29 +13,56 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 GENERATION = re.compile(
-    r"^(\d+\.\d+) .*: generation (\d+), tasks \[(.*?)\], standbys \[(.*?)\], warm-ups \[(.*?)\], revoked", re.MULTILINE
+    r"^(\d+\.\d+) .*: (\S+): generation (\d+), tasks \[(.*?)\], standbys \[(.*?)\], warm-ups \[(.*?)\], revoked",
+    re.MULTILINE,
 )
+JOINS = re.compile(r"^(\d+\.\d+) .*: (\S+): joins the group: ", re.MULTILINE)
 RESTORED = re.compile(r"^(\d+\.\d+) .*: task 0_(\d+) has restored (\d+) records$", re.MULTILINE)
 TASK = re.compile(r"0_(\d+)")
 
 
 @dataclass(frozen=True)
 class Given:
-    """What an instance was given `at` some time; tasks by partition."""
+    """What an instance, or one of its threads, by name, was given `at` some time; tasks by partition."""
 
     at: float
     generation: int
     active: frozenset[int]
     standby: frozenset[int]
     warmup: frozenset[int]
+    thread: str = ""
 
 
 def assignments(log: str) -> list[Given]:
-    """All that an instance was ever given, in order."""
+    """All that the threads of an instance were ever given, in order."""
     return [
-        Given(float(at), int(number), *(frozenset(map(int, TASK.findall(tasks))) for tasks in roles))
-        for at, number, *roles in GENERATION.findall(log)
+        Given(float(at), int(number), _tasks(active), _tasks(standby), _tasks(warmup), thread)
+        for at, thread, number, active, standby, warmup in GENERATION.findall(log)
     ]
+
+
+def _tasks(told: str) -> frozenset[int]:
+    return frozenset(map(int, TASK.findall(told)))
+
+
+def joined(log: str) -> dict[str, float]:
+    """When each thread of an instance joined the group first."""
+    found: dict[str, float] = {}
+    for at, thread in JOINS.findall(log):
+        found.setdefault(thread, float(at))
+    return found
+
+
+def share(log: str) -> Given | None:
+    """What an instance has by now, all its threads together; None while they don't all know the same generation."""
+    last = {one.thread: one for one in assignments(log)}
+    generations = {one.generation for one in last.values()}
+    if len(generations) != 1 or last.keys() != joined(log).keys():
+        return None
+    active, standby, warmup = (
+        frozenset().union(*(getattr(one, role) for one in last.values())) for role in ("active", "standby", "warmup")
+    )
+    return Given(max(one.at for one in last.values()), generations.pop(), active, standby, warmup)
 
 
 def restored(log: str, since: float) -> dict[int, int]:

@@ -39,12 +39,12 @@ class Values:
         return self._noise[at : at + self._size]
 
 
-def state(topic: str, records: int, values: Values) -> Iterator[Row]:
+def state(topic: str, records: int, values: Values, partitions: int = PARTITIONS) -> Iterator[Row]:
     """A record for each of `records` keys."""
     now_ms = int(time.time() * 1000)
     for number in range(records):
-        partition = number % PARTITIONS
-        yield topic, partition, key(partition, number // PARTITIONS), values(), now_ms, None
+        partition = number % partitions
+        yield topic, partition, key(partition, number // partitions), values(), now_ms, None
 
 
 def key(partition: int, number: int) -> bytes:
@@ -65,10 +65,14 @@ def thread(work: Callable[[threading.Event], None], name: str) -> Iterator[None]
 
 
 class Feeder:
-    """`rate` records a second for each partition, evenly, for keys that are there already. `on`: whether it does."""
+    """`rate` records a second for each partition, evenly, for keys that are there already. `on`: whether it does.
+    `given`: how many there are so far."""
 
-    def __init__(self, servers: str, topic: str, records: int, values: Values, rate: float) -> None:
+    def __init__(
+        self, servers: str, topic: str, records: int, values: Values, rate: float, partitions: int = PARTITIONS
+    ) -> None:
         self._topic, self._records, self._values, self._rate = topic, records, values, rate
+        self._partitions, self.given = partitions, 0
         self._producer = Producer({"bootstrap.servers": servers, **UNWATCHED, "linger.ms": 0})
         self.on = threading.Event()
 
@@ -77,9 +81,10 @@ class Feeder:
         due = time.monotonic()
         while not stop.is_set():
             if self.on.is_set() and time.monotonic() >= due:
-                for partition in range(PARTITIONS):
-                    some = key(partition, rng.randrange(self._records // PARTITIONS))
+                for partition in range(self._partitions):
+                    some = key(partition, rng.randrange(self._records // self._partitions))
                     self._producer.produce(self._topic, self._values(), some, partition)
+                self.given += self._partitions
                 due = max(due + 1 / self._rate, time.monotonic() - 1.0)
             self._producer.poll(0)
             stop.wait(min(TICK_S, max(0.0, due - time.monotonic())) if self.on.is_set() else TICK_S)
@@ -89,13 +94,13 @@ class Feeder:
 class Reader:
     """When committed outputs were there, by partition."""
 
-    def __init__(self, servers: str, topic: str) -> None:
-        self.seen: list[list[float]] = [[] for _ in range(PARTITIONS)]
+    def __init__(self, servers: str, topic: str, partitions: int = PARTITIONS) -> None:
+        self.seen: list[list[float]] = [[] for _ in range(partitions)]
         self._consumer = Consumer({
             "bootstrap.servers": servers, "group.id": "benchmarks-moves-reader", "enable.auto.commit": False,
             "isolation.level": "read_committed", "fetch.wait.max.ms": 20, "auto.offset.reset": "latest",
         })  # fmt: skip
-        places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        places = [TopicPartition(topic, partition) for partition in range(partitions)]
         for place in places:
             place.offset = self._consumer.get_watermark_offsets(place, CALL_S)[1]
         self._consumer.assign(places)

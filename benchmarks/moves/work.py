@@ -33,6 +33,8 @@ BEFORE_S = 5.0
 """How long the tasks run before they move: their longest gap then is what a move's is to be compared with."""
 AFTER_S = 2.0
 QUIET_S = 3.0
+RECOVERY_LAG = 100
+"""`acceptable_recovery_lag` unless something else is said: low, so that moves are of tasks that have caught up."""
 COMMIT_INTERVAL_MS = 100
 SESSION_TIMEOUT_MS = 10_000
 TRANSACTION_TIMEOUT_MS = 10_000

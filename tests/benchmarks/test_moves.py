@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import pytest
+from io import StringIO
 
+import pytest
+from rich.console import Console
+
+from benchmarks.cli import main
+from benchmarks.errors import BenchmarkError
 from benchmarks.moves.timeline import (
     Given,
     Parts,
     assignments,
     gap_around,
+    joined,
     longest_gap,
     owners,
     parts,
     restored,
     settled,
+    share,
     worst,
 )
 from benchmarks.moves.traffic import Values, state
+from benchmarks.moves.upgrade import HEADINGS, Restart, check, ghosts, split, table
 
 LOG = """\
 100.500 INFO milestones.stream_thread.rebalance: two-StreamThread-1: joins the group: the member starts
@@ -36,7 +44,7 @@ def given(generation: int, active: set[int], standby: set[int] | None = None, wa
 
 def test_a_log_says_what_an_instance_was_given_and_when() -> None:
     first, second = assignments(LOG)
-    assert first == Given(101.0, 2, frozenset({1, 2}), frozenset({3}), frozenset({4}))
+    assert first == Given(101.0, 2, frozenset({1, 2}), frozenset({3}), frozenset({4}), "two-StreamThread-1")
     assert (second.at, second.generation, second.active) == (103.0, 3, frozenset())
 
 
@@ -92,3 +100,67 @@ def test_the_state_has_each_key_once_in_the_partition_that_it_names() -> None:
     assert len(set(keys)) == 60
     assert all(key is not None and key.startswith(b"%d-" % partition) for _, partition, key, *_ in rows)
     assert {len(value or b"") for _, _, _, value, *_ in rows} == {16}
+
+
+def joins(thread: str, at: float = 100.0) -> str:
+    return f"{at:.3f} INFO milestones.stream_thread.rebalance: {thread}: joins the group: the member starts\n"
+
+
+def told(thread: str, generation: int, *tasks: int, at: float = 101.0) -> str:
+    names = [f"0_{task}" for task in tasks]
+    rest = "standbys [], warm-ups [], revoked []"
+    return (
+        f"{at:.3f} INFO milestones.stream_thread.rebalance: {thread}: generation {generation}, tasks {names}, {rest}\n"
+    )
+
+
+def test_an_instances_share_is_that_of_all_its_threads_once_they_know_the_same_generation() -> None:
+    first, second = "one-StreamThread-1", "one-StreamThread-2"
+    both = joins(first) + joins(second)
+    assert share("") is None
+    assert share(both + told(first, 2, 0)) is None, "a thread hasn't been given anything yet"
+    assert share(both + told(first, 3, 0) + told(second, 2, 1)) is None, "a thread doesn't know the newest generation"
+    found = share(both + told(first, 2, 0, 1) + told(first, 3, 0) + told(second, 3, 1, at=102.0))
+    assert found == Given(102.0, 3, frozenset({0, 1}), frozenset(), frozenset())
+    assert share(joins("one-PollingThread") + told("one-PollingThread", 4, 0, 1, 2)) == Given(
+        101.0, 4, frozenset({0, 1, 2}), frozenset(), frozenset()
+    )
+
+
+def test_a_thread_has_joined_when_it_did_so_first() -> None:
+    assert joined(joins("one-StreamThread-1", 5.0) + joins("one-StreamThread-1", 9.0)) == {"one-StreamThread-1": 5.0}
+
+
+def test_a_ghost_is_a_member_that_no_thread_is_and_one_of_two_members_with_one_name() -> None:
+    threads = ["one-PollingThread", "two-StreamThread-1", "two-StreamThread-2"]
+    members = [f"{name}-consumer" for name in threads]
+    assert ghosts(members, threads) == 0
+    assert ghosts(members[1:], threads) == 0
+    assert ghosts([*members, "one-StreamThread-2-consumer", "two-StreamThread-1-consumer"], threads) == 2
+
+
+def test_what_a_task_restores_above_its_tail_is_no_tail() -> None:
+    assert split([{0: 90, 1: 250}, {0: 100}], tail=100.4) == (290, 150)
+    assert split([], tail=10) == (0, 0)
+
+
+def test_missing_outputs_are_an_error_always_and_too_many_under_exactly_once() -> None:
+    check(10, 10, "exactly_once_v2")
+    check(11, 10, "at_least_once")
+    for outputs, guarantee in ((9, "at_least_once"), (11, "exactly_once_v2")):
+        with pytest.raises(BenchmarkError, match=f"{outputs} outputs of 10 inputs"):
+            check(outputs, 10, guarantee)
+
+
+def test_the_table_of_an_upgrade_has_a_row_for_each_restart_and_a_heading_for_each_figure() -> None:
+    restart = Restart("m3", "one", "at_least_once", 2.5, 4, 0.1, 2.9, 0.2, 2, 0, 0, 0, 17, 0)
+    out = StringIO()
+    Console(file=out, width=200).print(table("moves", [restart]))
+    (row,) = [line.split() for line in out.getvalue().splitlines() if "at_least_once" in line]
+    assert len(row) == len(HEADINGS)
+
+
+@pytest.mark.parametrize("stages", ["m2", "m2,m3,m3", "m2,m99"])
+def test_an_upgrade_needs_two_stages_that_there_are(stages: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["benchmarks", "moves", "--upgrade", stages])
+    assert main() in (1, 2)
