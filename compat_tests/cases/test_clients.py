@@ -38,12 +38,12 @@ def test_an_instance_that_leads_its_group_has_one_admin_client_however_many_thre
     def one_admin_client() -> object:
         """Besides a consumer, a producer and a restore consumer per thread that polls; their ids may hide no other
         client."""
-        ids, clients = set(proxy.clients()), librdkafka_clients(app)
+        ids, clients = {one.client_id for one in proxy.connections()}, librdkafka_clients(app)
         polling = sum(client.endswith("-producer") for client in ids)
         admins = [client for client in ids if client.endswith("-admin")]
         right = len(admins) == 1 and admins[0].endswith("-housekeeper-admin") and clients <= 3 * polling + 1
         return right or Not(f"{clients} clients of librdkafka, connections of {sorted(ids)}")
 
     world.wait(one_admin_client, "one admin client is left of all that were")
-    print(f"{librdkafka_clients(app)} clients, {len(proxy.clients())} connections")
+    print(f"{librdkafka_clients(app)} clients, {len(proxy.connections())} connections")
     end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])

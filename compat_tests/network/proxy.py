@@ -125,10 +125,6 @@ class KafkaProxy:
 
         return self._call(abort)
 
-    def clients(self) -> list[str]:
-        """The client ids of the connections that are open, one for each connection, in order."""
-        return self._call(lambda: sorted(one.client_id for one in self._connections))
-
     def heal(self) -> None:
         """End all faults: what is held goes on its way."""
         self._call(lambda: self._drop(*self._faults))

@@ -248,8 +248,8 @@ def test_the_clients_of_open_connections_are_told_for_each_connection(proxy: Kaf
     with ExitStack() as closing:
         for name in names:
             closing.enter_context(connected(proxy, name)).round_trip(Api.FETCH, 1)
-        assert proxy.clients() == names
-    until(lambda: proxy.clients() == [], "none is open")
+        assert sorted(one.client_id for one in proxy.connections()) == names
+    until(lambda: proxy.connections() == [], "none is open")
 
 
 def test_a_fault_can_be_for_one_client_only(proxy: KafkaProxy) -> None:
