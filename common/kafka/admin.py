@@ -103,6 +103,13 @@ class AdminDesk:
         self._open = []
 
 
+    def end(self, within_ms: int) -> None:
+        """Wait for what is under way, and let the clients go: a client that is let go with a request under way has its
+        answer made by a thread of its own, behind whatever its owner does next."""
+        wait([future for one in self._open for future in one.futures.values()], within_ms / 1000)
+        self._open = []
+
+
 class OwnAdmin:
     """For a thread that has no housekeeper. *Owns*: a cluster, made when it is first asked."""
 

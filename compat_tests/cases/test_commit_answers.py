@@ -135,7 +135,7 @@ def test_while_a_commit_has_no_answer_the_group_is_answered_where_other_threads_
     before, fault = generation(world), proxy.hold(Api.END_TXN, Side.ANSWER, times=1)
     feed.send(world.records(300, keys=100))
     fault.wait()
-    settings = {"bootstrap_servers": proxy.bootstrap_servers, **SETTINGS, **patient}
+    settings = {"bootstrap_servers": proxy.bootstrap_servers, **SETTINGS, **patient, "group_instance_id": None}
     other = world.instance("count", "other", **settings).start()
     other.says("joins the group")
     answered = True

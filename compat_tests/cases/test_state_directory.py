@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.cases.ends import fails_for_good
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import counted
 from compat_tests.harness.instance import Instance
@@ -111,4 +112,4 @@ def test_state_of_an_unknown_format_is_refused_with_the_way_out(plain_world: Wor
     app = counted(plain_world)
     manifest = next((app.state_dir / plain_world.application_id).glob("*_*/manifest.json"))
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    app.start().dies(STATE_UNUSABLE, "99", str(manifest))
+    fails_for_good(plain_world, app.start(), STATE_UNUSABLE, "99", str(manifest))

@@ -68,6 +68,9 @@ LOST = (
 CLEANING_MS = 24 * 3_600_000
 """The longest time of a removal of old state: a disk that takes longer is an error."""
 
+LAST_ANSWERS_MS = 2_000
+"""How long the end of the thread waits for the answers to its requests under way."""
+
 IDLE_MS, STEP_MS = 200, 20
 """The longest wait of the thread for requests, and for answers while some are due."""
 
@@ -139,6 +142,7 @@ class Housekeeper(threading.Thread):
             self._refuse_all(error)
             self._tell(error)
         finally:
+            self._calls.end(LAST_ANSWERS_MS)
             self._end_cleaning()
 
     def _refuse_all(self, error: Exception) -> None:

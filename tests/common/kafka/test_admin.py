@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Generator
 from concurrent.futures import Future
@@ -194,3 +195,16 @@ def test_a_rest_is_taken_in_steps() -> None:
     began_ms = clock.monotonic_ms()
     assert driven(rest(clock, 5 * STEP_MS), clock, ms=0)[1] == 5
     assert clock.monotonic_ms() - began_ms == 5 * STEP_MS
+
+
+def test_the_end_waits_for_what_is_under_way_but_not_for_ever() -> None:
+    d = Desk()
+    _, futures = d.begin("a")
+    d.desk.end(1)
+    assert not futures["a"].done()
+    _, futures = d.begin("b")
+    thread = threading.Timer(0.05, futures["b"].set_result, [1])
+    thread.start()
+    d.desk.end(10_000)
+    assert futures["b"].done()
+    thread.join()
