@@ -37,6 +37,7 @@ from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory, new_natives
 from milestones import Exceptions, MilestonesError, Streams, StreamsConfig
+from milestones.flags import parse_milestones
 
 log = logging.getLogger("compat_tests")
 
@@ -91,7 +92,7 @@ def run(topology: str, config_file: str, handler: str | None = None) -> int:
     """The process's exit code. `handler`: what the uncaught exception handler says, if there is one."""
     try:
         config = StreamsConfig.from_toml(config_file)
-        if FLAG in config.milestones:
+        if FLAG in parse_milestones(config.milestones):
             DiskWatch().install()
         streams = Streams(named(topology)(config.application_id), config)
         streams.set_state_listener(lambda new, old: log.info("%s%s", STATE, new.value))

@@ -13,8 +13,8 @@ import pytest
 
 from compat_tests.apps.waits import FOR_KAFKA, LONGEST_MS, WAITED, Watch, callers, waits
 from milestones.common.kafka.blocking_call import CallThread
+from milestones.common.kafka.changelog_ends import ChangelogEnds
 from milestones.common.kafka.membership import GroupMember
-from milestones.common.kafka.producer import OutputProducer
 from milestones.common.thread_stacks import frames
 from milestones.testing import until
 
@@ -102,5 +102,5 @@ def works_on() -> None:
 
 
 def test_the_calls_that_are_passed_over_exist() -> None:
-    calls = {f"{one.__name__}.{name}" for one in (CallThread, GroupMember, OutputProducer) for name in vars(one)}
+    calls = {f"{one.__name__}.{name}" for one in (CallThread, ChangelogEnds, GroupMember) for name in vars(one)}
     assert calls >= FOR_KAFKA
