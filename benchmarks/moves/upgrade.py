@@ -24,8 +24,8 @@ when all inputs have outputs and, under exactly once, none has two.
 
 from __future__ import annotations
 
+import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,6 +137,8 @@ class Upgrade:
             group.start(*NAMES, milestones=first)
             group.wait(lambda: committed() >= setup.records, "the state is there", TIMEOUT_S)
             self._settle()
+            if setup.records < setup.recovery_lag * setup.partitions:
+                self._log("a task has fewer records than acceptable_recovery_lag: without any it counts as caught up")
             self._log(f"{setup.records * setup.value_bytes / 1e9:.2f} GB of state, standbys have it too")
             reader = Reader(self._cluster.bootstrap_servers, self._output, setup.partitions)
             with thread(reader, "reader"), thread(self._feeder, "feeder"):
@@ -200,13 +202,26 @@ class Upgrade:
 
     def _ghosts(self) -> int:
         group = self._admin.describe_consumer_groups([self._app], request_timeout=CALL_S)[self._app].result(CALL_S)
-        threads = [thread for name in self._group.processes for thread in joined(self._group.log(name))]
-        return ghosts([member.client_id for member in group.members], threads)
+        threads = {name: [*joined(self._group.log(name))] for name in self._group.processes}
+        return ghosts([member.group_instance_id or member.client_id for member in group.members], threads)
 
 
-def ghosts(members: Iterable[str], threads: Iterable[str]) -> int:
-    """How many of the group's members, by client id, no thread is: each thread is one member."""
-    return (Counter(members) - Counter(f"{name}-consumer" for name in threads)).total()
+def ghosts(members: Iterable[str], threads: Mapping[str, Sequence[str]]) -> int:
+    """How many of the group's members no thread is: each thread, by instance, is one member. Static members are known
+    by their ids: the broker keeps the client id that one had first."""
+    living = [*members]
+    for instance, names in threads.items():
+        for name in names:
+            for member in (f"{name}-consumer", f"{instance}-{number_of(name)}"):
+                if member in living:
+                    living.remove(member)
+    return len(living)
+
+
+def number_of(thread: str) -> int:
+    """The number in a static member's id: a stream thread's own; 1 where one thread polls for its instance."""
+    found = re.search(r"-(\d+)$", thread)
+    return int(found[1]) if found else 1
 
 
 def split(by_instance: Iterable[Mapping[int, int]], tail: float) -> tuple[int, int]:

@@ -131,12 +131,19 @@ def test_a_thread_has_joined_when_it_did_so_first() -> None:
     assert joined(joins("one-StreamThread-1", 5.0) + joins("one-StreamThread-1", 9.0)) == {"one-StreamThread-1": 5.0}
 
 
+THREADS = {"one": ["one-PollingThread"], "two": ["two-StreamThread-1", "two-StreamThread-2"]}
+
+
 def test_a_ghost_is_a_member_that_no_thread_is_and_one_of_two_members_with_one_name() -> None:
-    threads = ["one-PollingThread", "two-StreamThread-1", "two-StreamThread-2"]
-    members = [f"{name}-consumer" for name in threads]
-    assert ghosts(members, threads) == 0
-    assert ghosts(members[1:], threads) == 0
-    assert ghosts([*members, "one-StreamThread-2-consumer", "two-StreamThread-1-consumer"], threads) == 2
+    members = [f"{name}-consumer" for names in THREADS.values() for name in names]
+    assert ghosts(members, THREADS) == 0
+    assert ghosts(members[1:], THREADS) == 0
+    assert ghosts([*members, "one-StreamThread-2-consumer", "two-StreamThread-1-consumer"], THREADS) == 2
+
+
+def test_a_static_ghost_is_an_id_that_no_thread_has_any_more() -> None:
+    assert ghosts(["one-1", "two-1", "two-2"], THREADS) == 0
+    assert ghosts(["one-1", "one-2", "one-3", "two-1", "two-2", "three-1"], THREADS) == 3
 
 
 def test_what_a_task_restores_above_its_tail_is_no_tail() -> None:
