@@ -32,12 +32,11 @@ from typing import Any
 import psutil
 
 from compat_tests.apps import ADDED, REMOVED, STATE, STATUS, begin_log
-from compat_tests.apps.disk import FLAG, DiskWatch
+from compat_tests.apps.disk import watch_disk
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory, new_natives
 from milestones import Exceptions, MilestonesError, Streams, StreamsConfig
-from milestones.flags import parse_milestones
 
 log = logging.getLogger("compat_tests")
 
@@ -92,8 +91,7 @@ def run(topology: str, config_file: str, handler: str | None = None) -> int:
     """The process's exit code. `handler`: what the uncaught exception handler says, if there is one."""
     try:
         config = StreamsConfig.from_toml(config_file)
-        if FLAG in parse_milestones(config.milestones):
-            DiskWatch().install()
+        watch_disk(config.milestones)
         streams = Streams(named(topology)(config.application_id), config)
         streams.set_state_listener(lambda new, old: log.info("%s%s", STATE, new.value))
         if handler is not None:

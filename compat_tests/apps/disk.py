@@ -23,6 +23,7 @@ from compat_tests.apps.waits import callers, outwards
 from milestones.baseline.processing import InlineProcessing
 from milestones.common.state.memory_engine import MemoryEngine, MemoryNamespace
 from milestones.common.state.rocksdict_engine import RocksDictEngine, RocksDictNamespace
+from milestones.flags import parse_milestones
 
 log = logging.getLogger("compat_tests")
 
@@ -105,6 +106,12 @@ class DiskWatch:
         if (what, stack) not in self._reported:
             self._reported.add((what, stack))
             log.warning("%s%s %s: %s", USED, what, " ".join(map(repr, arguments)), stack)
+
+
+def watch_disk(milestones: Collection[str]) -> None:
+    """Watch, if these flags or stages have threads that poll and may use neither files nor stores."""
+    if FLAG in parse_milestones(milestones):
+        DiskWatch().install()
 
 
 def passed_over(frame: FrameType) -> bool:
