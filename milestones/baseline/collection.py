@@ -141,15 +141,18 @@ class DirectCollection:
         self.held = held
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
-        complete = yield from self._push_letters(within_ms)
-        for task, boundary in commit_set.items():
-            outputs: Sequence[Emitted] = boundary.outputs
-            if outputs and complete:
-                self._must_be_in_session()
-                outputs = yield from self._push(task, outputs, within_ms)
-            if outputs:
-                task.put_back(outputs)
-                complete = False
+        unsent: dict[Task, Sequence[Emitted]] = {task: boundary.outputs for task, boundary in commit_set.items()}
+        try:
+            complete = yield from self._push_letters(within_ms)
+            for task, outputs in unsent.items():
+                if outputs and complete:
+                    self._must_be_in_session()
+                    unsent[task] = yield from self._push(task, outputs, within_ms)
+                complete = complete and not unsent[task]
+        finally:  # also when one task's outputs can't be sent: the others' are still to be
+            for task, outputs in unsent.items():
+                if outputs:
+                    task.put_back(outputs)
         return complete
 
     def _push(self, task: Task, outputs: Sequence[Emitted], within_ms: int) -> Steps[Sequence[Emitted]]:

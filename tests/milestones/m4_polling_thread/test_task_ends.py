@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.common.errors import OwnershipError, StateError
+from milestones.common.errors import OwnershipError, ProductionError, StateError
 from milestones.common.kafka.producer import Refused
 from milestones.common.records import Output, TopicPartition
 from milestones.instance.context import Exceptions
 from milestones.parts import DecidedError
-from tests.milestones.fakes import A, B, put
+from tests.milestones.fakes import CHANGELOG, A, B, put
 from tests.milestones.m4_polling_thread.polling import RunningPolling
 
 TIMEOUT_MS = 1_000
@@ -183,3 +183,28 @@ def test_a_bug_ends_the_thread_whichever_task_met_it() -> None:
     put(r.world, 0, "a")
     with pytest.raises(OwnershipError):
         r.step(10, ms=100)
+
+
+def test_what_others_send_in_a_commit_that_fails_of_one_task_at_least_once_is_sent_by_the_next() -> None:
+    """What a thread processes between the last look at outputs and the commit is sent by the commit only."""
+    r = RunningPolling(num_processing_threads=2, commit_interval_ms=100, processing_guarantee="at_least_once")
+    r.run(0, 1)
+    r.world.workers.stuck = True
+    put(r.world, 0, "a")
+    put(r.world, 1, "x")
+    r.step()
+    collect = r.loop._collect
+
+    def then_processed() -> None:
+        collect()
+        r.world.workers.stuck = False
+        r.world.workers.step()
+        r.loop._commits.tell(r.tasks.processing.values())
+        r.world.clients.producer.fail("send", ProductionError("the client can't take it", A))
+        r.loop._collect = collect  # type: ignore[method-assign]
+
+    r.loop._collect = then_processed  # type: ignore[method-assign]
+    ended(r).step(10, ms=100)
+    assert committed(r, 1) == 1
+    assert [output.topic for task, output in r.world.clients.producer.sent if task == B] == [CHANGELOG, "out"]
+    assert r.world.written(1) == [("k", 1)]
