@@ -76,9 +76,7 @@ class CommitSchedule:
         self._again_ms = self._tell_ms = self._began_ms = now_ms
         self._purgeable: dict[TopicPartition, int] = {}
         self._uncommitted = Uncommitted(tasks)
-        self._committing: Collection[Task] = ()
-        self.unconfirmed: Collection[Task] = ()
-        """The tasks of the last one, unless it was made."""
+        self._unconfirmed: Collection[Task] = ()
         self._over: list[Task] = []
         self._frozen_bytes = 0
         self._roll_backs = 0
@@ -120,7 +118,12 @@ class CommitSchedule:
     @property
     def committing(self) -> Collection[Task]:
         """The tasks of the one that is under way."""
-        return self._committing
+        return self._unconfirmed if self.under_way else ()
+
+    def take_unconfirmed(self) -> Collection[Task]:
+        """The tasks of the last one, if it wasn't made. They are rolled back, or lost: it is forgotten."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, ()
+        return unconfirmed
 
     @property
     def joins_beside(self) -> bool:
@@ -203,7 +206,7 @@ class CommitSchedule:
         until_ms = self._context.clock.monotonic_ms() + within_ms
         while (step := self._commit.step) is not None:
             if step.may_be_abandoned and self._context.clock.monotonic_ms() >= until_ms:
-                tasks = [task.id for task in self._committing]
+                tasks = [task.id for task in self._unconfirmed]
                 self.abandon()
                 raise TaskCorruptedError(f"Kafka hasn't taken a commit's outputs within {within_ms} ms", tasks)
             if self._go_on(AT_ONCE_MS):
@@ -235,7 +238,7 @@ class CommitSchedule:
         try:
             if tasks:
                 self._commit.begin(freeze(tasks))
-                begun, self._committing, self.unconfirmed = True, tasks, tasks
+                begun, self._unconfirmed = True, tasks
                 self._frozen_bytes = sum(task.uncommitted_bytes() for task in tasks)
         finally:
             self._processing.unlock()
@@ -244,8 +247,7 @@ class CommitSchedule:
         return begun
 
     def _is_over(self) -> None:
-        self._over += self._committing
-        self._committing = ()
+        self._over += self._unconfirmed
         now_ms = self._context.clock.monotonic_ms()
         rest_ms = min(now_ms - self._began_ms, self._context.config.commit_interval_ms)
         self._due_ms = max(self._due_ms, now_ms + rest_ms)
@@ -272,7 +274,7 @@ class CommitSchedule:
                 self._is_over()
         if committed is None:
             return False
-        self.unconfirmed = ()
+        self._unconfirmed = ()
         self._ends.committed(committed)
         self._succeeded(self._began_ms)
         self._roll_backs = self._tasks.roll_backs.count

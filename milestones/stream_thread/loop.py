@@ -136,10 +136,12 @@ class StreamLoop:
     def _collect(self) -> None:
         """Send what tasks have made that something has happened to since their outputs were taken last."""
         processing = self._tasks.processing
-        going = [task for task in self._unsent if processing.get(task.id) is task]
-        admitted = [task for task in going if self._ends.admits(task.id)]
+        admitted: list[Task] = []
+        waiting: list[Task] = []
+        for task in self._unsent:
+            if processing.get(task.id) is task:
+                (admitted if self._ends.admits(task.id) else waiting).append(task)
         self._collection.collect(admitted)
-        waiting = [task for task in going if not self._ends.admits(task.id)] if len(admitted) < len(going) else ()
         self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])
 
     def pause(self, subtopologies: frozenset[int]) -> None:
@@ -211,7 +213,7 @@ class StreamLoop:
     def _transaction(self) -> Transacted:
         """The transaction that is open, or was last, and the tasks that are in it."""
         producer, processing = self._clients.producer, self._tasks.processing
-        ids = producer.contributors | {task.id for task in self._commits.unconfirmed}
+        ids = producer.contributors | {task.id for task in self._commits.take_unconfirmed()}
         reached = {id: processing[id].reached() for id in ids if id in processing}
         return Transacted(reached, one_by_one=producer.one_record_per_batch)
 
@@ -268,6 +270,7 @@ class StreamLoop:
     def abandon(self, reason: str) -> None:
         """Abort, and close the active tasks: another member may have them by now. Standbys stay."""
         self._commits.abandon()
+        self._commits.take_unconfirmed()
         self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned))
         self._tasks.close(self._tasks.owned)
 

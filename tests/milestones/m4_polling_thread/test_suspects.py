@@ -6,6 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import Refused, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.topology.handlers import Action, Response
@@ -167,3 +168,14 @@ def test_a_suspect_that_leaves_is_passed_over() -> None:
     suspects.clear(A)
     suspects.run_once(OTHERS_MS + 1)
     assert in_turn(suspects) == ["0_1"]
+
+
+def test_the_tasks_of_a_commit_that_failed_are_in_no_later_transaction() -> None:
+    """They are rolled back once for it, however long the next commit takes."""
+    r = refusing(set())
+    r.step(6)
+    r.world.clients.producer.fail("send_offsets", StaleGenerationError("a test"))
+    r.step(8, ms=20)
+    assert r.tasks.roll_backs.count == 1
+    assert r.loop._commits.take_unconfirmed() == ()
+    assert set(r.loop._transaction().reached) <= r.world.clients.producer.contributors
