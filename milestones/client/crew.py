@@ -2,7 +2,7 @@
 
 *Guarantees*: a thread that polls runs as long as it polls for a thread that isn't removed; the successor of one that
 died, or was removed, is started once that one has ended with everything closed. Each removal is answered once.
-*Assumes*: the supervisor's thread calls it; other threads read `status` values, which are replaced whole.
+*Assumes*: the supervisor's thread calls it; other threads read `states`, `reports` and `records` only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from milestones.instance.context import ProcessingThreadMoved, ThreadReport
 from milestones.instance.states import ALIVE_THREADS, ThreadState
 
 if TYPE_CHECKING:
+    from milestones.instance.thread_registry import ThreadRegistry
     from milestones.parts import InstanceThread, Workforce
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,10 @@ class PollingMember:
 class Crew:
     """*Owns*: the members. `make` makes the thread that polls of this number."""
 
-    def __init__(self, workforce: Workforce, make: Callable[[int], InstanceThread]) -> None:
-        self.workforce, self._make = workforce, make
+    def __init__(
+        self, workforce: Workforce, thread_registry: ThreadRegistry, make: Callable[[int], InstanceThread]
+    ) -> None:
+        self.workforce, self._registry, self._make = workforce, thread_registry, make
         self.members: dict[str, PollingMember] = {}
         self._records_before = 0
 
@@ -85,16 +88,15 @@ class Crew:
 
     # -- what comes and goes
 
-    def start(self, numbers: Iterable[int]) -> None:
-        """Start the threads that poll of these numbers, without those that run."""
-        running = {member.number for member in self.members.values()}
-        for number in dict.fromkeys(numbers):
-            if number not in running:
-                self._start(number)
+    def start(self) -> None:
+        """Start the first threads that poll."""
+        for number in self.workforce.first():
+            self._start(number)
 
-    def _start(self, number: int) -> None:
+    def _start(self, number: int, removals: Iterable[RemoveThread] = ()) -> None:
+        """Start the thread that polls of this number. `removals`: those that its predecessor hasn't answered."""
         thread = self._make(number)
-        self.members[thread.name] = PollingMember(number, thread)
+        self.members[thread.name] = PollingMember(number, thread, removals=list(removals))
         try:
             thread.start()
         except BaseException:
@@ -103,7 +105,13 @@ class Crew:
 
     def add(self, number: int) -> None:
         """A thread of this number is to run: where one polls for it that is to end, after that."""
-        self.start([self.workforce.polls_for(number)])
+        polls = self.workforce.polls_for(number)
+        if all(member.number != polls for member in self.members.values()):
+            self._start(polls)
+
+    def _polls(self, number: int) -> bool:
+        """Whether the thread that polls of this number has a thread to poll for."""
+        return any(self.workforce.polls_for(counted) == number for counted in self._registry.numbers())
 
     def remove(self, removal: RemoveThread) -> None:
         """Have the thread end: itself, or by the one that polls for it. One that polls for no other thread any more
@@ -111,9 +119,8 @@ class Crew:
         polls = self.workforce.polls_for(removal.number)
         member = next(member for member in self.members.values() if member.number == polls)
         member.removals.append(removal)
-        left = self.workforce.numbers()
-        log.info("%s is removed; %d are left", self.workforce.name(removal.number), len(left))
-        if not (member.leaves or any(self.workforce.polls_for(number) == polls for number in left)):
+        log.info("%s is removed; %d are left", self.workforce.name(removal.number), self._registry.threads)
+        if not (member.leaves or self._polls(polls)):
             member.leaves = True
             member.thread.stop(leave_group=True)
 
@@ -129,7 +136,7 @@ class Crew:
             self._answer(removal)
 
     def _answer(self, removal: RemoveThread) -> None:
-        self.workforce.gone(removal.number)
+        self._registry.gone(removal.number)
         removal.done.set()
 
     def ended(self, name: str) -> None:
@@ -137,17 +144,14 @@ class Crew:
         member = self._forget(name)
         for removal in member.removals:
             self._answer(removal)
-        # Those that were added since the thread was asked to end.
-        self.start(n for n in map(self.workforce.polls_for, self.workforce.numbers()) if n == member.number)
+        if self._polls(member.number):  # for threads that were added since it was asked to end
+            self._start(member.number)
 
     def replace(self, name: str) -> None:
         """Start a dead thread's successor, with the same number."""
         dead = self._forget(name)
         dead.thread.join()
-        self._start(dead.number)
-        for successor in self.members.values():
-            if successor.number == dead.number:
-                successor.removals = dead.removals
+        self._start(dead.number, dead.removals)
 
     def _forget(self, name: str) -> PollingMember:
         member = self.members.pop(name)

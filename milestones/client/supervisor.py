@@ -138,8 +138,9 @@ class Supervisor:
             lambda: self.state is StreamsState.RUNNING, instance.sources,
         )  # fmt: skip
         self._crew = Crew(
-            workforce, lambda number: workforce.make(self._context(workforce, instance, housekeeper, number))
-        )
+            workforce, self.thread_registry,
+            lambda number: workforce.make(self._context(workforce, instance, housekeeper, number)),
+        )  # fmt: skip
         self._move(StreamsState.REBALANCING)
         housekeeper.start()
         for make in parts.observers:
@@ -178,19 +179,19 @@ class Supervisor:
     def add_thread(self) -> str:
         """Ask for one more thread, with the lowest free number, and return its name."""
         workforce = self._running("added").workforce
-        number = workforce.add()
+        number = self.thread_registry.add()
         self._tell(AddThread(number))
         return workforce.name(number)
 
     def remove_thread(self, name: str | None, timeout_s: float) -> str:
         """End a thread, wait for it, and return its name. `name` None: any thread but the caller, if there is one."""
         workforce = self._running("removed").workforce
-        names = {workforce.name(number): number for number in workforce.numbers()}
+        names = {workforce.name(number): number for number in self.thread_registry.numbers()}
         if name is not None and name not in names:
             there_are = ", ".join(names) or "none"
             raise MilestonesError(f"no thread is called {name!r}, or it is being removed; there are {there_are}")
         own = names.get(threading.current_thread().name) or self.thread_registry.helped()
-        number = workforce.remove(names[name] if name is not None else None, own=own)
+        number = self.thread_registry.remove(names[name] if name is not None else None, own=own)
         removal = RemoveThread(number)
         removed = workforce.name(number)
         if self._told(removal) and not self.is_inside() and not removal.done.wait(timeout_s):
@@ -249,8 +250,7 @@ class Supervisor:
         self._end(ending, instance, housekeeper)
 
     def _supervise(self) -> Ending:
-        crew = self._threads
-        crew.start(crew.workforce.first())  # what was changed since waits in the mailbox
+        self._threads.start()  # what was changed since waits in the mailbox
         while True:
             event = self._mailbox.get(timeout_ms=PUBLISH_INTERVAL_MS)
             self._publish(at_once=False)

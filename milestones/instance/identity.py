@@ -39,14 +39,15 @@ class ThreadIdentity(Protocol):
         """The weight of the thread's member in the group, at least 1."""
         ...
 
-    def processing_thread(self, number: int) -> str:
-        """The name of the processing thread of this number."""
-        ...
-
     def speaks(self) -> bool:
         """Whether this thread tells the group what lies closed on the instance's disk: one thread of the instance
         does."""
         ...
+
+
+def processing_thread(identity: ThreadIdentity, number: int) -> str:
+    """The name of the processing thread of this number, of the thread that polls."""
+    return f"{identity.helper('ProcessingThread')}-{number}"
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,6 @@ class StreamThreadIdentity:
     def capacity(self) -> int:
         return capacity(self.config, self.registry, self.number)
 
-    def processing_thread(self, number: int) -> str:
-        return f"{self.helper('ProcessingThread')}-{number}"
-
     def speaks(self) -> bool:
         return self.registry.numbers()[:1] == [self.number]
 
@@ -88,9 +86,6 @@ class AttemptIdentity:
 
     def capacity(self) -> int:
         return 1
-
-    def processing_thread(self, number: int) -> str:
-        return f"{self.helper('ProcessingThread')}-{number}"
 
     def speaks(self) -> bool:
         return True

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
 from milestones.common.memory import Account
+from milestones.instance.identity import processing_thread
 from milestones.m2_processing_threads.arrivals import Arrivals
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
 from milestones.m2_processing_threads.pool import WorkerHandle, WorkerPool
@@ -115,7 +116,7 @@ class ThreadedProcessing:
         self._staffing.staff(self._threads)
 
     def _worker(self, number: int) -> Worker:
-        name = self._context.identity.processing_thread(number)
+        name = processing_thread(self._context.identity, number)
         return Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:

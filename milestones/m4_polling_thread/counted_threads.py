@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from milestones.instance.context import ProcessingThreadMoved
+from milestones.instance.identity import processing_thread
 from milestones.instance.states import ThreadState
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 
@@ -51,7 +52,7 @@ class CountedThreads:
         self._told = running
 
     def _tell(self, number: int, state: ThreadState) -> None:
-        name = self._context.identity.processing_thread(number)
+        name = processing_thread(self._context.identity, number)
         self._context.notify(ProcessingThreadMoved(self._context.name, name, state.value))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from milestones.instance.identity import processing_thread
 from milestones.m4_polling_thread.thread import PollingThread
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ class PollingIdentity:
         first = max(self.config.num_stream_threads, self.config.num_processing_threads)
         return max(1, first + self.registry.threads - self.config.num_processing_threads)
 
-    def processing_thread(self, number: int) -> str:
-        return f"{self.helper('ProcessingThread')}-{number}"
-
     def speaks(self) -> bool:
         return True
 
@@ -63,7 +61,7 @@ class PollingWorkforce:
         parts: ThreadParts,
         client_factory: Callable[[ThreadContext], ClientFactory],
     ) -> None:
-        self._identity, self._registry = PollingIdentity(config, client_id, thread_registry), thread_registry
+        self._identity = PollingIdentity(config, client_id, thread_registry)
         self._parts, self._client_factory = parts, client_factory
         thread_registry.begin(range(1, config.num_processing_threads + 1))
 
@@ -77,19 +75,7 @@ class PollingWorkforce:
         return self._identity
 
     def name(self, number: int) -> str:
-        return self._identity.processing_thread(number)
-
-    def numbers(self) -> Sequence[int]:
-        return self._registry.numbers()
-
-    def add(self) -> int:
-        return self._registry.add()
-
-    def remove(self, number: int | None, *, own: int | None) -> int:
-        return self._registry.remove(number, own=own)
+        return processing_thread(self._identity, number)
 
     def make(self, context: ThreadContext) -> PollingThread:
         return PollingThread(context, self._parts, self._client_factory)
-
-    def gone(self, number: int) -> None:
-        self._registry.gone(number)

@@ -55,9 +55,9 @@ class InstanceThread(Protocol):
 class Workforce(Protocol):
     """The threads that a user counts, by number from 1, and the threads that poll for them: the same ones, or others.
 
-    `name`, `numbers`, `add`, `remove` are called by any thread; the others by the supervisor. The supervisor starts,
-    stops and replaces threads that poll. One that polls for several threads sees itself which of them come and go, and
-    tells by `ProcessingThreadMoved`.
+    The numbers are those of the `ThreadRegistry`, which a workforce fills at its start. `name` is called by any thread,
+    the others by the supervisor, which starts, stops and replaces threads that poll. One that polls for several threads
+    sees itself which of them come and go, and tells by `ProcessingThreadMoved`.
     """
 
     def first(self) -> Sequence[int]:
@@ -77,25 +77,8 @@ class Workforce(Protocol):
         """The thread's name in logs, metrics and `Streams.status()`."""
         ...
 
-    def numbers(self) -> Sequence[int]:
-        """The numbers of the threads, without those that leave."""
-        ...
-
-    def add(self) -> int:
-        """The number of a further thread."""
-        ...
-
-    def remove(self, number: int | None, *, own: int | None) -> int:
-        """The number of the thread that is to leave: `number`, else the workforce's choice, which is the caller's `own`
-        only when no other thread is left. `MilestonesError` when there is no such thread."""
-        ...
-
     def make(self, context: ThreadContext) -> InstanceThread:
         """A thread that polls, not started."""
-        ...
-
-    def gone(self, number: int) -> None:
-        """Free the number of a removed thread, which has ended with everything closed."""
         ...
 
 

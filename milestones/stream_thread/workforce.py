@@ -43,15 +43,6 @@ class StreamThreads:
     def name(self, number: int) -> str:
         return thread_name(self._client_id, number)
 
-    def numbers(self) -> Sequence[int]:
-        return self._registry.numbers()
-
-    def add(self) -> int:
-        return self._registry.add()
-
-    def remove(self, number: int | None, *, own: int | None) -> int:
-        return self._registry.remove(number, own=own)
-
     def polls_for(self, number: int) -> int:
         return number
 
@@ -60,6 +51,3 @@ class StreamThreads:
 
     def make(self, context: ThreadContext) -> StreamThread:
         return StreamThread(context, self._parts, self._client_factory)
-
-    def gone(self, number: int) -> None:
-        self._registry.gone(number)
