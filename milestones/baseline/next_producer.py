@@ -26,14 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-POLL_SHARE = 4
-"""The divisor of `max_poll_interval_ms`: a stream thread waits for a new producer for one part at most."""
-
-
 def patience_ms(context: ThreadContext) -> int:
-    """The longest wait for a new producer: a share of `max_poll_interval_ms`, or what is left to a thread that is to
-    stop."""
-    return max(1, int(min(context.config.max_poll_interval_ms // POLL_SHARE, context.retry_policy.rest_ms())))
+    """The longest wait for a new producer: `longest_wait_ms`, or what is left to a thread that is to stop."""
+    return max(1, int(min(context.longest_wait_ms, context.retry_policy.rest_ms())))
 
 
 def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int | None = None) -> None:

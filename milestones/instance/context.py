@@ -66,6 +66,12 @@ class ThreadContext:
         object.__setattr__(self, "retry_policy", RetryPolicy(self.config.task_timeout_ms, self.clock))
 
     @property
+    def longest_wait_ms(self) -> int:
+        """A quarter of `max_poll_interval_ms`: how long the thread waits for one thing of Kafka's at most. So the group
+        keeps a thread that has three such waits in one turn."""
+        return self.config.max_poll_interval_ms // 4
+
+    @property
     def name(self) -> str:
         """The thread's name in logs and metrics."""
         return self.identity.name

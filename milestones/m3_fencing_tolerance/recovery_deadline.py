@@ -12,22 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from milestones.baseline.next_producer import POLL_SHARE
-
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
 
 
 class Budget:
-    """The time that is left for one of the three, from now on. Each has one of the `POLL_SHARE` parts of
-    `max_poll_interval_ms`; the last part is left."""
+    """The time that is left for one of the three, from now on: each has a quarter of `max_poll_interval_ms`; the last
+    quarter is left."""
 
     def __init__(self, context: ThreadContext) -> None:
         config = context.config
         self._clock, self._retry_policy = context.clock, context.retry_policy
         self._began_ms = context.clock.monotonic_ms()
         patience_ms = max(config.task_timeout_ms, config.request_timeout_ms)  # for one call at least
-        self._whole_ms = min(patience_ms, config.max_poll_interval_ms // POLL_SHARE)
+        self._whole_ms = min(patience_ms, context.longest_wait_ms)
 
     def left_ms(self, most_ms: int | None = None) -> int:
         """The time left, at least 1, at most `most_ms`."""

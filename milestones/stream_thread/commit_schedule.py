@@ -42,9 +42,6 @@ STEP_MS = 10
 """How long a turn waits for a step of the commit that is under way. Until it is over there is nothing to send, and the
 rest of the turn doesn't wait; where Kafka answers soon a commit takes one turn."""
 
-POLL_SHARE = 4
-"""The divisor of `max_poll_interval_ms`: how long a commit that is made at once waits until its outputs are taken."""
-
 TELL_MS = 10_000
 """How often the log says that commits fail."""
 
@@ -200,9 +197,9 @@ class CommitSchedule:
 
     def finish(self) -> bool:
         """Take the steps that are left of the one that is under way, if there is one. Whether it was made.
-        `TaskCorruptedError` when Kafka hasn't taken all of its outputs within a share of `max_poll_interval_ms`: the
-        group isn't left unanswered for that."""
-        within_ms = self._context.config.max_poll_interval_ms // POLL_SHARE
+        `TaskCorruptedError` when Kafka hasn't taken all of its outputs within `longest_wait_ms`: the group isn't left
+        unanswered for that."""
+        within_ms = self._context.longest_wait_ms
         until_ms = self._context.clock.monotonic_ms() + within_ms
         while (step := self._commit.step) is not None:
             if step.may_be_abandoned and self._context.clock.monotonic_ms() >= until_ms:

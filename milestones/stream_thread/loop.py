@@ -220,7 +220,7 @@ class StreamLoop:
     def _tell_outputs_apart(self) -> None:
         """One record per batch, until a commit is made: then it is known which output Kafka refuses. A producer that
         isn't ready in time fails as the next output is sent."""
-        within_ms, renew = self._context.config.max_poll_interval_ms // 4, self._clients.renew_producer
+        within_ms, renew = self._context.longest_wait_ms, self._clients.renew_producer
         unready = caught(lambda: renew(within_ms, one_record_per_batch=True), KafkaUnreachableError)
         if unready is not None:
             log.warning("%s: no producer that tells outputs apart yet: %s", self._context.name, unready)
