@@ -78,7 +78,8 @@ class StreamLoop:
         confirmation = parts.confirmation(context, clients)
         commit = TimedCommit(parts.commit(clients, self._collection, confirmation, self._processing))
         self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing, self._ends)
-        self._tasks.committing, self._tasks.hasten = lambda: self._commits.committing, self._commits.hasten
+        failures = self._tasks.failures
+        failures.committing, failures.hasten = lambda: self._commits.committing, self._commits.hasten
         self._rebalance = Rebalance(context, clients, self._tasks, self)
         self._error_series = ErrorSeries(context.config.task_timeout_ms)
         self._paused = frozenset[int]()

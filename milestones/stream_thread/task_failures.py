@@ -1,14 +1,15 @@
-"""The failures of tasks, one by one: noted where they are found, told to the part that decides about them.
+"""The failures of tasks, one by one: noted where they are found, told to the part that decides about them; when a task
+that has failed is given up, and when an ended one is opened anew.
 
 *Guarantees*: a failure is noted once for each time that its task is opened; what is found together is noted before any
-of it is told.
+of it is told. What a task has done since its last commit is committed before the task is given up, unless it is `void`.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from milestones.stream_thread.task_registry import Phase, TaskRegistry
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
+    from milestones.common.task.task import Task
     from milestones.parts import TaskEnds
     from milestones.stream_thread.task_registry import AssignedTask
 
@@ -45,6 +47,10 @@ class TaskFailures:
 
     def __init__(self, registry: TaskRegistry, ends: TaskEnds, clock: Clock) -> None:
         self._registry, self._ends, self._clock = registry, ends, clock
+        self.committing: Callable[[], Collection[Task]] = lambda: ()
+        """Gives the tasks of the commit that is under way."""
+        self.hasten: Callable[[], object] = lambda: None
+        """Asks for a commit, without which a task that has failed isn't given up."""
         self._untold: list[tuple[TaskId, BaseException, bool]] = []
         self._to_give_up: dict[TaskId, AssignedTask] = {}
         self._pauses: dict[TaskId, tuple[int, int]] = {}
@@ -67,16 +73,36 @@ class TaskFailures:
                 entry.failure = TaskFailed(error, void)
                 self._to_give_up[id] = entry
 
-    def to_give_up(self) -> Iterator[AssignedTask]:
-        """The tasks that have failed and haven't been given up yet."""
+    def take_to_give_up(self) -> Iterator[AssignedTask]:
+        """The tasks that have failed and may be given up now, each once: the caller takes it from where it is."""
         for id, entry in list(self._to_give_up.items()):
             if entry.failure is None or self._registry.get(id) is not entry:
                 del self._to_give_up[id]
-            else:
+            elif self._may_give_up(entry, entry.failure):
+                del self._to_give_up[id]
                 yield entry
 
-    def given_up(self, entry: AssignedTask) -> None:
-        self._to_give_up.pop(entry.id, None)
+    def _may_give_up(self, entry: AssignedTask, failure: TaskFailed) -> bool:
+        if entry.phase is not Phase.PROCESSING:
+            return entry.phase is not Phase.RETURNING
+        task = entry.active_task
+        if task in self.committing():
+            return False
+        if failure.void or not (task.committable and task.commit_needed()):
+            return True
+        if not failure.hastened:
+            failure.hastened = True
+            self.hasten()
+        return False
+
+    def open_anew(self) -> None:
+        """Have the ended tasks wait for their stores whose time has come."""
+        now_ms = self._clock.monotonic_ms()
+        for entry in self._registry.of(Phase.ENDED):
+            again_ms = None if entry.failure is None else entry.failure.again_ms
+            if again_ms is not None and now_ms >= again_ms:
+                entry.failure = None
+                self._registry.move(entry, Phase.WAITING)
 
     def decide(self) -> None:
         """Note what is to become of ended tasks. `DecidedError`; also when no task is left that hasn't ended."""

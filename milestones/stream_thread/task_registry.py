@@ -145,6 +145,11 @@ class AssignedTask:
         return self.role is not None and self.role.active
 
     @property
+    def wanted(self) -> bool:
+        """Whether it is to be made, or stay: it has a role, and hasn't failed."""
+        return self.role is not None and self.failure is None
+
+    @property
     def active_task(self) -> Task:
         """The task, of an active one that is open."""
         return cast("Task", self.task)

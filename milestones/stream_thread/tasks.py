@@ -85,10 +85,6 @@ class ThreadTasks:
         self._limits = CommittedLimits(context, clients)
         self.processing = self._registry.processing
         """The tasks that process: a view, which follows."""
-        self.committing: Callable[[], Collection[Task]] = lambda: ()
-        """Gives the tasks of the commit that is under way."""
-        self.hasten: Callable[[], object] = lambda: None
-        """Asks for a commit, without which a task that has failed isn't given up."""
         self.roll_backs = RollBacks(context.clock)
         self.created = self.closed = 0
         self._part_from: Mapping[Phase, Callable[[AssignedTask], None]] = {
@@ -291,31 +287,9 @@ class ThreadTasks:
         """Take tasks that have failed from where they are, once what they have done is committed, or can't be; open
         those anew that are to be."""
         self.failures.decide()
-        for entry in self.failures.to_give_up():
-            if entry.phase is not Phase.RETURNING and self._may_give_up(entry):
-                self.failures.given_up(entry)
-                self.roll_backs.is_back(entry.id)
-                self._positioning.forget(entry)
-                self._part_from[entry.phase](entry)
-        now_ms = self._context.clock.monotonic_ms()
-        for entry in self._registry.of(Phase.ENDED):
-            again_ms = None if entry.failure is None else entry.failure.again_ms
-            if again_ms is not None and now_ms >= again_ms:
-                entry.failure = None
-                self._registry.move(entry, Phase.WAITING)
-
-    def _may_give_up(self, entry: AssignedTask) -> bool:
-        if entry.phase is not Phase.PROCESSING or entry.failure is None:
-            return True
-        task = entry.active_task
-        if task in self.committing():
-            return False
-        if entry.failure.void or not (task.committable and task.commit_needed()):
-            return True
-        if not entry.failure.hastened:
-            entry.failure.hastened = True
-            self.hasten()
-        return False
+        for entry in self.failures.take_to_give_up():
+            self._take_away(entry)
+        self.failures.open_anew()
 
     def _open(self) -> None:
         """Have stores opened and closed, and make tasks of those that are open."""
@@ -329,7 +303,7 @@ class ThreadTasks:
         for entry in self._registry.of(Phase.WAITING):
             if self._context.clock.monotonic_ms() >= until_ms:
                 break
-            if entry.stores is not None and entry.failure is None:
+            if entry.stores is not None and entry.wanted:
                 error = caught(partial(self._make, entry, entry.stores), Exception)
                 if error is not None:
                     self.failures.note(entry.id, error)
@@ -381,6 +355,9 @@ class ThreadTasks:
         if entry.failure is not None:
             entry.failure = None
             self.failures.forget(entry.id)
+        self._take_away(entry)
+
+    def _take_away(self, entry: AssignedTask) -> None:
         self.roll_backs.is_back(entry.id)
         self._positioning.forget(entry)
         self._part_from[entry.phase](entry)
@@ -389,7 +366,7 @@ class ThreadTasks:
         self._registry.move(entry, Phase.LEAVING)
 
     def _part_from_waiting(self, entry: AssignedTask) -> None:
-        if entry.role is not None and entry.failure is None:
+        if entry.wanted:
             entry.locked_out = False  # it waits on, for its other role
             if entry.phase is Phase.ENDED:
                 self._registry.move(entry, Phase.WAITING)
@@ -402,13 +379,13 @@ class ThreadTasks:
             self._close_stores(entry, stores)
 
     def _part_from_opening(self, entry: AssignedTask) -> None:
-        if entry.role is None or entry.failure is not None:
+        if not entry.wanted:
             self._leave(entry)
             self._opening.cancel(entry.id)
 
     def _part_from_restoration(self, entry: AssignedTask) -> None:
         self._leave(entry)
-        self._restoration.remove(entry.id, recycled=entry.role is not None and entry.failure is None)
+        self._restoration.remove(entry.id, recycled=entry.wanted)
 
     def _part_from_inputs(self, entry: AssignedTask) -> None:
         self._inputs.stop(entry.active_task)
@@ -470,7 +447,7 @@ class ThreadTasks:
     def _take_task(self, entry: AssignedTask, task: Task | StandbyTask, stores: TaskStorage | None) -> None:
         """The task is closed but for its stores."""
         self.closed += 1
-        if stores is not None and entry.role is not None and entry.failure is None and task.reusable:
+        if stores is not None and entry.wanted and task.reusable:
             if entry.active:
                 reach("recycle.to-active")
             else:
@@ -496,7 +473,7 @@ class ThreadTasks:
                 self._closed(entry)
 
     def _take_opened(self, entry: AssignedTask, answer: OpenedStores) -> None:
-        if answer.stores is not None and entry.role is not None and entry.failure is None:
+        if answer.stores is not None and entry.wanted:
             self._wait_with(entry, answer.stores)
         elif answer.stores is not None:
             self._close_stores(entry, answer.stores)
