@@ -52,5 +52,13 @@ def test_a_file_that_a_readme_names_exists(folder: Path) -> None:
     assert [name for name in names if not there(name, folder)] == []
 
 
+@pytest.mark.parametrize("folder", PACKAGES, ids=IDS)
+def test_a_readme_with_a_table_of_files_leaves_no_file_out(folder: Path) -> None:
+    text = (folder / "README.md").read_text()
+    there_are = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    if re.search(r"^\| files? \|", text, re.MULTILINE):
+        assert there_are <= set(named_files(text))
+
+
 def test_names_of_files_and_folders_are_told_from_others() -> None:
     assert named_files("`a.py`, `b/c.md` and `d/`, but neither `Task` nor `a.b`") == ["a.py", "b/c.md", "d/"]
