@@ -1,4 +1,4 @@
-"""What our contenders have in common, whatever the work.
+"""What our contenders have in common, whatever the work: `sys.exit(run(topology))` is one whose threads are counted.
 
 *Guarantees*: all that isn't in a `Job` is default.
 *Assumes*: imported by a contender's own process only.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from benchmarks.job import Job
-from milestones import StreamsConfig
+from milestones import Streams, StreamsConfig, Topology
 
 
 def begin() -> Job:
@@ -29,3 +31,10 @@ def config(job: Job) -> StreamsConfig:
         commit_interval_ms=int(job.commit_interval_ms),
         state_dir=job.state_dir,
     )
+
+
+def run(topology: Callable[[Job], Topology], *, counted: str = "num_stream_threads") -> int:
+    """Run the job's topology with its number of threads; `counted`: the setting that says which. The exit code."""
+    job = begin()
+    threads: dict[str, Any] = {counted: int(job.threads)}
+    return Streams(topology(job), config(job), **threads).run()

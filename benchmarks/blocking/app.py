@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from benchmarks.blocking import DONE
 from benchmarks.job import Job
-from benchmarks.ours import begin, config
-from milestones import Streams, StreamsBuilder, Topology, serdes
+from benchmarks.ours import run
+from milestones import StreamsBuilder, Topology, serdes
 
 CALL_S = 0.01
 ITERATIONS, STEPS = 43_000, 340_000
@@ -54,11 +54,5 @@ def topology(job: Job) -> Topology:
     return builder.build()
 
 
-def main() -> int:
-    """The exit code."""
-    job = begin()
-    return Streams(topology(job), config(job), num_processing_threads=int(job.threads)).run()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(topology, counted="num_processing_threads"))

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.count import STORE
 from benchmarks.job import Job
-from benchmarks.ours import begin, config
-from milestones import Streams, StreamsBuilder, Topology, serdes
+from benchmarks.ours import run
+from milestones import StreamsBuilder, Topology, serdes
 
 
 def nothing() -> dict[str, int]:
@@ -34,11 +34,5 @@ def topology(job: Job) -> Topology:
     return builder.build()
 
 
-def main() -> int:
-    """The exit code."""
-    job = begin()
-    return Streams(topology(job), config(job), num_stream_threads=int(job.threads)).run()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(topology))

@@ -6,8 +6,8 @@ import sys
 
 from benchmarks.job import Job
 from benchmarks.last import STORE
-from benchmarks.ours import begin, config
-from milestones import Streams, StreamsBuilder, Topology, serdes
+from benchmarks.ours import run
+from milestones import StreamsBuilder, Topology, serdes
 
 
 def topology(job: Job) -> Topology:
@@ -23,11 +23,5 @@ def topology(job: Job) -> Topology:
     return builder.build()
 
 
-def main() -> int:
-    """The exit code."""
-    job = begin()
-    return Streams(topology(job), config(job), num_stream_threads=int(job.threads)).run()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(topology))
