@@ -29,7 +29,7 @@ from benchmarks.paced import Outputs, Paced, keys_of, latencies, percentile
 from benchmarks.process import Measured, Usage
 from benchmarks.rows import Figure
 
-START_S, END_S = 120.0, 60.0
+START_S, END_S = 300.0, 60.0
 COMMIT_INTERVAL_MS = "100"
 
 
