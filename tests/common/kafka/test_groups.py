@@ -26,6 +26,17 @@ from tests.topics import commit, new_topic
 IN, OTHER, GONE = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("gone", 0)
 SETTINGS = {"bootstrap.servers": "b:1"}
 
+away_for_a_moment = pytest.mark.parametrize(
+    "trouble",
+    [
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.not_coordinator,
+        ConnectionLostError("c:1: gone"),
+    ],
+)
+"""Each of the ways in which a coordinator says that it doesn't serve the group just now."""
+
 
 class Broker(FakeBroker):
     """A coordinator of a group that has committed offset 7 of one partition; `descriptions` of it, one a request."""
@@ -64,15 +75,7 @@ def test_without_partitions_all_of_the_group_are_asked() -> None:
     assert broker.of("OffsetFetch")[0].groups[0].topics is None
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        ErrorCode.coordinator_not_available,
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.not_coordinator,
-        ConnectionLostError("c:1: gone"),
-    ],
-)
+@away_for_a_moment
 def test_a_coordinator_that_is_not_there_yet_is_asked_again(trouble: ErrorCode | Exception) -> None:
     broker = Broker(FindCoordinator=[trouble], OffsetFetch=[trouble])
     assert broker.offsets(IN) == {IN: 7}

@@ -19,10 +19,9 @@ from milestones.common.assignment.model import Subscription
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.membership.protocol import subscription_bytes
 from milestones.common.kafka.static_members import StaticMembers
-from milestones.common.kafka.wire import ConnectionLostError
 from tests.common.kafka.fake_broker import ZERO
 from tests.common.kafka.membership.test_real_broker import Owner, drive, silence
-from tests.common.kafka.test_groups import SETTINGS, described
+from tests.common.kafka.test_groups import SETTINGS, away_for_a_moment, described
 from tests.common.kafka.test_groups import Broker as DescribedBroker
 from tests.topics import new_topic
 
@@ -99,15 +98,7 @@ def test_members_leave_by_their_static_ids_in_one_request_and_one_that_has_left_
     assert broker.open() == 0
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        ErrorCode.coordinator_not_available,
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.not_coordinator,
-        ConnectionLostError("c:1: gone"),
-    ],
-)
+@away_for_a_moment
 def test_a_coordinator_that_is_away_for_a_moment_is_asked_again(trouble: ErrorCode | Exception) -> None:
     broker = Broker(FindCoordinator=[trouble], LeaveGroup=[trouble])
     with closing(broker.members()) as members:
