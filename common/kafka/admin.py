@@ -102,7 +102,6 @@ class AdminDesk:
             _settle(one.call.answers, error)
         self._open = []
 
-
     def end(self, within_ms: int) -> None:
         """Wait for what is under way, and let the clients go: a client that is let go with a request under way has its
         answer made by a thread of its own, behind whatever its owner does next."""

@@ -30,8 +30,8 @@ class StaticMembers(GroupReader):
     """A `GroupReader` that can remove static members."""
 
     def of(self, process_id: str, known: Set[str]) -> frozenset[str]:
-        """The static ids with which the process has members in the group now; `known`: those that it has written
-        down. Errors as of `GroupReader`."""
+        """The static ids with which the process has members in the group now; `known`: static ids that the process has
+        written down. Errors as of `GroupReader`."""
         return frozenset(
             member.instance_id
             for member in self.describe().members

@@ -40,7 +40,7 @@ its own. 200 ids take some five seconds on two cores."""
 
 
 class InstanceIds:
-    """The ids of one instance. Those that it has used are kept in its state directory."""
+    """The ids of one instance. The state directory keeps the ids that the instance has used."""
 
     def __init__(self, config: StreamsConfig, directory: StateDirectory, client_id: str, clock: Clock) -> None:
         self._config, self._directory, self._client_id, self._clock = config, directory, client_id, clock

@@ -259,7 +259,6 @@ class Inputs:
             log.warning("%s: a broker doesn't know this partition; it is looked for again", partition)
             self._consumer.unassign([partition])
             self._away[partition] = self._clock.monotonic_ms() + LATEST_MS
-
         for partition, error in fetched.refused.items():
             self._consumer.unassign([partition])
             self._failed.append((self._tasks[partition].id, error))
