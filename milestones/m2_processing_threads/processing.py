@@ -1,9 +1,8 @@
 """Processing by processing threads, as the stream thread sees it.
 
 *Guarantees*: no call but `close` waits for a task; `should_fetch` waits for a need of input, at most as long as it is
-told. User code is called by processing threads; but once these are to end, `retire` closes a task itself. A task whose
-user code fails is in quarantine, and its error is raised when it has failed for `task_timeout_ms`; an error that isn't
-about a record is raised at once.
+told. User code is called by processing threads only. A task whose user code fails is in quarantine, and its error is
+raised when it has failed for `task_timeout_ms`; an error that isn't about a record is raised at once.
 *Assumes*: driven by the stream thread.
 """
 
@@ -15,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
+from milestones.common.kafka.failures import caught
 from milestones.common.memory import Account
 from milestones.instance.identity import processing_thread
 from milestones.m2_processing_threads.arrivals import Arrivals
@@ -126,13 +126,16 @@ class ThreadedProcessing:
         self._scheduler.remove(task, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """Close the task, which `Processing` doesn't have: by a processing thread; at once where it has no processors,
-        or where threads are to end."""
-        if self._scheduler.closing or not task.has_program:
+        """Close the task, which `Processing` doesn't have: by a processing thread; at once where it has no processors.
+        Once threads are to end another one closes it for good, and it isn't given back."""
+        if not task.has_program:
             self._late.append(retired(task, close_mode))
-        else:
-            self._scheduler.retire(task, close_mode)
+            return
+        self._scheduler.retire(task, close_mode)
+        if not self._scheduler.closing:
             self._start()
+        elif (error := caught(lambda: self._threads.resize(len(self._threads) + 1), RuntimeError)) is not None:
+            log.error("task %s isn't closed, its state stays locked until this process ends: %s", task.id, error)
 
     def take_removed(self) -> list[RemovedTask]:
         late, self._late = self._late, []

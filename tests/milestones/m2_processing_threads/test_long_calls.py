@@ -224,3 +224,41 @@ def test_a_task_is_given_back_although_its_threads_metrics_raise() -> None:
     measures.end = end
     shop.work()
     assert [str(failure.error) for failure in shop.scheduler.failures().values()] == ["a metric"]
+
+
+def test_a_task_that_comes_back_after_the_end_of_the_threads_is_closed_by_another_one() -> None:
+    closed: list[str] = []
+
+    class Closing(Counting):
+        def close(self) -> None:
+            closed.append("processor")
+
+    r = RunningProcessing(ProcessingWorld(counting(processor=Closing)))
+    r.run(0)
+    processing, task = r.loop._processing, r.tasks.processing[A]
+    assert isinstance(processing, ThreadedProcessing)
+    processing.remove(A, CloseMode.SUSPEND)
+    (removed,) = processing.take_removed()
+    removed.task.roll_back()
+    processing.close(0)
+    with r.turn():
+        processing.retire(task, CloseMode.CLOSE)
+        assert (closed, processing.take_removed()) == ([], [])
+    r.world.workers.step()
+    assert (closed, task.state, A in r.world.state.held) == (["processor"], State.CLOSED, False)
+
+
+def test_a_task_whose_late_close_gets_no_thread_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+    r = RunningProcessing()
+    r.run(0)
+    processing, task = r.loop._processing, r.tasks.processing[A]
+    assert isinstance(processing, ThreadedProcessing)
+    processing.remove(A, CloseMode.SUSPEND)
+    processing.close(0)
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    processing._threads._launch = refuse
+    processing.retire(task, CloseMode.CLOSE)
+    assert "task 0_0 isn't closed" in caplog.text
