@@ -32,6 +32,7 @@ from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
+from milestones.m4_polling_thread.collection import asked_beside
 from milestones.m4_polling_thread.counted_threads import counted_processing
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
@@ -102,7 +103,7 @@ REPLACEMENTS: Mapping[str, Replacement] = {
     ),
     "polling_thread": Replacement(
         instance={"workforce": PollingWorkforce},
-        thread={"processing": counted_processing, "task_ends": SingleTaskEnds},
+        thread={"processing": counted_processing, "collection": asked_beside, "task_ends": SingleTaskEnds},
     ),
 }
 """The replacements by flag, in the order of the stages."""

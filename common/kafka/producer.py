@@ -98,7 +98,7 @@ ASSUMED = (
 Report = Callable[[KafkaError | None, Message], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Refused:
     """An output that was refused: by the client, at once (`sent` is False), or by Kafka, as a delivery report says,
     outside of transactions or with `one_record_per_batch`. Only the latter gives the whole output: a report of an error
@@ -119,7 +119,8 @@ class OutputProducer(BegunCalls):
     outside of transactions, those of the same batches. `send`, `poll` and `flush` fill both, in the owner's thread.
     `one_record_per_batch`: each output is sent alone, very slowly, since a broker that refuses a record refuses its
     whole batch; so `refused` has refused outputs only, of transactions, too. `letters`: a user's dead letters that wait
-    for room, by task; those of a transaction end with it. `contributors`: the tasks with outputs in the transaction
+    for room, by task; those of a transaction end with it, as do the `undecided`: refused outputs about which a user's
+    handler is being asked. `contributors`: the tasks with outputs in the transaction
     that is open, or was last.
     """
 
@@ -147,6 +148,7 @@ class OutputProducer(BegunCalls):
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
         self.letters: dict[TaskId, Sequence[Emitted]] = {}
+        self.undecided: set[Refused] = set()
         self.contributors: set[TaskId] = set()
         self._reports: dict[tuple[TaskId, bool], tuple[Report, Callable[..., None]]] = {}
 
@@ -407,6 +409,7 @@ class OutputProducer(BegunCalls):
         self.acknowledged.clear()
         self.refused.clear()
         self.letters.clear()
+        self.undecided.clear()
         self._ends.clear()
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:

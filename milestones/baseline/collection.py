@@ -27,6 +27,9 @@ back what is left. While anything is left the thread processes nothing, answers 
 nothing at all has left for `task_timeout_ms`, it ends. A handler's dead letters that find no room wait likewise, at the
 producer; nothing is sent before them, nor committed without them.
 
+Where the handler's answer takes its time (`ProductionHandler`), a commit waits for it, and nothing more is sent into a
+transaction that has failed.
+
 *Guarantees*: only outputs of finished boundaries are sent. Without transactions nothing is sent once the session may be
 over. Each output knows its task; one that is refused takes no other with it. Dead letters are sent as part of the same
 commit as what they stand for.
@@ -43,23 +46,29 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from milestones.common.errors import ProductionError, RefusedTogetherError, TaskCorruptedError, TimeoutExceededError
+from milestones.baseline.refused_outputs import (
+    Answer,
+    AskedAtOnce,
+    ProductionHandler,
+    Question,
+    describe,
+    error_context,
+    is_about_one,
+    must_be_of_one,
+)
+from milestones.common.errors import ProcessingError, ProductionError, TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.failures import (
-    REFUSED_BATCH,
-    REFUSED_TOPIC,
     TOO_LARGE,
     UNKNOWN_TOPIC,
     is_retriable,
-    may_succeed_later,
 )
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
-from milestones.common.kafka.producer import BY_SIZE, Refused
+from milestones.common.kafka.producer import Refused
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
-from milestones.common.task.failures import ask
-from milestones.common.topology.handlers import Action, ErrorContext
-from milestones.common.topology.nodes import SinkNode, SubTopology
+from milestones.common.topology.handlers import Action
+from milestones.common.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
     from milestones.common.steps import Steps
@@ -102,7 +111,9 @@ class DirectCollection:
 
     room_ms = ROOM_MS
 
-    def __init__(self, context: ThreadContext, clients: Sending) -> None:
+    def __init__(self, context: ThreadContext, clients: Sending, handler: ProductionHandler | None = None) -> None:
+        """`handler`: by default the user's is asked in the calling thread."""
+        self._handler = handler or AskedAtOnce(context.config.production_exception_handler)
         self._config, self._clients, self._clock = context.config, clients, context.clock
         self._application, self._retry_policy = context.application, context.retry_policy
         self.dropped: Counter[TaskId] = Counter()
@@ -113,7 +124,8 @@ class DirectCollection:
         self._given_up: dict[_Mark, GivenUp] = {}
 
     def collect(self, tasks: Iterable[Task]) -> bool:
-        room_ms, held = self.room_ms, not self._send_letters(self.room_ms)
+        self._take_answers()
+        room_ms, held = self.room_ms, self._must_wait_for_answers() or not self._send_letters(self.room_ms)
         sent, unsent = held, list(tasks) if held else []
         for task in () if held else tasks:
             outputs = self._take(task)
@@ -143,6 +155,7 @@ class DirectCollection:
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
         unsent: dict[Task, Sequence[Emitted]] = {task: boundary.outputs for task, boundary in commit_set.items()}
         try:
+            yield from self._decided()
             complete = yield from self._push_letters(within_ms)
             for task, outputs in unsent.items():
                 if outputs and complete:
@@ -197,9 +210,12 @@ class DirectCollection:
             left = self._clients.producer.send(
                 task.id, outputs, task.changelog_topics, wait_ms=wait_ms, check=self._must_be_in_session
             )
-        except ProductionError:
+        except ProductionError as error:
             self._settle()  # it may be told by now which output it is
-            raise
+            if error.task is not None or not self._clients.producer.undecided:
+                raise
+            self._take_answers(wait_ms)
+            return outputs
         self._note_room(outputs, left)
         return left
 
@@ -238,7 +254,7 @@ class DirectCollection:
 
     def flush(self) -> Steps[None]:
         yield from self._flush()
-        while self._settle() or self._clients.producer.letters:
+        while (yield from self._decided()):
             if not (yield from self._push_letters(ROOM_MS)):
                 self._full()
             yield from self._flush()
@@ -285,13 +301,23 @@ class DirectCollection:
         for id in self.dropped.keys() - tasks:
             del self.dropped[id]
 
-    def _settle(self) -> bool:
-        """Decide about every output that was refused; True when dead letters were sent."""
+    def _decided(self) -> Steps[bool]:
+        """Wait until every output that was refused is decided about; True when dead letters were sent, or wait."""
+        sent = self._settle()
+        while self._clients.producer.undecided:
+            wait_ms = yield
+            sent = self._settle(wait_ms) or sent
+        return sent or bool(self._clients.producer.letters)
+
+    def _settle(self, wait_ms: int = 0) -> bool:
+        """Have every output that was refused decided about, as far as there are answers; True when dead letters were
+        sent."""
         producer, before = self._clients.producer, self._letters
+        self._take_answers(wait_ms)
         while producer.refused:
             refused, producer.refused = producer.refused, []
             if not (producer.one_record_per_batch or producer.transactional):
-                _must_be_of_one(refused)
+                must_be_of_one(refused)
             for number, one in enumerate(refused):
                 try:
                     if one.dead_letter:
@@ -305,7 +331,7 @@ class DirectCollection:
         return self._letters > before
 
     def _ask(self, refused: Refused) -> None:
-        """Leave the output out, if that may be and its handler says so; else raise."""
+        """Have the handler asked, if the output may be left out; else raise."""
         subtopology = self._application.subtopology(refused.task.subtopology)
         topic, internal = refused.output.topic, refused.output.topic in self._application.internal_topics
         if internal and refused.error.code() in UNKNOWN_TOPIC:
@@ -316,10 +342,33 @@ class DirectCollection:
         error = ProductionError(describe(refused, changelog=changelog), refused.task)
         if not self._is_up_to_a_handler(refused) or (changelog and not context.retriable):
             raise error
-        response = ask(self._config.production_exception_handler, "production_exception_handler", context, error)
-        if response.action is Action.RETRY and context.retriable:
+        self._clients.producer.undecided.add(refused)
+        self._handler.ask(Question(refused, context, error, may_be_left_out=not changelog))
+        self._take_answers()
+
+    def _take_answers(self, wait_ms: int = 0) -> None:
+        """Do what the handler has said by now; wait so long for its first answer."""
+        undecided = self._clients.producer.undecided
+        while undecided and (answer := self._handler.take(wait_ms)) is not None:
+            wait_ms = 0
+            if answer.question.refused in undecided:  # else its transaction is over, and its records come again
+                undecided.remove(answer.question.refused)
+                self._follow(answer)
+
+    def _must_wait_for_answers(self) -> bool:
+        """Whether the transaction has failed of outputs about which the handler is asked: it takes no others."""
+        producer = self._clients.producer
+        return producer.transactional and any(refused.sent for refused in producer.undecided)
+
+    def _follow(self, answer: Answer) -> None:
+        """Leave the output out, if the handler says so; else raise."""
+        question, response = answer.question, answer.response
+        refused, error = question.refused, question.error
+        if isinstance(response, ProcessingError):
+            raise response
+        if response.action is Action.RETRY and question.context.retriable:
             raise TaskCorruptedError(f"{error}; its records are processed again", [refused.task])
-        if response.action is not Action.CONTINUE or changelog:
+        if response.action is not Action.CONTINUE or not question.may_be_left_out:
             raise error
         timed = refused.error.code() == KafkaError.INVALID_TIMESTAMP
         letters = _without_timestamp_of(refused.output, response.dead_letters) if timed else response.dead_letters
@@ -332,7 +381,7 @@ class DirectCollection:
     def _is_up_to_a_handler(self, refused: Refused) -> bool:
         """Whether it is about this one output. Where outputs are told apart each is a batch of its own."""
         alone = self._clients.producer.one_record_per_batch and refused.error.code() in TOO_LARGE
-        return not refused.dead_letter and (alone or _is_about_one(refused))
+        return not refused.dead_letter and (alone or is_about_one(refused))
 
     def _write(self, task: TaskId, letters: Sequence[Output]) -> None:
         """Send them, behind those that wait; those without room wait with them."""
@@ -375,19 +424,6 @@ class DirectCollection:
         return offsets
 
 
-def _must_be_of_one(refused: Sequence[Refused]) -> None:
-    """Nothing that the broker refused may have been in a batch with others. The innocent can't simply be sent again:
-    what was sent behind them may lie in Kafka by now."""
-    together = [one for one in refused if one.sent and one.error.code() in REFUSED_BATCH]
-    if together:
-        topics = ", ".join(sorted({one.output.topic for one in together}))
-        raise RefusedTogetherError(
-            f"Kafka refused a batch of records for {topics} because of one in it ({together[0].error.str()}); they are "
-            "made again and sent one by one",
-            {one.task for one in together},
-        )
-
-
 def _without_timestamp_of(output: Output, letters: Sequence[Output]) -> Sequence[Output]:
     """Dead letters with the timestamp that was refused would be refused too: they get the present time."""
     return [one._replace(timestamp=UNKNOWN_TIMESTAMP) if one.timestamp == output.timestamp else one for one in letters]
@@ -397,44 +433,3 @@ def _mark(task: TaskId, output: Output, timed: bool) -> _Mark:
     """Not `timed`: whatever its timestamp, which a punctuation by the wall clock gives anew each time."""
     headers: Any = tuple(output.headers or ())
     return task, output._replace(headers=headers, timestamp=output.timestamp if timed else UNKNOWN_TIMESTAMP)
-
-
-def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
-    """What is known of an output that was refused; the input record it came from isn't."""
-    output = refused.output
-    sinks = [node.name for node in subtopology.nodes if isinstance(node, SinkNode) and node.topic == output.topic]
-    return ErrorContext(
-        topic=None,
-        partition=-1,
-        offset=-1,
-        timestamp=output.timestamp,
-        headers=output.headers or [],
-        source_raw_key=None,
-        source_raw_value=None,
-        task_id=refused.task,
-        processor_node_id=output.node or (sinks[0] if len(sinks) == 1 else None),
-        output=output,
-        retriable=may_succeed_later(refused.error),
-    )
-
-
-def _is_about_one(refused: Refused) -> bool:
-    code = refused.error.code()
-    return not (refused.dead_letter or code in REFUSED_TOPIC or (refused.sent and code in TOO_LARGE))
-
-
-def describe(refused: Refused, *, changelog: bool) -> str:
-    """The error text for an output that wasn't taken."""
-    output, what = refused.output, "a dead letter" if refused.dead_letter else "a record"
-    ways = "mend its cause (size limits, rights, the topic)"
-    if changelog:
-        ways += "; no handler can skip it: the store would differ from what is restored"
-    elif _is_about_one(refused):
-        ways += ", or set production_exception_handler"
-    elif refused.sent and refused.error.code() in TOO_LARGE:
-        ways += f"; {BY_SIZE}"
-    where = output.topic if output.partition < 0 else f"{output.topic}-{output.partition}"
-    return (
-        f"task {refused.task}: Kafka refused {what} for {where} (key {output.key!r:.100}, value of "
-        f"{len(output.value or b'')} bytes): {refused.error.str()}; {ways}"
-    )

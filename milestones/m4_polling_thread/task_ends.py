@@ -24,8 +24,8 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.common.mailbox import Mailbox
 from milestones.instance.context import Exceptions
+from milestones.m4_polling_thread.handler_thread import HandlerCalls, start
 from milestones.m4_polling_thread.suspects import Suspects
 from milestones.parts import Blame, DecidedError, TaskDecision
 
@@ -51,35 +51,15 @@ class Answer:
     decision: Exceptions
 
 
-class HandlerThread(threading.Thread):
-    """Asks the user's uncaught exception handler about one failure.
-
-    *Owns*: nothing. *Receives*: the failure. *Sends*: the `Answer`.
-    """
-
-    def __init__(
-        self, name: str, context: ThreadContext, task: TaskId, error: BaseException, answers: Mailbox[Answer]
-    ) -> None:
-        super().__init__(name=name, daemon=True)
-        self._surroundings, self._task, self._error, self._answers = context, task, error, answers
-
-    def run(self) -> None:
-        with self._surroundings.thread_registry.helping(self._surroundings.number):
-            decision = self._surroundings.decide(self._error, Exceptions.END_TASK)
-        self._answers.try_put(Answer(self._task, self._error, decision))
-
-
-def start(thread: threading.Thread) -> None:
-    thread.start()
-
-
 class SingleTaskEnds:
     """*Owns*: the failures that the handler is asked about. *Receives*: `Answer`s."""
 
     def __init__(self, context: ThreadContext, launch: Callable[[threading.Thread], object] = start) -> None:
         """`launch` starts a thread; another one is for tests."""
-        self._context, self._launch = context, launch
-        self._answers: Mailbox[Answer] = Mailbox(10_000, f"{context.name} decisions about tasks")
+        self._context = context
+        self._calls: HandlerCalls[Answer] = HandlerCalls(
+            context, "UncaughtExceptionHandler", lambda answer: answer.task, launch
+        )
         self._asked: dict[TaskId, BaseException] = {}
         self._suspects = Suspects()
 
@@ -92,8 +72,7 @@ class SingleTaskEnds:
         log.error("task %s has failed and is ended, the others go on: %s", task, error, exc_info=error)
         self._asked[task] = error
         self._suspects.clear(task)
-        name = self._context.identity.helper("UncaughtExceptionHandler")
-        self._launch(HandlerThread(name, self._context, task, error, self._answers))
+        self._calls.call(task, lambda: Answer(task, error, self._context.decide(error, Exceptions.END_TASK)))
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
         not_yet_known = isinstance(error, RefusedInTransactionError) and error.unknown_topic
@@ -133,7 +112,7 @@ class SingleTaskEnds:
 
     def take_decided(self) -> Sequence[TaskDecision]:
         decided = []
-        for answer in self._answers.drain() if len(self._answers) else ():
+        for answer in self._calls.take():
             if self._asked.get(answer.task) is not answer.error:
                 continue
             del self._asked[answer.task]

@@ -1,12 +1,20 @@
 """`PollingThread`: the one thread of an instance that polls.
 
-*Guarantees*: those of `StreamThread`, whose loop it drives, over all tasks of the instance.
+*Guarantees*: those of `StreamThread`, whose loop it drives, over all tasks of the instance. No user code runs in it. It
+waits for the user's handler only when it dies, for `longest_wait_ms` at most.
 *Assumes*: one per instance at a time.
 """
 
 from __future__ import annotations
 
+import logging
+
+from milestones.common.mailbox import Mailbox
+from milestones.instance.context import Exceptions
+from milestones.m4_polling_thread.handler_thread import HandlerThread
 from milestones.stream_thread.thread import StreamThread
+
+log = logging.getLogger(__name__)
 
 
 class PollingThread(StreamThread):
@@ -14,5 +22,27 @@ class PollingThread(StreamThread):
 
     *Owns*: the consumer, the producer and the group member of the instance; the list of its tasks. *Receives*: what a
     stream thread receives; outputs and failures of processing threads, tasks of the state updater, stores of the store
-    openers. *Sends*: what a stream thread sends; the moves of processing threads to the client.
+    openers, decisions of handler threads. *Sends*: what a stream thread sends; the moves of processing threads to the
+    client.
     """
+
+    def _decide(self, error: BaseException) -> Exceptions:
+        """The decision of the user's handler, which a handler thread calls."""
+        context = self._surroundings
+        answers: Mailbox[Exceptions] = Mailbox(1, f"{self.name} decision")
+        inside = context.thread_registry.helping(context.number)
+        handler = HandlerThread(
+            context.identity.helper("UncaughtExceptionHandler"), inside, [lambda: context.decide(error)], answers
+        )
+        try:
+            handler.start()
+        except RuntimeError as unstarted:
+            log.error("the uncaught exception handler isn't asked, the client shuts down: %s", unstarted)
+            return Exceptions.SHUTDOWN_CLIENT
+        decision = answers.get(context.longest_wait_ms)
+        if decision is None:
+            log.error(
+                "the uncaught exception handler hasn't answered within %d ms, the client shuts down",
+                context.longest_wait_ms,
+            )
+        return decision or Exceptions.SHUTDOWN_CLIENT

@@ -167,6 +167,7 @@ class FakeProducer:
         self.refused: list[Any] = []
         self.contributors: set[TaskId] = set()
         self.letters: dict[TaskId, Sequence[Emitted]] = {}
+        self.undecided: set[Any] = set()
         self.calls: list[str] = []
         self.timeouts: list[int] = []
         self.errors: dict[str, deque[Exception]] = {}
@@ -290,6 +291,7 @@ class FakeProducer:
         self.in_transaction = False
         self.acknowledged.clear()
         self.letters.clear()
+        self.undecided.clear()
 
     def close(self, timeout_ms: int = 0) -> None:
         self._under_way = None

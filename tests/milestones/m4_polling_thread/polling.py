@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,11 +11,35 @@ from typing import Any
 from milestones.common.records import TaskId
 from milestones.instance.context import Exceptions, ProcessingThreadMoved
 from milestones.instance.thread_registry import ThreadRegistry
+from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
+from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m4_polling_thread.counted_threads import CountedThreads
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingIdentity
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+
+
+class Handlers:
+    """Runs handler threads at once. `held`: they begin with `release`; `refusing`: the system starts no more."""
+
+    def __init__(self) -> None:
+        self.held = self.refusing = False
+        self.waiting: list[threading.Thread] = []
+
+    def launch(self, thread: threading.Thread) -> None:
+        if self.refusing:
+            raise RuntimeError("can't start new thread")
+        if self.held:
+            self.waiting.append(thread)
+        else:
+            thread.run()
+
+    def release(self) -> None:
+        """Let them begin."""
+        self.held, waiting, self.waiting = False, self.waiting, []
+        for thread in waiting:
+            thread.run()
 
 
 class PollingWorld(ProcessingWorld):
@@ -26,6 +51,7 @@ class PollingWorld(ProcessingWorld):
         identity = PollingIdentity(self.config, "app", registry)
         self.context = replace(self.context, identity=identity, thread_registry=registry)
         workers = self.workers
+        self.handlers = handlers = Handlers()
         self.asked: list[BaseException] = []
         self.decision: Exceptions | None = None
         self.context = replace(self.context, decide=self.decide)
@@ -34,7 +60,10 @@ class PollingWorld(ProcessingWorld):
             processing=lambda context: ThreadedProcessing(
                 context, workers.launch, workers.wait, CountedThreads(context)
             ),
-            task_ends=lambda context: SingleTaskEnds(context, lambda thread: thread.run()),
+            collection=lambda context, clients: BufferedCollection(
+                context, clients, AskedBeside(context, handlers.launch)
+            ),
+            task_ends=lambda context: SingleTaskEnds(context, handlers.launch),
         )
 
     def decide(self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT) -> Exceptions:

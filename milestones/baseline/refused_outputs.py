@@ -1,0 +1,134 @@
+"""Outputs that were refused: what the production exception handler is asked about them, and what is said without it.
+
+*Guarantees*: each `Question` is answered once, also when the handler raises.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from milestones.common.errors import ProcessingError, ProductionError, RefusedTogetherError
+from milestones.common.kafka.failures import REFUSED_BATCH, REFUSED_TOPIC, TOO_LARGE, may_succeed_later
+from milestones.common.kafka.producer import BY_SIZE, Refused
+from milestones.common.task.failures import ask
+from milestones.common.topology.handlers import ErrorContext, Handler, Response
+from milestones.common.topology.nodes import SinkNode, SubTopology
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Asks what to do about a refused output: `error` follows unless it is left out, or its records are processed
+    again. `may_be_left_out`: False for a changelog's, which may only come again."""
+
+    refused: Refused
+    context: ErrorContext
+    error: ProductionError
+    may_be_left_out: bool
+
+    @property
+    def task(self) -> TaskId:
+        return self.refused.task
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the handler says, or why it says nothing."""
+
+    question: Question
+    response: Response | ProcessingError
+
+
+def answer(handler: Handler, question: Question) -> Answer:
+    """Ask the user's handler."""
+    try:
+        response = ask(handler, "production_exception_handler", question.context, question.error)
+    except ProcessingError as error:
+        return Answer(question, error)
+    return Answer(question, response)
+
+
+class ProductionHandler(Protocol):
+    """Asks the user's production exception handler."""
+
+    def ask(self, question: Question) -> None:
+        """Have the handler asked; `take` gives the answer, maybe later."""
+        ...
+
+    def take(self, wait_ms: int = 0) -> Answer | None:
+        """The next answer; None when there was none within `wait_ms`."""
+        ...
+
+
+class AskedAtOnce:
+    """Asks in the calling thread, as the answer is taken. *Owns*: the questions."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._questions: deque[Question] = deque()
+
+    def ask(self, question: Question) -> None:
+        self._questions.append(question)
+
+    def take(self, wait_ms: int = 0) -> Answer | None:
+        return answer(self._handler, self._questions.popleft()) if self._questions else None
+
+
+def must_be_of_one(refused: Sequence[Refused]) -> None:
+    """Nothing that the broker refused may have been in a batch with others. The innocent can't simply be sent again:
+    what was sent behind them may lie in Kafka by now."""
+    together = [one for one in refused if one.sent and one.error.code() in REFUSED_BATCH]
+    if together:
+        topics = ", ".join(sorted({one.output.topic for one in together}))
+        raise RefusedTogetherError(
+            f"Kafka refused a batch of records for {topics} because of one in it ({together[0].error.str()}); they are "
+            "made again and sent one by one",
+            {one.task for one in together},
+        )
+
+
+def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
+    """What is known of an output that was refused; the input record it came from isn't."""
+    output = refused.output
+    sinks = [node.name for node in subtopology.nodes if isinstance(node, SinkNode) and node.topic == output.topic]
+    return ErrorContext(
+        topic=None,
+        partition=-1,
+        offset=-1,
+        timestamp=output.timestamp,
+        headers=output.headers or [],
+        source_raw_key=None,
+        source_raw_value=None,
+        task_id=refused.task,
+        processor_node_id=output.node or (sinks[0] if len(sinks) == 1 else None),
+        output=output,
+        retriable=may_succeed_later(refused.error),
+    )
+
+
+def is_about_one(refused: Refused) -> bool:
+    code = refused.error.code()
+    return not (refused.dead_letter or code in REFUSED_TOPIC or (refused.sent and code in TOO_LARGE))
+
+
+def describe(refused: Refused, *, changelog: bool) -> str:
+    """The error text for an output that wasn't taken."""
+    output, what = refused.output, "a dead letter" if refused.dead_letter else "a record"
+    ways = "mend its cause (size limits, rights, the topic)"
+    if changelog:
+        ways += "; no handler can skip it: the store would differ from what is restored"
+    elif is_about_one(refused):
+        ways += ", or set production_exception_handler"
+    elif refused.sent and refused.error.code() in TOO_LARGE:
+        ways += f"; {BY_SIZE}"
+    where = output.topic if output.partition < 0 else f"{output.topic}-{output.partition}"
+    return (
+        f"task {refused.task}: Kafka refused {what} for {where} (key {output.key!r:.100}, value of "
+        f"{len(output.value or b'')} bytes): {refused.error.str()}; {ways}"
+    )

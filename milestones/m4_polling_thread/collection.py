@@ -1,0 +1,85 @@
+"""Collection whose production exception handler runs in threads of its own.
+
+*Guarantees*: those of `BufferedCollection`; a handler that takes long, or hangs, holds up commits, but neither the
+group nor processing. About a task whose handler has said nothing for `longest_wait_ms` it counts as failed.
+*Assumes*: as `BufferedCollection`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from milestones.baseline.refused_outputs import Answer, Question, answer
+from milestones.common.errors import ProcessingError
+from milestones.m2_processing_threads.collection import BufferedCollection
+from milestones.m4_polling_thread.handler_thread import HandlerCalls, start
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Sending
+
+
+class AskedBeside:
+    """The production exception handler, asked by handler threads.
+
+    *Owns*: the questions without an answer; since when the handler has been silent, by task. *Receives*: `Answer`s.
+    """
+
+    def __init__(self, context: ThreadContext, launch: Callable[[threading.Thread], object] = start) -> None:
+        """`launch` starts a thread; another one is for tests."""
+        self._context, self._handler = context, context.config.production_exception_handler
+        self._calls: HandlerCalls[Answer] = HandlerCalls(
+            context, "ProductionExceptionHandler", lambda answer: answer.question.task, launch
+        )
+        self._open: dict[TaskId, dict[Question, None]] = {}
+        self._silent_since_ms: dict[TaskId, int] = {}
+        self._answers: deque[Answer] = deque()
+
+    def ask(self, question: Question) -> None:
+        self._silent_since_ms.setdefault(question.task, self._context.clock.monotonic_ms())
+        self._open.setdefault(question.task, {})[question] = None
+        self._calls.call(question.task, partial(answer, self._handler, question))
+
+    def take(self, wait_ms: int = 0) -> Answer | None:
+        if not self._answers:
+            for one in self._calls.take(wait_ms):
+                self._take(one)
+            self._give_up()
+        return self._answers.popleft() if self._answers else None
+
+    def _take(self, one: Answer) -> None:
+        """The answer of a question that was given up counts no more."""
+        task = one.question.task
+        questions = self._open.get(task, {})
+        if one.question not in questions:
+            return
+        self._answers.append(one)
+        del questions[one.question]
+        self._silent_since_ms[task] = self._context.clock.monotonic_ms()
+        if not questions:
+            self._forget(task)
+
+    def _give_up(self) -> None:
+        """Answer for the handler where it has been silent for too long, or this thread is to end."""
+        now_ms, most_ms = self._context.clock.monotonic_ms(), self._context.longest_wait_ms
+        hurried = self._context.retry_policy.rest_ms() <= 0
+        for task, since_ms in list(self._silent_since_ms.items()):
+            if now_ms - since_ms >= most_ms or hurried:
+                for question in self._open[task]:
+                    error = f"production_exception_handler hasn't answered for {now_ms - since_ms} ms: {question.error}"
+                    self._answers.append(Answer(question, ProcessingError(error, task)))
+                self._calls.forget(task)
+                self._forget(task)
+
+    def _forget(self, task: TaskId) -> None:
+        del self._open[task], self._silent_since_ms[task]
+
+
+def asked_beside(context: ThreadContext, clients: Sending) -> BufferedCollection:
+    """Collection of the polling thread."""
+    return BufferedCollection(context, clients, AskedBeside(context))

@@ -1,0 +1,132 @@
+"""`HandlerThread`, in which the user's handlers run, and `HandlerCalls`, which has them called from the polling thread.
+
+*Guarantees*: calls about one task come in order, from one thread at a time; calls about different tasks don't wait for
+each other. A thread that can't be started is tried again each `AGAIN_MS`: the calls wait for that.
+*Assumes*: a call doesn't raise. `HandlerCalls` is driven by the polling thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from milestones.common.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from milestones.common.records import TaskId
+    from milestones.instance.context import ThreadContext
+
+log = logging.getLogger(__name__)
+
+A = TypeVar("A")
+
+AGAIN_MS = 1_000
+"""The time before a thread is tried again that couldn't be started."""
+
+CALLS_OF_A_THREAD = 16
+"""Calls that a thread makes at most, so that its answers find room."""
+
+ANSWERS = 10_000
+"""Answers that may wait for the polling thread."""
+
+
+class HandlerThread(threading.Thread):
+    """Calls a handler of the user's, maybe several times.
+
+    *Owns*: nothing. *Receives*: the calls. *Sends*: what each of them returns.
+    """
+
+    def __init__(
+        self, name: str, inside: AbstractContextManager[None], calls: Sequence[Callable[[], A]], answers: Mailbox[A]
+    ) -> None:
+        """`inside`: in which the thread runs."""
+        super().__init__(name=name, daemon=True)
+        self._inside, self._calls = inside, calls
+        self._answers: Mailbox[Any] = answers
+
+    def run(self) -> None:
+        with self._inside:
+            for call in self._calls:
+                self._answers.try_put(call())
+
+
+def start(thread: threading.Thread) -> None:
+    thread.start()
+
+
+class HandlerCalls(Generic[A]):
+    """*Owns*: the calls that wait for a thread, by task; how many answers each thread still owes. *Receives*: answers.
+
+    `handler`: the word for it in names of threads; `task_of`: the task of an answer.
+    """
+
+    def __init__(
+        self,
+        context: ThreadContext,
+        handler: str,
+        task_of: Callable[[A], TaskId],
+        launch: Callable[[threading.Thread], object] = start,
+    ) -> None:
+        """`launch` starts a thread; another one is for tests."""
+        self._context, self._task_of, self._launch = context, task_of, launch
+        self._name = context.identity.helper(handler)
+        self._answers: Mailbox[A] = Mailbox(ANSWERS, f"{self._name} answers")
+        self._waiting: dict[TaskId, deque[Callable[[], A]]] = {}
+        self._owed: dict[TaskId, int] = {}
+        self._again_ms: int | None = None
+
+    def call(self, task: TaskId, handler: Callable[[], A]) -> None:
+        """Have this called; `take` gives what it returns."""
+        self._waiting.setdefault(task, deque()).append(handler)
+        self._start_threads()
+
+    def take(self, wait_ms: int = 0) -> list[A]:
+        """The answers since the last call; waits so long for the first one."""
+        if not self._owed and not self._waiting:
+            return []
+        if wait_ms:
+            self._answers.wait(wait_ms)
+        answers = self._answers.drain()
+        for answer in answers:
+            task = self._task_of(answer)
+            self._owed[task] -= 1
+            if not self._owed[task]:
+                del self._owed[task]
+        self._start_threads()
+        return answers
+
+    def forget(self, task: TaskId) -> None:
+        """Make none of the calls about this task that haven't been begun."""
+        self._waiting.pop(task, None)
+
+    def _start_threads(self) -> None:
+        now_ms = self._context.clock.monotonic_ms()
+        if self._again_ms is not None and now_ms < self._again_ms:
+            return
+        for task in [task for task in self._waiting if task not in self._owed]:
+            if not self._start(task, now_ms):
+                return
+        self._again_ms = None
+
+    def _start(self, task: TaskId, now_ms: int) -> bool:
+        waiting = self._waiting[task]
+        calls = [waiting.popleft() for _ in range(min(CALLS_OF_A_THREAD, len(waiting)))]
+        self._owed[task] = len(calls)
+        inside = self._context.thread_registry.helping(self._context.number)
+        try:
+            self._launch(HandlerThread(self._name, inside, calls, self._answers))
+        except RuntimeError as error:
+            if self._again_ms is None:
+                log.error("%s: %s; it is tried again until it starts", self._name, error)
+            self._again_ms = now_ms + AGAIN_MS
+            waiting.extendleft(reversed(calls))
+            del self._owed[task]
+            return False
+        if not waiting:
+            del self._waiting[task]
+        return True
