@@ -43,8 +43,8 @@ OF_THE_THREAD = (
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The handler's decision about a task's failure."""
+class HandlerDecision:
+    """What the user's handler has decided about a task's failure."""
 
     task: TaskId
     error: BaseException
@@ -52,12 +52,12 @@ class Answer:
 
 
 class SingleTaskEnds:
-    """*Owns*: the failures that the handler is asked about. *Receives*: `Answer`s."""
+    """*Owns*: the failures that the handler is asked about. *Receives*: `HandlerDecision`s."""
 
     def __init__(self, context: ThreadContext, launch: Callable[[threading.Thread], object] = start) -> None:
         """`launch` starts a thread; another one is for tests."""
         self._context = context
-        self._calls: HandlerCalls[Answer] = HandlerCalls(
+        self._calls: HandlerCalls[HandlerDecision] = HandlerCalls(
             context, "UncaughtExceptionHandler", lambda answer: answer.task, launch
         )
         self._asked: dict[TaskId, BaseException] = {}
@@ -72,7 +72,7 @@ class SingleTaskEnds:
         log.error("task %s has failed and is ended, the others go on: %s", task, error, exc_info=error)
         self._asked[task] = error
         self._suspects.clear(task)
-        self._calls.call(task, lambda: Answer(task, error, self._context.decide(error, Exceptions.END_TASK)))
+        self._calls.call(task, lambda: HandlerDecision(task, error, self._context.decide(error, Exceptions.END_TASK)))
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
         not_yet_known = isinstance(error, RefusedInTransactionError) and error.unknown_topic

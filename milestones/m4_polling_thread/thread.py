@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from milestones.common.mailbox import Mailbox
-from milestones.instance.context import Exceptions
+from milestones.instance.context import Exceptions, ThreadContext
 from milestones.m4_polling_thread.handler_thread import HandlerThread
 from milestones.stream_thread.thread import StreamThread
 
@@ -26,9 +26,8 @@ class PollingThread(StreamThread):
     client.
     """
 
-    def _decide(self, error: BaseException) -> Exceptions:
+    def decision(self, context: ThreadContext, error: BaseException) -> Exceptions:
         """The decision of the user's handler, which a handler thread calls."""
-        context = self._surroundings
         answers: Mailbox[Exceptions] = Mailbox(1, f"{self.name} decision")
         inside = context.thread_registry.helping(context.number)
         handler = HandlerThread(

@@ -104,7 +104,7 @@ class StreamThread(threading.Thread):
         if decided is not None:
             error, decision = decided.error, decided.decision
         else:
-            decision = Exceptions.SHUTDOWN_CLIENT if told else self._decide(error)
+            decision = Exceptions.SHUTDOWN_CLIENT if told else self.decision(self._surroundings, error)
         if self._state is not ThreadState.PENDING_SHUTDOWN:
             self._move(ThreadState.PENDING_SHUTDOWN)
         try:
@@ -115,9 +115,9 @@ class StreamThread(threading.Thread):
             log.exception("%s: a task didn't close cleanly", self.name)
         return ThreadFailed(self.name, error, decision)
 
-    def _decide(self, error: BaseException) -> Exceptions:
+    def decision(self, context: ThreadContext, error: BaseException) -> Exceptions:
         """The decision of the user's handler about this thread's death."""
-        return self._surroundings.decide(error)
+        return context.decide(error)
 
     def _finish(self, loop: StreamLoop) -> None:
         try:

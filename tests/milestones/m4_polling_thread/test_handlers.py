@@ -144,8 +144,8 @@ def test_a_handler_thread_that_cant_be_started_is_tried_again_and_the_polling_th
 def dying(decide: Any, **settings: Any) -> Any:
     """A polling thread whose handler does this; the decision about its death."""
     world = PollingWorld(**settings)
-    thread = PollingThread(replace(world.context, decide=decide), world.parts, NO_CLIENTS)
-    return thread._decide(ValueError("the group is gone"))
+    context = replace(world.context, decide=decide)
+    return PollingThread(context, world.parts, NO_CLIENTS).decision(context, ValueError("the group is gone"))
 
 
 def test_the_handler_of_a_dying_polling_thread_runs_in_another_thread() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.common.errors import OwnershipError, ProductionError, StateError
+from milestones.common.errors import OwnershipError, ProductionError, StateCorruptError, StateError
 from milestones.common.kafka.producer import Refused
-from milestones.common.records import Output, TopicPartition
+from milestones.common.records import Output, Record, StoreId, TopicPartition
 from milestones.instance.context import Exceptions
 from milestones.parts import DecidedError
 from tests.milestones.fakes import CHANGELOG, A, B, put
@@ -161,6 +161,31 @@ def test_an_output_that_the_client_refuses_exactly_once_ends_its_task_and_rolls_
     assert TopicPartition("in", 0) not in r.world.member.committed
     assert committed(r, 1) == 1
     assert r.tasks.roll_backs.count == 1
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_damaged_store_is_rebuilt_in_place_and_each_other_task_is_rolled_back_once(guarantee: str) -> None:
+    r = RunningPolling(num_processing_threads=2, commit_interval_ms=100, processing_guarantee=guarantee)
+    r.run(0, 1)
+    joins, opens = len(r.world.member.joins), r.world.state.opens
+
+    def damage(record: Record) -> None:
+        if record.value == "damage":
+            r.world.user_code.at = lambda _: None
+            raise StateCorruptError("bad block", [StoreId(A, "counts")])
+
+    put(r.world, 0, "a")
+    put(r.world, 1, "x")
+    r.step(4, ms=100)
+    r.world.user_code.at = damage
+    put(r.world, 0, "damage")
+    put(r.world, 1, "y")
+    r.step(30, ms=100)
+    assert (committed(r, 0), committed(r, 1)) == (2, 2)
+    assert (r.world.written(0)[-1], r.world.written(1)[-1]) == (("k", 2), ("k", 2))
+    assert r.rolled_back()[B] == 1
+    assert (r.places, r.tasks.ended) == ({A: "processing", B: "processing"}, {})
+    assert (len(r.world.member.joins), r.world.member.rejoins, r.world.state.opens) == (joins, [], opens)
 
 
 def test_when_no_task_is_left_the_client_ends_with_the_last_error() -> None:
