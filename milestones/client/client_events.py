@@ -51,9 +51,10 @@ class AddThread:
 
 @dataclass(frozen=True)
 class RemoveThread:
-    """Remove a thread. `done` is set once the thread or the client has ended."""
+    """Remove a thread. `serial`: as in `ThreadRegistry`; `done` is set once the thread or the client has ended."""
 
     number: int
+    serial: int
     done: threading.Event = field(default_factory=threading.Event)
 
 

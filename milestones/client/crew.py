@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 @dataclass
 class PollingMember:
     """One thread that polls. `processing`: the states of the threads that it polls for, where these are others, by
-    name; `leaves`: it is to end, as it polls for no thread any more; `removals` are answered at its end."""
+    name and serial; `leaves`: it is to end, as it polls for no thread any more; `removals` are answered at its end."""
 
     number: int
     thread: InstanceThread
     state: ThreadState = ThreadState.CREATED
     report: ThreadReport | None = None
-    processing: dict[str, ThreadState] = field(default_factory=dict)
+    processing: dict[tuple[str, int], ThreadState] = field(default_factory=dict)
     leaves: bool = False
     removals: list[RemoveThread] = field(default_factory=list)
 
@@ -69,7 +69,8 @@ class Crew:
         """By name of all threads."""
         found: dict[str, ThreadState] = {}
         for member in list(self.members.values()):
-            found |= {member.thread.name: member.state, **member.processing}
+            found[member.thread.name] = member.state
+            found |= {name: state for (name, _), state in member.processing.items()}
         return found
 
     @property
@@ -126,12 +127,12 @@ class Crew:
 
     def processing_moved(self, moved: ProcessingThreadMoved) -> None:
         """A thread came, or has ended, for which another one polls."""
-        member, state = self.members[moved.thread], ThreadState(moved.state)
+        member, state, thread = self.members[moved.thread], ThreadState(moved.state), (moved.name, moved.serial)
         if state is not ThreadState.DEAD:
-            member.processing = member.processing | {moved.name: state}
+            member.processing = member.processing | {thread: state}
             return
-        member.processing = {name: state for name, state in member.processing.items() if name != moved.name}
-        for removal in [one for one in member.removals if self.workforce.name(one.number) == moved.name]:
+        member.processing = {one: state for one, state in member.processing.items() if one != thread}
+        for removal in [one for one in member.removals if (self.workforce.name(one.number), one.serial) == thread]:
             member.removals.remove(removal)
             self._answer(removal)
 

@@ -192,7 +192,7 @@ class Supervisor:
             raise MilestonesError(f"no thread is called {name!r}, or it is being removed; there are {there_are}")
         own = names.get(threading.current_thread().name) or self.thread_registry.helped()
         number = self.thread_registry.remove(names[name] if name is not None else None, own=own)
-        removal = RemoveThread(number)
+        removal = RemoveThread(number, self.thread_registry.serial(number))
         removed = workforce.name(number)
         if self._told(removal) and not self.is_inside() and not removal.done.wait(timeout_s):
             raise TimeoutExceededError(

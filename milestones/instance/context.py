@@ -119,10 +119,11 @@ class ThreadFailed:
 @dataclass(frozen=True)
 class ProcessingThreadMoved:
     """A processing thread that the user counts changed its state: `RUNNING`, or `DEAD` also where it never ran.
-    `thread`: the one that polls for it."""
+    `thread`: the one that polls for it; `serial`: as in `ThreadRegistry`."""
 
     thread: str
     name: str
+    serial: int
     state: str
 
 

@@ -1,6 +1,6 @@
 """`ThreadRegistry`: the threads, paused sub-topologies and source topics of an instance, which change while it runs.
 
-*Guarantees*: no two living threads have one number. A new thread gets the lowest free number, as in Kafka Streams, and
+*Guarantees*: no two living threads have one number, and no two threads ever one serial. A new thread gets the lowest free number, as in Kafka Streams, and
 with that number the transactional id and the static id of a thread that has ended.
 *Assumes*: `gone` is called once a thread has ended and its clients and stores are closed.
 """
@@ -26,6 +26,8 @@ class ThreadRegistry:
     def __init__(self, threads: int = 1) -> None:
         self._lock = threading.Lock()
         self._alive = set(range(1, threads + 1))
+        self._serials = dict.fromkeys(self._alive, 0)
+        self._added = count(1)
         self._helpers: dict[int, int] = {}
         self.paused: frozenset[int] = frozenset()
         self.sources: frozenset[str] = frozenset()
@@ -38,6 +40,7 @@ class ThreadRegistry:
         """Set the numbers of the first threads."""
         with self._lock:
             self._alive = set(numbers)
+            self._serials = dict.fromkeys(self._alive, 0)
             self.threads = len(self._alive)
 
     def numbers(self) -> list[int]:
@@ -45,11 +48,17 @@ class ThreadRegistry:
         with self._lock:
             return sorted(self._alive)
 
+    def serial(self, number: int) -> int:
+        """Which of the threads that have had this number one after the other has it now, or had it last."""
+        with self._lock:
+            return self._serials[number]
+
     def add(self) -> int:
         """Take the lowest free number, and return it."""
         with self._lock:
             number = next(n for n in count(1) if n not in self._alive | self.leaving)
             self._alive.add(number)
+            self._serials[number] = next(self._added)
             self.threads = len(self._alive)
             return number
 

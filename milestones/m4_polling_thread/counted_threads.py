@@ -53,7 +53,8 @@ class CountedThreads:
 
     def _tell(self, number: int, state: ThreadState) -> None:
         name = processing_thread(self._context.identity, number)
-        self._context.notify(ProcessingThreadMoved(self._context.name, name, state.value))
+        serial = self._registry.serial(number)
+        self._context.notify(ProcessingThreadMoved(self._context.name, name, serial, state.value))
 
 
 def counted_processing(context: ThreadContext) -> ThreadedProcessing:

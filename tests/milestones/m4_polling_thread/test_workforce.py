@@ -50,10 +50,11 @@ class Polling(Client):
             self.tells(number, T.RUNNING)
         self.settle()
 
-    def tells(self, number: int, state: ThreadState) -> None:
+    def tells(self, number: int, state: ThreadState, serial: int | None = None) -> None:
+        serial = self.supervisor.thread_registry.serial(number) if serial is None else serial
         polling = FakeThread.all[-1]
         name = f"app-process-ProcessingThread-{number}"
-        polling.context.notify(ProcessingThreadMoved(polling.name, name, state.value))
+        polling.context.notify(ProcessingThreadMoved(polling.name, name, serial, state.value))
 
     def take(self, event: Any) -> Any:
         """The polling thread tells of a thread that has left until its number is free."""
@@ -105,6 +106,28 @@ def test_a_removal_returns_once_the_thread_has_ended_and_the_polling_thread_goes
     assert c.supervisor.add_thread() == "app-process-ProcessingThread-2"
 
 
+def test_a_late_word_of_the_end_of_a_thread_says_nothing_of_the_next_one_of_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    c = Polling(monkeypatch, num_processing_threads=2)
+    registry, before = c.supervisor.thread_registry, c.supervisor.thread_registry.serial(2)
+    c.supervisor.remove_thread("app-process-ProcessingThread-2", WAIT_S)
+    assert c.supervisor.add_thread() == "app-process-ProcessingThread-2"
+    c.settle()
+    c.tells(2, T.RUNNING)
+    c.tells(2, T.DEAD, before)
+    c.settle()
+    assert c.threads["ProcessingThread-2"] == "RUNNING"
+    monkeypatch.setattr(c, "tells", lambda *_: None)
+    with pytest.raises(MilestonesError, match="hasn't ended within"):
+        c.supervisor.remove_thread("app-process-ProcessingThread-2", 0.01)
+    Polling.tells(c, 2, T.DEAD, before)
+    c.settle()
+    assert 2 in registry.leaving
+    Polling.tells(c, 2, T.DEAD)
+    c.until(lambda: 2 not in registry.leaving)
+
+
 def test_a_stream_thread_of_an_earlier_stage_is_no_thread_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     c = Polling(monkeypatch)
     with pytest.raises(MilestonesError, match=r"no thread is called 'app-process-StreamThread-1'.*-ProcessingThread-1"):
@@ -147,7 +170,8 @@ def test_the_last_thread_may_be_replaced_by_an_added_one_before_the_supervisor_l
 ) -> None:
     c = Polling(monkeypatch)
     registry = c.supervisor.thread_registry
-    removal = RemoveThread(registry.remove())
+    number = registry.remove()
+    removal = RemoveThread(number, registry.serial(number))
     c.supervisor.add_thread()
     c.supervisor._tell(removal)
     assert removal.done.wait(WAIT_S)
