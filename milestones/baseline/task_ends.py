@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ThreadEnds:
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Nothing is isolated."""
 
-    def between_transactions(self, now_ms: int) -> None:
+    def between_transactions(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
         """Nothing is isolated."""
 
     def stop_isolating(self) -> None:

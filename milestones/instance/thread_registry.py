@@ -1,7 +1,8 @@
 """`ThreadRegistry`: the threads, paused sub-topologies and source topics of an instance, which change while it runs.
 
-*Guarantees*: no two living threads have one number, and no two threads ever one serial. A new thread gets the lowest free number, as in Kafka Streams, and
-with that number the transactional id and the static id of a thread that has ended.
+*Guarantees*: no two living threads have one number, and no two ever number and serial. A new thread gets the lowest
+free number, as in Kafka Streams, and with that number the transactional id and the static id of a thread that has
+ended.
 *Assumes*: `gone` is called once a thread has ended and its clients and stores are closed.
 """
 

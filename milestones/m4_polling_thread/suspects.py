@@ -4,15 +4,15 @@ The client doesn't say whose record it was. So each of these tasks gets transact
 tasks, until it has committed what it had done when the transaction failed. The guilty one is alone when Kafka refuses
 its record again, and alone is rolled back then.
 
-*Guarantees*: a turn ends only while no transaction is open. A suspect that has nothing to commit holds the others up
-for `TURN_MS`.
+*Guarantees*: a turn ends only while no transaction is open. A suspect that has nothing to commit (it is paused, say, or
+in a long call) has no turn, and holds nothing up; one that has, and isn't committed, does so for `TURN_MS`.
 *Assumes*: driven by the polling thread, which begins a commit in each turn as soon as there is anything to commit.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Suspects:
         self._reached: dict[TaskId, Reached] = {}
         self._turns: deque[TaskId | None] = deque()  # None: all other tasks
         self._since_ms = 0
-        self._committed = False
+        self._committed = self._kept = False
 
     def __bool__(self) -> bool:
         return bool(self._reached)
@@ -40,7 +40,7 @@ class Suspects:
         """The transaction that failed had outputs of these tasks, which had come so far in their inputs."""
         self._reached = dict(reached)
         self._turns = deque([None, *sorted(reached)])
-        self._since_ms, self._committed = now_ms, False
+        self._since_ms, self._committed, self._kept = now_ms, False, False
 
     def admits(self, task: TaskId) -> bool:
         if not self._reached:
@@ -55,6 +55,11 @@ class Suspects:
         if turn is not None and all(p in offsets and offsets[p].offset >= at for p, at in self._reached[turn].items()):
             self.clear(turn)
 
+    def keep(self, now_ms: int) -> None:
+        """The outputs of the one whose turn it is are told apart next: its turn begins anew, and it isn't passed over
+        while it comes back from its roll-back."""
+        self._since_ms, self._kept = now_ms, True
+
     def clear(self, task: TaskId) -> None:
         """The task isn't suspected any more, or is gone."""
         self._reached.pop(task, None)
@@ -63,12 +68,18 @@ class Suspects:
         """Suspect no task."""
         self._reached.clear()
 
-    def run_once(self, now_ms: int) -> None:
-        """The next turn, if this one is over; called while no transaction is open."""
+    def run_once(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
+        """The next turn, if this one is over; called while no transaction is open. `has_work`: whether a task has
+        anything to commit."""
         if not self._reached:
             return
-        most_ms = OTHERS_MS if self._turns[0] is None else TURN_MS
-        if self._committed or self._turns[0] not in (None, *self._reached) or now_ms - self._since_ms >= most_ms:
+        turn = self._turns[0]
+        idle = turn is not None and not (turn in self._reached and (self._kept or has_work(turn)))
+        most_ms = OTHERS_MS if turn is None else TURN_MS
+        if not (self._committed or idle or now_ms - self._since_ms >= most_ms):
+            return
+        self._turns.rotate(-1)
+        self._turns = deque(turn for turn in self._turns if turn is None or turn in self._reached)
+        while (turn := self._turns[0]) is not None and not has_work(turn):
             self._turns.rotate(-1)
-            self._turns = deque(turn for turn in self._turns if turn is None or turn in self._reached)
-            self._since_ms, self._committed = now_ms, False
+        self._since_ms, self._committed, self._kept = now_ms, False, False

@@ -88,6 +88,7 @@ class SingleTaskEnds:
             )  # fmt: skip
             self._suspects.begin(reached, self._context.clock.monotonic_ms())
             return Blame()
+        self._suspects.keep(self._context.clock.monotonic_ms())
         return Blame(one_by_one=True) if reached else None
 
     @property
@@ -100,8 +101,8 @@ class SingleTaskEnds:
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._suspects.committed(offsets)
 
-    def between_transactions(self, now_ms: int) -> None:
-        self._suspects.run_once(now_ms)
+    def between_transactions(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
+        self._suspects.run_once(now_ms, has_work)
 
     def stop_isolating(self) -> None:
         self._suspects.stop()

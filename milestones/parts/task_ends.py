@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -77,8 +77,9 @@ class TaskEnds(Protocol):
         """Note a commit that was made."""
         ...
 
-    def between_transactions(self, now_ms: int) -> None:
-        """No transaction is open, and no commit under way: another task's may be next."""
+    def between_transactions(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
+        """No transaction is open, and no commit under way: another task's may be next. `has_work`: whether a task has
+        anything to commit."""
         ...
 
     def stop_isolating(self) -> None:

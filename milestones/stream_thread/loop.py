@@ -121,7 +121,7 @@ class StreamLoop:
         self._take_changed()
         if not self._commits.under_way:
             if not self._clients.producer.in_transaction:
-                self._ends.between_transactions(now_ms)
+                self._ends.between_transactions(now_ms, self._has_work)
             self._collect()
         may_begin = not (self._rebalance.preparing or self._collection.held)
         committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=may_begin)
@@ -144,6 +144,11 @@ class StreamLoop:
                 (admitted if self._ends.admits(task.id) else waiting).append(task)
         self._collection.collect(admitted)
         self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])
+
+    def _has_work(self, id: TaskId) -> bool:
+        """Whether the task has anything to commit, and may be committed once its caches are flushed."""
+        task = self._tasks.processing.get(id)
+        return task is not None and task.commit_needed() and (task.committable or task.unflushed)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Leave the tasks of these sub-topologies, and only these, alone; what they did is committed (KIP-834)."""

@@ -123,6 +123,10 @@ def test_a_rebalance_in_the_midst_commits_all_tasks_that_leave() -> None:
 # -- turns
 
 
+def able(_: TaskId) -> bool:
+    return True
+
+
 def in_turn(suspects: Suspects) -> list[str]:
     return [str(task) for task in (ONE, TWO, THREE) if suspects.admits(task)]
 
@@ -135,16 +139,16 @@ def test_all_others_are_first_then_each_suspect_alone_until_it_has_come_as_far_a
     suspects = Suspects()
     suspects.begin({ONE: {IN: 5}, TWO: {}}, 0)
     assert in_turn(suspects) == ["0_2"]
-    suspects.run_once(OTHERS_MS)
+    suspects.run_once(OTHERS_MS, able)
     assert in_turn(suspects) == ["0_0"]
     suspects.committed({IN: OffsetAndMetadata(4)})
-    suspects.run_once(OTHERS_MS + 1)
+    suspects.run_once(OTHERS_MS + 1, able)
     assert in_turn(suspects) == ["0_1"]
     suspects.committed({})
-    suspects.run_once(OTHERS_MS + 2)
+    suspects.run_once(OTHERS_MS + 2, able)
     assert in_turn(suspects) == ["0_1", "0_2"]
     suspects.committed({})
-    suspects.run_once(OTHERS_MS + 3)
+    suspects.run_once(OTHERS_MS + 3, able)
     assert in_turn(suspects) == ["0_0"]
     suspects.committed({IN: OffsetAndMetadata(5)})
     assert not suspects
@@ -154,19 +158,19 @@ def test_all_others_are_first_then_each_suspect_alone_until_it_has_come_as_far_a
 def test_a_suspect_that_commits_nothing_holds_the_others_up_for_a_turn_only() -> None:
     suspects = Suspects()
     suspects.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
-    suspects.run_once(OTHERS_MS)
-    suspects.run_once(OTHERS_MS + TURN_MS - 1)
+    suspects.run_once(OTHERS_MS, able)
+    suspects.run_once(OTHERS_MS + TURN_MS - 1, able)
     assert in_turn(suspects) == ["0_0"]
-    suspects.run_once(OTHERS_MS + TURN_MS)
+    suspects.run_once(OTHERS_MS + TURN_MS, able)
     assert in_turn(suspects) == ["0_1"]
 
 
 def test_a_suspect_that_leaves_is_passed_over() -> None:
     suspects = Suspects()
     suspects.begin({A: {IN: 5}, TWO: {IN: 5}}, 0)
-    suspects.run_once(OTHERS_MS)
+    suspects.run_once(OTHERS_MS, able)
     suspects.clear(A)
-    suspects.run_once(OTHERS_MS + 1)
+    suspects.run_once(OTHERS_MS + 1, able)
     assert in_turn(suspects) == ["0_1"]
 
 
@@ -179,3 +183,28 @@ def test_the_tasks_of_a_commit_that_failed_are_in_no_later_transaction() -> None
     assert r.tasks.roll_backs.count == 1
     assert r.loop._commits.take_unconfirmed() == ()
     assert set(r.loop._transaction().reached) <= r.world.clients.producer.contributors
+
+
+def test_suspects_without_anything_to_commit_are_passed_over_until_they_have() -> None:
+    suspects, busy = Suspects(), set[TaskId]()
+    suspects.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
+    suspects.run_once(OTHERS_MS, busy.__contains__)
+    assert in_turn(suspects) == ["0_2"]
+    busy.add(TWO)
+    suspects.run_once(2 * OTHERS_MS, busy.__contains__)
+    assert in_turn(suspects) == ["0_1"]
+    busy.clear()
+    suspects.run_once(2 * OTHERS_MS + 1, busy.__contains__)
+    assert in_turn(suspects) == ["0_2"]
+
+
+def test_suspects_in_long_calls_hold_up_no_commit_of_the_others() -> None:
+    r = refusing(set())
+    r.step(10, ms=20)
+    suspects = r.loop._ends._suspects  # type: ignore[attr-defined]
+    suspects.begin({TaskId(0, number): {TopicPartition("in", number): 99} for number in range(5)}, 0)
+    for turn in range(10):
+        put(r.world, 5, "c")
+        before = committed(r)[5]
+        r.step(5, ms=20)
+        assert committed(r)[5] > before, turn
