@@ -20,7 +20,14 @@ from milestones.common.kafka.membership.protocol import read_assignment, read_su
 from milestones.common.kafka.membership.settings import PROTOCOL_TYPE
 from milestones.common.records import TaskId, TopicPartition
 
-THREAD = re.compile(r"(?P<client>.+)-StreamThread-(?P<number>\d+)")
+THREAD = re.compile(r"(?P<client>.+)-(?:StreamThread-(?P<number>\d+)|PollingThread)")
+PROCESSING_THREAD = re.compile(r"(?P<client>.+)-ProcessingThread-(?:(?P<stream>\d+)-)?(?P<number>\d+)")
+"""The number of its stream thread is in the name of a processing thread on m2 and m3."""
+
+POLLS = "polling"
+"""The label of a polling thread."""
+RUNS = "RUNNING"
+"""The state of a processing thread that has metrics: with its end they go."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +66,29 @@ class StoreRow:
 
 
 @dataclass(frozen=True)
+class ProcessingRow:
+    """One processing thread, from m2 on. `records` processed since its start; `busy`: the part of its time, 0 to 1, in
+    which it had a task. In a long call both are as they were before."""
+
+    name: str
+    label: str
+    state: str
+    records: int
+    busy: float
+
+
+@dataclass(frozen=True)
 class Scraped:
-    """What an instance's metrics say. By task: records restored and still to restore, a standby's lag, the stores that
-    a state updater restores; the error of one in quarantine, and how long it is tried again. `memory`: bytes by what
-    they are for; `client_queues_max` may be taken, `resident` is all of the process."""
+    """What an instance's metrics say. `processing`: by processing thread, `records` and `busy`. By task: records
+    restored and still to restore, a standby's lag, the stores that a state updater restores; the error of one in
+    quarantine, and how long it is tried again. `memory`: bytes by what they are for; `client_queues_max` may be taken,
+    `resident` is all of the process."""
 
     client_id: str
     state: str | None = None
     version: str | None = None
     threads: Mapping[str, str] = field(default_factory=dict)
+    processing: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     restored: Mapping[TaskId, int] = field(default_factory=dict)
     remaining: Mapping[TaskId, int] = field(default_factory=dict)
     standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
@@ -105,7 +126,8 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class Thread:
-    """One member: a stream thread, or a whole instance. `error`: why the leader gave it nothing."""
+    """One member: a stream thread, the polling thread of an instance, or a whole instance. `error`: why the leader gave
+    it nothing; `processing`: the threads that process its tasks, as far as its metrics say."""
 
     member: str
     name: str
@@ -115,6 +137,7 @@ class Thread:
     leads: bool
     error: str | None
     tasks: tuple[TaskRow, ...]
+    processing: tuple[ProcessingRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,7 +232,7 @@ def picture(
 
 def _number(name: str) -> tuple[int, str]:
     match = THREAD.fullmatch(name)
-    return int(match["number"]) if match else 0, name
+    return int(match["number"] or 0) if match else 0, name
 
 
 def _instance(
@@ -262,13 +285,29 @@ def _thread(
     return Thread(
         member=member.described.id,
         name=name,
-        label=match["number"] if match else f"{member.said.capacity} threads",
+        label=(match["number"] or POLLS) if match else f"{member.said.capacity} threads",
         capacity=member.said.capacity,
         state=seen.threads.get(name) if seen else None,
         leads=origin is not None and origin.leader == member.described.id,
         error=got.error,
         tasks=tuple(rows),
+        processing=_processing(match, seen) if match and seen else (),
     )
+
+
+def _processing(polls: re.Match[str], seen: Scraped) -> tuple[ProcessingRow, ...]:
+    """The processing threads for which the thread of this name polls."""
+    found = [(PROCESSING_THREAD.fullmatch(name), told) for name, told in seen.processing.items()]
+    ours = [(name, told) for name, told in found if name and _whose(name) == (polls["client"], polls["number"])]
+    return tuple(
+        ProcessingRow(name[0], f"processing {name['number']}", RUNS, int(told["records"]), told["busy"])
+        for name, told in sorted(ours, key=lambda one: int(one[0]["number"]))
+    )
+
+
+def _whose(name: re.Match[str]) -> tuple[str, str | None]:
+    """The client, and the number of the stream thread: none on m4."""
+    return name["client"], name["stream"]
 
 
 def _active(task: TaskId, got: Assignment, lags: Mapping[TopicPartition, int], seen: Scraped | None) -> TaskRow:

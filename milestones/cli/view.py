@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from milestones.cli.picture import InstanceView, Picture, StoreRow, TaskRow, Thread
+from milestones.cli.picture import InstanceView, Picture, ProcessingRow, StoreRow, TaskRow, Thread
 from milestones.common.clock import duration
 
 ROLES = {"active": "green", "restoring": "yellow", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
@@ -46,7 +46,7 @@ def view(shown: Picture, now_ms: int, *, tasks: bool) -> RenderableType:
 
 def height(shown: Picture) -> int:
     """Lines that the view with a row for each task takes."""
-    rows = sum(max(3, sum(max(1, _lines(t)) for t in i.threads)) + 1 for i in shown.instances)
+    rows = sum(max(3, sum(max(1, _lines(t)) + len(t.processing) for t in i.threads)) + 1 for i in shown.instances)
     return rows + 9 + len(shown.notes) + sum(row.error is not None for row in shown.rows)
 
 
@@ -103,7 +103,10 @@ def _footer(shown: Picture) -> Iterator[RenderableType]:
 
 def _add(table: Table, instance: InstanceView, tasks: bool) -> None:
     """The instance's own lines stand beside its threads'."""
-    rows = [row for thread in instance.threads for row in (_task_rows(thread) if tasks else _thread_row(thread))]
+    rows: list[list[RenderableType]] = []
+    for thread in instance.threads:
+        rows += _task_rows(thread) if tasks else _thread_row(thread)
+        rows += [_processing_row(one) for one in thread.processing]
     own = list(_own(instance))
     for number in range(max(len(rows), len(own))):
         beside = rows[number] if number < len(rows) else []
@@ -127,6 +130,11 @@ def _label(thread: Thread) -> Text:
     if thread.leads:
         label.append(" leads", "dim")
     return label
+
+
+def _processing_row(thread: ProcessingRow) -> list[RenderableType]:
+    says = f"{thread.state.lower()}, busy {100 * thread.busy:.0f} %, {thread.records:,} records"
+    return [Text(thread.label, "dim"), "", "", "", Text(says, "dim")]
 
 
 def _task_rows(thread: Thread) -> Iterator[list[RenderableType]]:

@@ -25,6 +25,7 @@ from milestones.common.metrics import (
     ClientMetrics,
     Metrics,
     MetricsEndpoint,
+    ProcessingThreadMetrics,
     RestorationMetrics,
     StandbyMetrics,
     TaskMetrics,
@@ -188,6 +189,35 @@ def test_a_member_that_was_refused_says_why() -> None:
     assert "refused: source topics don't exist: in" in printed(shown({}, group))
 
 
+def processing(*members: str, tasks: bool = True, **busy: float) -> list[str]:
+    """The rows of an instance with these members, whose processing threads were busy for this part of their time."""
+    names = {name: f"alpha-ProcessingThread-{name[1:].replace('_', '-')}" for name in busy}
+    told = {names[name]: {"records": 1_000, "busy": part} for name, part in busy.items()}
+    group = stable(*(described(f"alpha-{name}", "p1", running(TaskId(0, n))) for n, name in enumerate(members)))
+    found = shown({"p1": Scraped("alpha", "RUNNING", "0.1.0", {}, told)}, group)
+    assert found.instances[0].name == "alpha"
+    return [" ".join(line.split()) for line in printed(found, tasks=tasks)[-len(members) - len(busy) :] if line]
+
+
+@pytest.mark.parametrize("tasks", [True, False])
+def test_below_a_polling_thread_stand_the_processing_threads_of_its_instance(tasks: bool) -> None:
+    polling, *rows = processing("PollingThread", tasks=tasks, _1=0.5, _10=1.0, _2=0.0)
+    assert "alpha polling" in polling
+    assert [row[row.index("processing") :] for row in rows] == [
+        "processing 1 running, busy 50 %, 1,000 records",
+        "processing 2 running, busy 0 %, 1,000 records",
+        "processing 10 running, busy 100 %, 1,000 records",
+    ]
+
+
+def test_below_each_stream_thread_stand_its_own_processing_threads() -> None:
+    first, of_first, second, of_second = processing("StreamThread-1", "StreamThread-2", _1_1=0.25, _2_1=0.5)
+    assert "alpha 1 leads 0_0" in first
+    assert "processing 1 running, busy 25 %" in of_first
+    assert "2 0_1" in second
+    assert "processing 1 running, busy 50 %" in of_second
+
+
 def test_a_member_that_is_a_whole_instance_shows_its_capacity() -> None:
     said = Subscription("p1", "m4", 4, ("in",), "f")
     member = Member(DescribedMember("id", "alpha", "10.0.0.1", None, b"", b""), said, running(A))
@@ -316,10 +346,12 @@ def served() -> Iterator[str]:
     task.restore.total, task.restore_remaining_records_total.value = 30, 10
     standby = metrics.add(StandbyMetrics, thread_id="alpha-StreamThread-1", task_id="0_1")
     standby.standby_records_lag.value = 7
+    worker = metrics.add(ProcessingThreadMetrics, thread_id="alpha-ProcessingThread-1-2")
+    worker.process.total = 40
     store = metrics.add(RestorationMetrics, thread_id="alpha-StateUpdater-1", task_id="0_0", state_id="counts")
     store.restore.total, store.restore_remaining_records_total.value = 30, 10
     store.restore_remaining_bytes_total.value, store.restore_remaining_seconds.value = 1_000, -1
-    for scope in (client, thread, task, standby, store):
+    for scope in (client, thread, task, standby, worker, store):
         scope.publish(clock.monotonic_ms())
     endpoint = MetricsEndpoint(metrics, "127.0.0.1", 0)
     yield str(metrics.address)
@@ -335,6 +367,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_metrics_are_read_as_instances_serve_them(served: str) -> None:
     assert scrape(served, "alpha-StreamThread-1-consumer") == Scraped(
         "alpha", "RUNNING", "0.1.0", {"alpha-StreamThread-1": "PARTITIONS_ASSIGNED"},
+        {"alpha-ProcessingThread-1-2": {"records": 40.0, "busy": 0.0}},
         restored={A: 30}, remaining={A: 10}, standby_lags={B: 7},
         stores={A: (StoreRow("counts", 30, 10, 1_000, None),)},
     )  # fmt: skip
