@@ -1,8 +1,6 @@
 """The tasks of one stream thread, from assignment to close: what is done about each in its phase.
 
-`task_registry.py` draws the phases. A task that changes its role is *recycled*: it is taken from wherever it is, gives
-its open stores away, and waits, with them, for its other role. A task that was taken away is *leaving* until
-restoration, processing or store opening has given back what it has of the task: a successor of the task waits for that.
+`task_registry.py` draws the phases, `task_removal.py` takes tasks from where they are.
 
 *Guarantees*: nothing in here waits for Kafka, nor, but `finish`, for leaving tasks. No file is used in here, and no
 store: `StoreOpening` opens stores, sets them aside and closes them. Processors of active tasks are closed by
@@ -17,19 +15,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import StateLockedError
 from milestones.common.kafka.failures import caught
 from milestones.common.records import OffsetAndMetadata, StoreId, TaskId, TopicPartition
-from milestones.common.task.lifecycle import State
 from milestones.common.task.task import Task
-from milestones.common.testing.faults import reach
-from milestones.parts import CloseMode, OpenedStores
+from milestones.parts import CloseMode
 from milestones.stream_thread.positioning import Positioning
 from milestones.stream_thread.rollback_metrics import RollBacks
 from milestones.stream_thread.standby_read_limits import CommittedLimits
 from milestones.stream_thread.task_failures import TaskFailures
-from milestones.stream_thread.task_positions import position_of, told
+from milestones.stream_thread.task_positions import told
 from milestones.stream_thread.task_registry import OPENED, PREPARED, STANDBY, AssignedTask, Phase, Role, TaskRegistry
+from milestones.stream_thread.task_removal import TaskRemoval
 
 if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
@@ -38,7 +34,6 @@ if TYPE_CHECKING:
     from milestones.parts import (
         Clients,
         Processing,
-        RemovedTask,
         Restoration,
         StateOwnership,
         StoreOpening,
@@ -49,13 +44,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAKE_MS = 100
-"""How long a turn makes tasks of open stores, and takes back what is closed; the last one may take longer."""
+"""How long a turn makes tasks of open stores."""
 
 LOOK_MS = 10
 """How often the end of the thread looks for tasks that leave."""
-
-LOCK_PAUSE_MS = 100
-"""After this time a task whose directory another thread holds is opened again."""
 
 WAITS_FOR_LOCK = "waiting for its lock"
 
@@ -86,21 +78,18 @@ class ThreadTasks:
         self.processing = self._registry.processing
         """The tasks that process: a view, which follows."""
         self.roll_backs = RollBacks(context.clock)
-        self.created = self.closed = 0
-        self._part_from: Mapping[Phase, Callable[[AssignedTask], None]] = {
-            Phase.WAITING: self._part_from_waiting,
-            Phase.OPENING: self._part_from_opening,
-            Phase.POSITIONING: self._retire,
-            Phase.RESTORING: self._part_from_restoration,
-            Phase.STARTING: self._part_from_inputs,
-            Phase.PROCESSING: self._part_from_processing,
-            Phase.RETURNING: self._leave,
-            Phase.STANDBY: self._part_from_restoration,
-            Phase.LEAVING: lambda _: None,
-            Phase.ENDED: self._part_from_waiting,
-        }
+        self._removal = TaskRemoval(
+            context, self._registry, opening, inputs, restoration, processing, self._positioning, self.failures,
+            self.roll_backs,
+        )  # fmt: skip
+        self.created = 0
 
     # -- which tasks there are
+
+    @property
+    def closed(self) -> int:
+        """How many tasks have been closed."""
+        return self._removal.closed
 
     def places(self) -> dict[TaskId, Phase]:
         """Where each task of this thread is."""
@@ -169,11 +158,11 @@ class ThreadTasks:
         for entry in self._registry:
             role = roles.get(entry.id)
             if role != entry.role:
-                self._part_with(entry, role)
+                self._removal.part_with(entry, role)
         for id, role in roles.items():
             if self._registry.get(id) is None:
                 self._registry.enter(id, role)
-        self._take_back()
+        self._removal.take_back()
 
     def changed(self, active: Mapping[TaskId, Collection[TopicPartition]]) -> frozenset[TaskId]:
         """Our active tasks that aren't among these, or with other input partitions."""
@@ -189,8 +178,8 @@ class ThreadTasks:
         for id in ids:
             entry = self._registry.get(id)
             if entry is not None and entry.role is not None:
-                self._part_with(entry, None)
-        self._take_back(at_once=at_once)
+                self._removal.part_with(entry, None)
+        self._removal.take_back(at_once=at_once)
 
     def finish(self, timeout_ms: int) -> None:
         """The end, once all tasks were closed: wait at most `timeout_ms` for those that leave, end every part."""
@@ -201,7 +190,7 @@ class ThreadTasks:
 
         def do(step: Callable[[int], object], most_ms: int = timeout_ms) -> None:
             step_now = partial(step, max(0, min(most_ms, deadline_ms - clock.monotonic_ms())))
-            found = caught(step_now, Exception), caught(partial(self._take_back, at_once=True), Exception)
+            found = caught(step_now, Exception), caught(partial(self._removal.take_back, at_once=True), Exception)
             errors.extend(filter(None, found))
 
         # All parts at once: what hangs in one of them keeps up no task of another.
@@ -230,7 +219,7 @@ class ThreadTasks:
             self._registry.move(entry, Phase.RETURNING)
             self._processing.remove(entry.id, CloseMode.SUSPEND)
         self.roll_backs.began(entry.id for entry in going)
-        self._take_back()
+        self._removal.take_back()
 
     def rebuild(self, damaged: Iterable[StoreId], reason: object) -> None:
         """Stores of tasks that were rolled back are damaged: make these tasks anew, with those stores empty."""
@@ -241,8 +230,8 @@ class ThreadTasks:
                 entry.damage.setdefault(store, reason)
         for entry in self._registry.of(Phase.POSITIONING):
             if entry.damage:
-                self._part_with(entry, entry.role)
-        self._take_back()
+                self._removal.part_with(entry, entry.role)
+        self._removal.take_back()
 
     # -- on and on
 
@@ -250,7 +239,7 @@ class ThreadTasks:
         """1. take back what left; 2. give up what has failed; 3. close and open stores; 4. read committed offsets; 5.
         start what is restored; 6. process what is started. Raises what a task has failed of, where that ends the
         thread."""
-        self._take_back()
+        self._removal.take_back()
         self._take_failed()
         self._give_up()
         self._open()
@@ -275,10 +264,10 @@ class ThreadTasks:
     def _take_failed(self) -> None:
         for failed in self._restoration.take_failed():
             entry = self._registry[failed.task.id]
-            self._leave(entry)
+            self._removal.leave(entry)
             if not failed.again:
                 self.failures.note(entry.id, failed.error)
-            self._take_unrestored(failed.task)
+            self._removal.take_unrestored(failed.task)
         for id, error in (*self._processing.take_failed(), *self._inputs.take_failed()):
             self.failures.note(id, error)
         self.failures.tell()
@@ -288,7 +277,7 @@ class ThreadTasks:
         those anew that are to be."""
         self.failures.decide()
         for entry in self.failures.take_to_give_up():
-            self._take_away(entry)
+            self._removal.take_away(entry)
         self.failures.open_anew()
 
     def _open(self) -> None:
@@ -298,7 +287,7 @@ class ThreadTasks:
             if entry.stores is None and now_ms >= entry.next_try_ms:
                 self._registry.move(entry, Phase.OPENING)
                 self._opening.open(entry.id)
-        self._take_stores()
+        self._removal.take_stores()
         until_ms = self._context.clock.monotonic_ms() + MAKE_MS
         for entry in self._registry.of(Phase.WAITING):
             if self._context.clock.monotonic_ms() >= until_ms:
@@ -315,8 +304,8 @@ class ThreadTasks:
         try:
             task = self._task_of(entry, stores)
         except BaseException:
-            self._leave(entry)
-            self._close_stores(entry, stores)
+            self._removal.leave(entry)
+            self._removal.close_stores(entry, stores)
             raise
         entry.task = task
         if isinstance(task, Task):
@@ -346,165 +335,6 @@ class ThreadTasks:
         else:
             self._registry.move(entry, Phase.STARTING)
             self._inputs.start(task, known)
-
-    # -- taking away
-
-    def _part_with(self, entry: AssignedTask, role: Role | None) -> None:
-        """Take the task from where it is; in this role, if there is one, it is made anew once it has left."""
-        entry.role = role
-        if entry.failure is not None:
-            entry.failure = None
-            self.failures.forget(entry.id)
-        self._take_away(entry)
-
-    def _take_away(self, entry: AssignedTask) -> None:
-        self.roll_backs.is_back(entry.id)
-        self._positioning.forget(entry)
-        self._part_from[entry.phase](entry)
-
-    def _leave(self, entry: AssignedTask) -> None:
-        self._registry.move(entry, Phase.LEAVING)
-
-    def _part_from_waiting(self, entry: AssignedTask) -> None:
-        if entry.wanted:
-            entry.locked_out = False  # it waits on, for its other role
-            if entry.phase is Phase.ENDED:
-                self._registry.move(entry, Phase.WAITING)
-            return
-        stores, entry.stores = entry.stores, None
-        if stores is None:
-            self._closed(entry)
-        else:
-            self._leave(entry)
-            self._close_stores(entry, stores)
-
-    def _part_from_opening(self, entry: AssignedTask) -> None:
-        if not entry.wanted:
-            self._leave(entry)
-            self._opening.cancel(entry.id)
-
-    def _part_from_restoration(self, entry: AssignedTask) -> None:
-        self._leave(entry)
-        self._restoration.remove(entry.id, recycled=entry.wanted)
-
-    def _part_from_inputs(self, entry: AssignedTask) -> None:
-        self._inputs.stop(entry.active_task)
-        self._retire(entry)
-
-    def _part_from_processing(self, entry: AssignedTask) -> None:
-        self._inputs.stop(entry.active_task)
-        self._leave(entry)
-        self._processing.remove(entry.id, CloseMode.CLOSE)
-
-    def _retire(self, entry: AssignedTask) -> None:
-        task = entry.active_task
-        self._leave(entry)
-        self._processing.retire(task, CloseMode.CLOSE)
-
-    # -- what comes back
-
-    def _take_back(self, *, at_once: bool = False) -> None:
-        """Take what restoration and processing give back, for a bounded time; `at_once`: all of it, and what store
-        opening gives back. Every one is taken, and the failures of their closes are told then."""
-        clock = self._context.clock
-        for task in self._restoration.take_removed():
-            self._take_unrestored(task)
-        until_ms = clock.monotonic_ms() + MAKE_MS
-        while (at_once or clock.monotonic_ms() < until_ms) and (removed := self._processing.take_removed()):
-            for one in removed:
-                error = caught(partial(self._take_removed, one), Exception)
-                if error is not None:
-                    self.failures.note(one.task.id, error)
-        if at_once:
-            self._take_stores(at_once=True)
-        self.failures.tell()
-
-    def _take_unrestored(self, task: Task | StandbyTask) -> None:
-        """Restoration gave the task back."""
-        if isinstance(task, Task):
-            self._processing.retire(task, CloseMode.CLOSE)
-        else:
-            self._take_task(self._registry[task.id], task, task.recycle())
-
-    def _take_removed(self, removed: RemovedTask) -> None:
-        """Processing gave an active task back."""
-        task = removed.task
-        entry = self._registry[task.id]
-        if removed.error is not None:
-            self.failures.note(task.id, removed.error)
-            task.reusable = False
-        if entry.phase is Phase.RETURNING:
-            self.roll_backs.rolled_back(task.roll_back())
-            self._registry.move(entry, Phase.POSITIONING)
-            entry.rolled_back = True
-            if entry.damage:
-                self._part_with(entry, entry.role)
-        elif task.state is not State.CLOSED:
-            self._processing.retire(task, CloseMode.CLOSE)  # it was to be rolled back, and isn't wanted any more
-        else:
-            self._take_task(entry, task, removed.stores)
-
-    def _take_task(self, entry: AssignedTask, task: Task | StandbyTask, stores: TaskStorage | None) -> None:
-        """The task is closed but for its stores."""
-        self.closed += 1
-        if stores is not None and entry.wanted and task.reusable:
-            if entry.active:
-                reach("recycle.to-active")
-            else:
-                reach("recycle.to-standby")
-            self._wait_with(entry, stores)
-        elif stores is not None:
-            self._close_stores(entry, stores)
-        else:
-            self._closed(entry)
-
-    def _close_stores(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        entry.position = position_of(self._context, entry.id, stores)
-        self._opening.close_stores(entry.id, stores)
-
-    def _take_stores(self, *, at_once: bool = False) -> None:
-        for answer in self._opening.run_once(at_once=at_once):
-            entry = self._registry[answer.task]
-            if isinstance(answer, OpenedStores):
-                self._take_opened(entry, answer)
-            else:
-                if answer.error is not None:
-                    self.failures.note(entry.id, answer.error)
-                self._closed(entry)
-
-    def _take_opened(self, entry: AssignedTask, answer: OpenedStores) -> None:
-        if answer.stores is not None and entry.wanted:
-            self._wait_with(entry, answer.stores)
-        elif answer.stores is not None:
-            self._close_stores(entry, answer.stores)
-        elif entry.role is None or answer.error is None:
-            self._closed(entry)
-        elif isinstance(answer.error, StateLockedError):
-            if not entry.locked_out:
-                log.info("task %s waits for its directory: %s", entry.id, answer.error)
-            self._registry.move(entry, Phase.WAITING)
-            entry.locked_out, entry.next_try_ms = True, self._context.clock.monotonic_ms() + LOCK_PAUSE_MS
-        else:
-            self.failures.note(entry.id, answer.error)
-            self._registry.move(entry, Phase.WAITING)  # it has its role until the group, or the thread's end, takes it
-
-    def _wait_with(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """The task is to be made of these stores, once damaged ones are set aside."""
-        if entry.damage:
-            damage, entry.damage = entry.damage, {}
-            entry.position = position_of(self._context, entry.id, stores, but=damage)
-            self._opening.set_aside(entry.id, stores, damage)
-            return
-        entry.stores, entry.locked_out = stores, False
-        self._registry.move(entry, Phase.WAITING)
-
-    def _closed(self, entry: AssignedTask) -> None:
-        """Nothing of the task is open."""
-        if entry.role is None:
-            self.failures.forget(entry.id)
-            self._registry.move(entry, Phase.GONE)
-        else:
-            self._registry.move(entry, Phase.WAITING if entry.failure is None else Phase.ENDED)
 
 
 def _raise(errors: Errors) -> None:

@@ -13,7 +13,7 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import StoreId
 from milestones.common.task.task import State
 from milestones.instance.admin_thread import Bounds
-from milestones.stream_thread.tasks import LOCK_PAUSE_MS
+from milestones.stream_thread.task_removal import LOCK_PAUSE_MS
 from tests.milestones.fakes import CHANGELOG, IN, LOG, LOG_B, A, B, Running, World, counting, put, standby
 
 

@@ -9,7 +9,7 @@ import pytest
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.task.task import State
-from milestones.stream_thread.tasks import LOCK_PAUSE_MS
+from milestones.stream_thread.task_removal import LOCK_PAUSE_MS
 from tests.milestones.fake_kafka import ILLEGAL_GENERATION
 from tests.milestones.fakes import IN, LOG, A, B, FailsToClose, Running, World, busy, counting, standby
 from tests.milestones.stepped_workers import with_ledger

@@ -18,7 +18,7 @@ from milestones.common.kafka.membership import Committed, StaleGenerationError
 from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.task.task import State, Task
 from milestones.stream_thread.task_registry import Phase
-from milestones.stream_thread.tasks import LOCK_PAUSE_MS
+from milestones.stream_thread.task_removal import LOCK_PAUSE_MS
 from tests.milestones.disturber import Disturber
 from tests.milestones.fake_kafka import FENCED
 from tests.milestones.fakes import (
