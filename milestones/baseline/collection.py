@@ -155,7 +155,8 @@ class DirectCollection:
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
         unsent: dict[Task, Sequence[Emitted]] = {task: boundary.outputs for task, boundary in commit_set.items()}
         try:
-            yield from self._decided()
+            if self._clients.producer.undecided:
+                yield from self._decided()
             complete = yield from self._push_letters(within_ms)
             for task, outputs in unsent.items():
                 if outputs and complete:
