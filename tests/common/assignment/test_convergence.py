@@ -19,6 +19,8 @@ from tests.common.assignment.cluster import Cluster, check_balance, plan_of
 ZONES = "abc"
 SPARK_FROM = 100
 MANY_ROUNDS = 2_000
+MUCH = 1_000_000
+"""Records that no process may lack of a task's state to be given the task."""
 
 
 class Joins(NamedTuple):
@@ -47,6 +49,20 @@ class Rebalances(NamedTuple):
     blind: bool
 
 
+class Restarts(NamedTuple):
+    """An instance ends with all its members, and is there again at once with others, one for each capacity."""
+
+    process: int
+    capacities: list[int]
+
+
+class Says(NamedTuple):
+    """A member says another capacity at its next join: threads have come or gone, or its build is another one."""
+
+    number: int
+    capacity: int
+
+
 def joins(processes: int) -> st.SearchStrategy[Joins]:
     return st.builds(Joins, st.integers(0, processes - 1), st.one_of(st.just(1), st.integers(1, 8)))
 
@@ -57,6 +73,16 @@ EVENTS = st.one_of(
     st.builds(Drops, st.integers(0, 60)),
     st.builds(Settles, st.sampled_from([0, 7, 500]), st.booleans()),
     st.builds(Rebalances, st.integers(1, 3), st.booleans(), st.booleans()),
+)
+CAPACITIES = st.one_of(
+    st.integers(1, 8).map(lambda capacity: [capacity]),  # one polling thread
+    st.integers(1, 4).map(lambda threads: [1] * threads),  # stream threads, or an older build's
+    st.lists(st.integers(1, 8), min_size=1, max_size=4),
+)
+CHANGES = st.one_of(
+    EVENTS,
+    st.builds(Restarts, st.integers(0, 3), CAPACITIES),
+    st.builds(Says, st.integers(0, 60), st.one_of(st.just(1), st.integers(1, 8))),
 )
 RULES = st.builds(
     Rules,
@@ -77,10 +103,18 @@ def cluster_of(subs: list[tuple[int, bool]], rules: Rules, end: int) -> Cluster:
     return cluster
 
 
-def join(cluster: Cluster, number: int, event: Joins) -> None:
+def join(cluster: Cluster, number: int | str, event: Joins) -> None:
     tags = {"zone": ZONES[event.process % 3], "rack": str(event.process % 2)}
     stage = SPARK if event.process >= SPARK_FROM else "baseline"
-    cluster.join(f"m{number:02}", f"p{event.process:02}", event.capacity, tags, stage)
+    cluster.join(f"m{number:0>2}", f"p{event.process:02}", event.capacity, tags, stage)
+
+
+def restart(cluster: Cluster, number: int, process: int, capacities: list[int]) -> None:
+    """A process that isn't there is a new one."""
+    for name in [name for name, member in cluster.members.items() if member.process == f"p{process:02}"]:
+        cluster.drop(name)
+    for index, capacity in enumerate(capacities):
+        join(cluster, f"{number:02}-{index}", Joins(process, capacity))
 
 
 def play(cluster: Cluster, first: list[Joins], events: list[object]) -> None:
@@ -92,6 +126,10 @@ def play(cluster: Cluster, first: list[Joins], events: list[object]) -> None:
                 join(cluster, number, event)
             case Drops(index) if len(cluster.members) > 1:
                 cluster.drop(sorted(cluster.members)[index % len(cluster.members)])
+            case Restarts(process, capacities):
+                restart(cluster, number, process, capacities)
+            case Says(index, capacity):
+                cluster.members[sorted(cluster.members)[index % len(cluster.members)]].capacity = capacity
             case Rebalances(rounds, time_passes, blind):
                 cluster.lags_known = not blind
                 for _ in range(rounds):
@@ -135,6 +173,37 @@ def test_small_groups_keep_every_promise_through_joins_and_drops(subs, rules, en
        st.lists(st.one_of(EVENTS, SPARK_JOINS), max_size=8))  # fmt: skip
 def test_groups_with_runs_on_spark_keep_every_promise_through_joins_and_drops(subs, rules, end, first, events):
     play(cluster_of(subs, rules, end), first, events)
+
+
+@settings(max_examples=120, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+@given(SMALL, RULES, END, st.lists(st.one_of(joins(4), SPARK_JOINS), min_size=1, max_size=6),
+       st.lists(CHANGES, max_size=8))  # fmt: skip
+def test_groups_of_stream_threads_and_of_instances_keep_every_promise_through_restarts_as_the_other_kind(
+    subs, rules, end, first, events
+):
+    play(cluster_of(subs, rules, end), first, events)
+
+
+@settings(max_examples=120, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(["high_availability", "sticky"]), st.lists(st.integers(1, 10), min_size=1, max_size=5),
+       st.lists(CAPACITIES, min_size=1, max_size=4), st.lists(st.integers(0, 3), min_size=1, max_size=6),
+       st.booleans())  # fmt: skip
+def test_instances_that_restart_as_one_member_and_as_several_of_the_same_capacity_keep_all_tasks(
+    assignor, sizes, groups, restarts, begins_as_one
+):
+    """A rolling restart to one polling thread per instance, and back. No other process has their state."""
+    cluster = cluster_of([(size, True) for size in sizes], Rules(), 0)
+    cluster.assignor = assignor
+    kinds = [([sum(capacities)], capacities) for capacities in groups]
+    for process, kind in enumerate(kinds):
+        restart(cluster, process, process, kind[not begins_as_one])
+    settle(cluster, MUCH, one_by_one=False)
+    home = cluster.home()
+    for number, process in enumerate(restarts, start=len(groups)):
+        at = process % len(groups)
+        restart(cluster, number, at, kinds[at][(number + begins_as_one) % 2])
+        settle(cluster, MUCH, one_by_one=False)
+        assert cluster.home() == home
 
 
 @settings(max_examples=12, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))

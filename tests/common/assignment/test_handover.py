@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from milestones.common.assignment.handover import assign
 from milestones.common.assignment.model import SPARK
@@ -139,6 +141,28 @@ def test_an_assignor_that_still_splits_an_instance_s_tasks_over_its_former_membe
     left = {"a-1": member("a"), "b-1": member("b", active=frozenset({C}))}
     with pytest.raises(ConfigError, match=r"'a-2', which is no member of the group now \(a-1, b-1 are\).*correct"):
         assign(left, plan, assignor=assignor)
+
+
+EVER = ["a-1", "a-2", "b-1", "b-2"]
+"""Members of two instances, of which some are left."""
+
+
+@given(st.sets(st.sampled_from(EVER), min_size=1), st.lists(st.sampled_from(EVER), min_size=1, max_size=6))
+def test_what_an_assignor_says_is_followed_where_all_its_members_are_there_and_else_refused_as_a_whole(
+    left: set[str], homes: list[str]
+) -> None:
+    plan = plan_of([len(homes)])
+    at_home = dict(zip(sorted(plan.tasks), homes, strict=True))
+    placed = {name: {task for task, home in at_home.items() if home == name} for name in EVER}
+    placement = placing(active={name: tasks for name, tasks in placed.items() if tasks})
+    members = {name: member(name[0]) for name in left}
+    gone = sorted(set(homes) - left)
+    if gone:
+        with pytest.raises(ConfigError, match=f"'{gone[0]}', which is no member of the group now"):
+            assign(members, plan, assignor=placement)
+    else:
+        result = assign(members, plan, assignor=placement)
+        assert {name: result[name].active for name in left} == {name: placed[name] for name in left}
 
 
 @pytest.mark.parametrize("answer", [None, {"a": {A}}])
