@@ -1,0 +1,60 @@
+"""Stages and a run on Spark in one group: rolling restarts from stage to stage beside it, under load."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compat_tests.cases.steps import bounce, loading
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.world import World
+from compat_tests.spark.running import END_S, MICRO_BATCH, judge_all, on_spark
+from compat_tests.spark.shapes import shape_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHAPE = shape_of("count-by-value")
+STAGES = ("baseline", "m3", "m4")
+SHIFTS = (1, 2, 1, 0)
+"""How far along `STAGES` each instance is in each round of restarts: the three of them go from each stage to each other
+one."""
+GROUP: dict[str, Any] = {"num_stream_threads": 2, "num_processing_threads": 3, "num_standby_replicas": 1}
+
+
+def settings(name: str, members: str) -> dict[str, Any]:
+    return {**GROUP, "client_id": name, "group_instance_id": name if members == "static" else None}
+
+
+@pytest.mark.last_stage
+@pytest.mark.timeout(1_200)
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize(("members", "end"), [
+    ("dynamic", Instance.stop),
+    pytest.param("static", Instance.stop, marks=pytest.mark.full),
+    pytest.param("dynamic", Instance.kill, marks=pytest.mark.full),
+    pytest.param("static", Instance.kill, marks=pytest.mark.full),
+])  # fmt: skip
+def test_baseline_m3_m4_and_spark_are_one_group_that_stays_exact_through_rolling_restarts(
+    world: World, spark: SparkSession, members: str, end: Any
+) -> None:
+    world.create(**dict.fromkeys(SHAPE.outputs, 2))
+    world.input("in", 8)
+    load = loading(world, 500, 300, 60)
+    group = [world.instance(SHAPE.topology, name, **settings(name, members)) for name in ("one", "two", "three")]
+    load()
+    for one, stage in zip(group, STAGES, strict=True):
+        one.start(milestones=stage)
+    beside = partial(on_spark, mode=MICRO_BATCH, interval_ms=100, **settings("spark", members))
+    with beside(world, SHAPE.topology, spark) as run:
+        world.group_is(*world.instances, timeout_s=END_S)
+        for shift in SHIFTS:
+            for number, one in enumerate(group):
+                bounce(world, one, load, end, milestones=STAGES[(number + shift) % len(STAGES)])
+        world.work_done(SHAPE.repartitions, END_S)
+        assert run.progress.records > 0
+        assert run.stop(END_S)
+    world.finish(*group, repartitions=SHAPE.repartitions)
+    judge_all(world, SHAPE, crashed=end is Instance.kill)
