@@ -13,10 +13,8 @@ from compat_tests.cases.steps import bounce, loading
 from compat_tests.harness.followers import METRICS
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.other_stages import the_baseline, the_one_before
 from compat_tests.harness.world import World
-from milestones.flags import STAGES, parse_milestones, stage_name
-
-FLAGS = [stage.flag for stage in STAGES if stage.flag is not None]
 
 
 def stall(world: World, one: Instance) -> None:
@@ -35,21 +33,12 @@ ENDS: dict[str, Callable[[World, Instance], None]] = {
 """How an instance ends before it is started as another stage."""
 
 
-def the_one_before(stage: str) -> str:
-    """The set of flags that lacks the newest of this one's."""
-    flags = parse_milestones(stage)
-    return stage_name(flags - set([flag for flag in FLAGS if flag in flags][-1:]))
-
-
-def the_baseline(_: str) -> str:
-    return stage_name(frozenset())
-
-
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("end", ["stops", *(pytest.param(one, marks=pytest.mark.full) for one in ("kills", "stalls"))])
 @pytest.mark.parametrize("other", [the_one_before, pytest.param(the_baseline, marks=pytest.mark.full)])
+@pytest.mark.parametrize("members", ["dynamic", pytest.param("static", marks=pytest.mark.full)])
 def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_output_stays_exact(
-    world: World, other: Callable[[str], str], end: str
+    world: World, members: str, other: Callable[[str], str], end: str
 ) -> None:
     start = other(world.stage)
     if start == world.stage:
@@ -60,7 +49,8 @@ def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_outpu
     settings: dict[str, Any] = {
         "num_stream_threads": 2, "num_processing_threads": 3, "num_standby_replicas": 1, **METRICS
     }  # fmt: skip
-    group = [world.instance("count-by-value", name, **settings) for name in ("one", "two", "three")]
+    ids = {name: name if members == "static" else None for name in ("one", "two", "three")}
+    group = [world.instance("count-by-value", name, group_instance_id=id, **settings) for name, id in ids.items()]
     load = loading(world, 500, 300, 200)
     load()
     for one in group:

@@ -18,7 +18,7 @@ from pathlib import Path
 from compat_tests import GUARANTEES
 from compat_tests.harness import brokers
 from compat_tests.random_topologies.campaign import TRIES, Campaign
-from compat_tests.random_topologies.cases import Case, random_case
+from compat_tests.random_topologies.cases import Case, mixed, random_case
 from milestones.flags import runnable
 
 
@@ -39,6 +39,7 @@ def cases(arguments: argparse.Namespace, broker_faults: bool) -> Iterator[Case]:
     for seed in arguments.seeds:
         for guarantee in guarantees:
             case = random_case(seed, guarantee, quick=arguments.quick, broker_faults=broker_faults)
+            case = mixed(case, arguments.beside) if arguments.beside else case
             yield from [case] * arguments.times
 
 
@@ -49,6 +50,7 @@ def parsed() -> argparse.Namespace:
     what.add_argument("--case", type=Case.parse, help="a case in text, as a failure prints it")
     parser.add_argument("--guarantee", choices=GUARANTEES, help="default: both")
     parser.add_argument("--stage", default=runnable()[-1], help="default: the newest, %(default)s")
+    parser.add_argument("--beside", help="a stage that some instances are of while the others are of --stage")
     parser.add_argument("--broker", default="auto", help="auto, testcontainers, process, HOST:PORT")
     parser.add_argument("--quick", action="store_true", help="without faults that take long")
     parser.add_argument("--times", type=int, default=1, help="run each case so many times")

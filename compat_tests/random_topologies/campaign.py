@@ -119,7 +119,8 @@ class Campaign:
     def told(self, failure: Failure) -> str:
         """A failure in full: the error, the case, the commands."""
         case, error = failure.case, failure.error
-        by_seed = ["--seeds", str(case.seed), "--guarantee", case.guarantee]
+        beside = ["--beside", case.beside] if case.beside else []
+        by_seed = ["--seeds", str(case.seed), "--guarantee", case.guarantee, *beside]
         return (
             f"seed {case.seed}, {case.guarantee}, stage {self.stage}: {type(error).__name__}\n{error}\n"
             f"the smallest case that failed: {case.text()}\n"

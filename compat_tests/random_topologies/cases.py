@@ -77,7 +77,8 @@ class Case:
     the members are static ones. `cache`: bytes. `seed`: of the inputs. `standbys`, `lag`, `warmups`: what the config
     calls `num_standby_replicas`, `acceptable_recovery_lag` and `max_warmup_replicas`; `workers`:
     `num_processing_threads`; `session_ms`: of the members; `clean_ms`, `purge_ms`: `state_cleanup_delay_ms` and
-    `repartition_purge_interval_ms`."""
+    `repartition_purge_interval_ms`. `beside`: another stage: every second instance begins as it, and an instance that
+    comes back is of the other one."""
 
     seed: int
     guarantee: str
@@ -98,6 +99,7 @@ class Case:
     workers: int = 1
     clean_ms: int = 600_000
     purge_ms: int = 30_000
+    beside: str = ""
 
     def __post_init__(self) -> None:
         for fault in self.faults:
@@ -158,6 +160,11 @@ def random_case(seed: int, guarantee: str, *, quick: bool = False, broker_faults
     calls = rng.choice([0, min(50, 200 // case.batch)])  # some ten seconds in all, if one after the other
     case = replace(case, faults=tuple(faults), workers=rng.choice([1, 2, 3, 8]), plan=replace(plan, calls=calls))
     return replace(case, clean_ms=rng.choice([0, 200, 600_000]), purge_ms=rng.choice([0, 200, 30_000]))
+
+
+def mixed(case: Case, beside: str) -> Case:
+    """The case in a group of two stages."""
+    return replace(case, beside=beside, instances=max(2, case.instances))
 
 
 def cases_of_commits(seed: int, guarantee: str, times: int, *, broker_faults: bool = True) -> Iterator[Case]:
@@ -224,7 +231,7 @@ def simpler(case: Case) -> list[Case]:
     plainer = [_instead(paths, at, one) for at, path in enumerate(paths) for one in _plainer(path)]
     found += [_with_paths(case, some) for some in plainer if _works(some, case)]
     less: list[dict[str, Any]] = [{"instances": 1}, {"threads": 1}, {"cache": 0}, {"static": True}, {"commit_ms": 100}]
-    less += [{"clean_ms": 600_000}, {"purge_ms": 30_000}]
+    less += [{"beside": ""}, {"clean_ms": 600_000}, {"purge_ms": 30_000}]
     less += [{"standbys": 0}, {"lag": 10_000}, {"warmups": 2}, {"workers": 1}, {"plan": replace(case.plan, calls=0)}]
     less += [{"batch": max(1, case.batch // 4)}, {"keys": max(1, case.keys // 5)}, {"rest": 0}]
     return found + [one for one in (replace(case, **change) for change in less) if one != case]

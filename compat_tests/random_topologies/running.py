@@ -115,7 +115,13 @@ class Course:
             state_cleanup_delay_ms=case.clean_ms,
             repartition_purge_interval_ms=case.purge_ms,
         )
-        self._group.append(instance.start())
+        self._group.append(instance)
+        self._begin(instance)
+
+    def _begin(self, one: Instance, fault: str | None = None) -> None:
+        """Start it: in a group of two stages as the other one than its last time."""
+        stages = (self._world.stage, self._case.beside or self._world.stage)
+        one.start(fault, milestones=stages[(self._group.index(one) + one.starts) % 2])
 
     def feed(self, batches: int) -> None:
         """So many batches of input. What died of its fault, or was to come back by now, comes back."""
@@ -129,10 +135,10 @@ class Course:
         for one in self._group:
             if one.name in self._armed and one.exit_code == KILLED:
                 self._armed.discard(one.name)
-                one.start()
+                self._begin(one)
             elif self._due.get(one.name, self._batches + 1) <= self._batches:
                 del self._due[one.name]
-                one.start()
+                self._begin(one)
         self._world.must_live()
 
     def _feed_until_they_run(self, some: list[Instance]) -> None:
@@ -195,7 +201,7 @@ class Course:
     def _point(self, victim: Instance, fault: Fault) -> None:
         self._halt(victim)
         self._armed.add(victim.name)
-        victim.start(fault=fault.point)
+        self._begin(victim, fault.point)
         self._feed_until_they_run([victim])
         self.feed(fault.down)
         step, action, *_ = fault.point.split(":")
@@ -223,7 +229,7 @@ class Course:
     def _stands_at(self, victim: Instance, fault: Fault) -> bool:
         """Whether the victim has come to the point; one that has nothing to commit never does."""
         self._halt(victim)
-        victim.start(fault=fault.point)
+        self._begin(victim, fault.point)
         for _ in range(BATCHES_TO_A_POINT):
             if victim.standing:
                 return True
@@ -244,7 +250,7 @@ class Course:
 
         self._world.wait(ended, f"{victim.name} ends")
         victim.dies(0)
-        victim.start()
+        self._begin(victim)
 
     def _halt(self, victim: Instance) -> None:
         """A clean stop; one whose fault is armed may die of it instead."""
@@ -264,7 +270,7 @@ class Course:
         for one in self._group:
             if one.name in self._armed and one.running:
                 self._halt(one)
-                one.start()
+                self._begin(one)
         self._batches = max(self._batches, *self._due.values(), 0)
         self._revive()
         self._world.processed(self._case.plan.repartitions())

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from compat_tests.harness.brokers import Broker
+from compat_tests.harness.other_stages import the_one_before
 from compat_tests.random_topologies.campaign import Campaign
-from compat_tests.random_topologies.cases import random_case
+from compat_tests.random_topologies.cases import mixed, random_case
 from compat_tests.random_topologies.stages import INTERPRETER, compare
 
 FULL = 6
@@ -31,6 +32,19 @@ def test_random_cases_with_all_faults_are_as_promised(
 ) -> None:
     seeds = range(request.config.option.seed, request.config.option.seed + FULL)
     campaign.run(random_case(seed, guarantee, broker_faults=campaign.broker.has_faults) for seed in seeds)
+    campaign.hold()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1_200)
+def test_a_random_case_in_a_group_of_two_stages_is_as_promised(
+    campaign: Campaign, request: pytest.FixtureRequest, guarantee: str
+) -> None:
+    before = the_one_before(campaign.stage)
+    if before == campaign.stage:
+        pytest.skip("there is none before")
+    case = random_case(request.config.option.seed, guarantee, broker_faults=campaign.broker.has_faults)
+    campaign.run([mixed(case, before)])
     campaign.hold()
 
 

@@ -1,0 +1,22 @@
+"""Which other stages an application is moved from, or has beside it.
+
+*Guarantees*: any legal set of flags has both.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from milestones.flags import STAGES, parse_milestones, stage_name
+
+FLAGS = [stage.flag for stage in STAGES if stage.flag is not None]
+
+
+def the_one_before(stage: str) -> str:
+    """The set of flags that lacks the newest of this one's."""
+    flags = parse_milestones(stage)
+    return stage_name(flags - set([flag for flag in FLAGS if flag in flags][-1:]))
+
+
+def the_baseline(_: str) -> str:
+    """Of every stage the same one."""
+    return stage_name(frozenset())
