@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 
 from compat_tests.cases.flows import COUNT
+from compat_tests.cases.steps import proxy_of
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
+from compat_tests.network.faults import Side
+from compat_tests.network.frames import Api
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import no_ghosts
 from milestones.testing import Not
 
+FAILED, UNREACHABLE = 1, 3
 RESTARTS = {"short": 6, "full": 30, "soak": 30}
 
 
@@ -128,6 +132,51 @@ def test_a_start_that_is_killed_while_it_retires_ids_is_made_up_for_by_the_next(
     assert ids_on_disk(app, "static_ids") == {"1"}
     assert ids_on_disk(app, "transactional_ids") == ({"1"} if world.exactly_once else set())
     app.start(num_stream_threads=1)
+    end_and_judge(world, COUNT, crashed=True)
+
+
+@pytest.mark.full
+@pytest.mark.broker_faults
+def test_a_start_ends_while_the_coordinator_of_obsolete_ids_is_away_and_forgets_none(exact_world: World) -> None:
+    """The broker is there, but the transaction coordinator answers nothing."""
+    world, proxy = exact_world, proxy_of(exact_world)
+    feed = world.input("in", 8, out=4)
+    app = world.instance("count", **STATIC, bootstrap_servers=proxy.bootstrap_servers)
+    app.start(milestones="baseline", num_stream_threads=6)
+    settles(world, app, 6)
+    feed.send(world.records(300, keys=100))
+    world.processed()
+    app.stop()
+    away = proxy.lose(Api.INIT_PRODUCER_ID, Side.REQUEST)
+    app.start(num_stream_threads=1)
+    app.dies(UNREACHABLE, "transactional id", "start again")
+    assert ids_on_disk(app, "transactional_ids") == ids_on_disk(app, "static_ids") == {"1", "2", "3", "4", "5", "6"}
+    away.end()
+    app.start(num_stream_threads=1)
+    settles(world, app, 1)
+    feed.send(world.records(300, keys=100))
+    world.processed()
+    assert ids_on_disk(app, "transactional_ids") == ids_on_disk(app, "static_ids") == {"1"}
+    end_and_judge(world, COUNT)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_of_two_instances_with_one_group_instance_id_the_older_ends_with_the_way_out_and_nothing_is_lost(
+    world: World,
+) -> None:
+    feed = world.input("in", 8, out=4)
+    one, other = (world.instance("count", name, **STATIC) for name in ("one", "other"))
+    one.start()
+    feed.send(world.records(300, keys=100))
+    world.processed()
+    other.start()
+    one.dies(FAILED, "group_instance_id")
+    feed.send(world.records(300, keys=100))
+    world.processed()
+    assert not one.running
+    one.start(group_instance_id="another")
+    world.all_run()
+    feed.send(world.records(300, keys=100))
     end_and_judge(world, COUNT, crashed=True)
 
 

@@ -83,6 +83,19 @@ def test_a_task_with_two_input_topics_takes_their_records_by_time(world: World) 
 
 
 @pytest.mark.short_under("exactly_once_v2")
+def test_records_larger_than_all_input_buffers_together_hold_up_neither_their_partition_nor_others(
+    world: World,
+) -> None:
+    """In one of two partitions that a task merges by time, between records that fit."""
+    sent = world.records(600, keys=30)
+    large = [one._replace(key=b"k1", value=b"x" * 100_000) if at % 100 == 50 else one for at, one in enumerate(sent)]
+    world.input("in", 2, out=2).send(large[::2])
+    world.input("other", 2).send(large[1::2])
+    world.instance("several", input_buffer_max_bytes=5_000).start()
+    end_and_judge(world, SEVERAL)
+
+
+@pytest.mark.short_under("exactly_once_v2")
 def test_an_empty_input_gives_nothing_and_a_late_first_record_is_processed(world: World) -> None:
     feed = world.input("in", 2, out=2)
     app = world.instance("count").start()

@@ -12,11 +12,16 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
+    ResourcePatternType,
     ResourceType,
 )
 
@@ -26,6 +31,12 @@ from milestones.testing import KafkaProbe, TopicTail
 
 CALL_S = 15.0
 """How long one call may take."""
+ACLS: Mapping[str, str] = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Settings of a broker that knows rights: anybody has all of them where none are given."""
+ANYBODY = ("User:*", "*")
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 
 
@@ -39,6 +50,24 @@ class Cluster(KafkaProbe):
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         self.admin.incremental_alter_configs([resource], request_timeout=CALL_S)[resource].result(CALL_S)
+
+    def forbid(self, topic: str, operation: AclOperation) -> None:
+        """Take a right to a topic away from everybody, the suite too, on a broker with `ACLS`."""
+        rights = {AclOperation.ALL: AclPermissionType.ALLOW, operation: AclPermissionType.DENY}
+        bindings = [
+            AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *ANYBODY, right, permission)
+            for right, permission in rights.items()
+        ]
+        for future in self.admin.create_acls(bindings, request_timeout=CALL_S).values():
+            future.result(CALL_S)
+
+    def permit(self, topic: str) -> None:
+        """Give back all that `forbid` has taken."""
+        every = AclBindingFilter(
+            ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        for future in self.admin.delete_acls([every], request_timeout=CALL_S).values():
+            future.result(CALL_S)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""

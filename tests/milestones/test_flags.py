@@ -78,6 +78,7 @@ def test_every_legal_set_is_accepted_and_every_other_refused() -> None:
         ("m9", "no stage or flag 'm9'"),
         ("state_updates", "did you mean state_updater"),
         ("processing_threads", "processing_threads needs state_updater, which is missing"),
+        ("state_updater,polling_thread", "polling_thread needs processing_threads, which is missing"),
         ("m1,fencing_tolerance", "name one stage, or flags"),
         ("m5", r"doesn't have m5 \(committed_collector\); it has baseline, m1, m2, m3, m4"),
         ("m6", "m5 .*, m6 "),

@@ -49,7 +49,7 @@ _PROTOCOL = (
     "the other members of this group speak other protocols: another program, or a release too far from this one, "
     "uses the same application_id; stop it, set upgrade_from to what they speak, or go through a release in between"
 )
-_FENCED = "another member has joined with the same group.instance.id: give each stream thread of each instance its own"
+_FENCED = "another instance has joined with this static id: give each instance a group_instance_id of its own"
 _BROKEN = (
     "the coordinator failed, its log says why; often the group's metadata has outgrown the message size of "
     "__consumer_offsets"

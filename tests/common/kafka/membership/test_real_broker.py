@@ -225,7 +225,7 @@ def test_of_two_members_with_one_static_id_the_older_fails_and_says_why(start):
     drive(shared(a), a)
     b = start("b", instance_id="same")
     drive(lambda: "Failed" in a.kinds(), a, b)
-    assert "group.instance.id" in str(a.events[-1].error)
+    assert "give each instance a group_instance_id of its own" in str(a.events[-1].error)
     with pytest.raises(MembershipError):
         a.member.metadata()
     drive(shared(b), b)
