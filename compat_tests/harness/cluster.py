@@ -63,9 +63,8 @@ class Cluster(KafkaProbe):
 
     def permit(self, topic: str) -> None:
         """Give back all that `forbid` has taken."""
-        every = AclBindingFilter(
-            ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
-        )
+        given = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *ANYBODY)
+        every = AclBindingFilter(*given, AclOperation.ANY, AclPermissionType.ANY)
         for future in self.admin.delete_acls([every], request_timeout=CALL_S).values():
             future.result(CALL_S)
 

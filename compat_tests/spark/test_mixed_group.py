@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,10 +21,8 @@ SHIFTS = (1, 2, 1, 0)
 """How far along `STAGES` each instance is in each round of restarts: the three of them go from each stage to each other
 one."""
 GROUP: dict[str, Any] = {"num_stream_threads": 2, "num_processing_threads": 3, "num_standby_replicas": 1}
-
-
-def settings(name: str, members: str) -> dict[str, Any]:
-    return {**GROUP, "client_id": name, "group_instance_id": name if members == "static" else None}
+SESSION_MS = {Instance.stop: 30_000, Instance.kill: 6_000}
+"""By how instances end. A machine that is busy with Spark may be silent for long; a killed member is waited for."""
 
 
 @pytest.mark.last_stage
@@ -43,12 +40,16 @@ def test_baseline_m3_m4_and_spark_are_one_group_that_stays_exact_through_rolling
     world.create(**dict.fromkeys(SHAPE.outputs, 2))
     world.input("in", 8)
     load = loading(world, 500, 300, 60)
-    group = [world.instance(SHAPE.topology, name, **settings(name, members)) for name in ("one", "two", "three")]
+
+    def settings(name: str) -> dict[str, Any]:
+        static_id = name if members == "static" else None
+        return {**GROUP, "client_id": name, "group_instance_id": static_id, "session_timeout_ms": SESSION_MS[end]}
+
+    group = [world.instance(SHAPE.topology, name, **settings(name)) for name in ("one", "two", "three")]
     load()
     for one, stage in zip(group, STAGES, strict=True):
         one.start(milestones=stage)
-    beside = partial(on_spark, mode=MICRO_BATCH, interval_ms=100, **settings("spark", members))
-    with beside(world, SHAPE.topology, spark) as run:
+    with on_spark(world, SHAPE.topology, spark, mode=MICRO_BATCH, interval_ms=100, **settings("spark")) as run:
         world.group_is(*world.instances, timeout_s=END_S)
         for shift in SHIFTS:
             for number, one in enumerate(group):
