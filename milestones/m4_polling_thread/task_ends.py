@@ -22,7 +22,7 @@ from milestones.common.errors import (
     TaskCorruptedError,
     TaskMigratedError,
 )
-from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.membership import OffsetsRefusedError, StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.instance.context import Exceptions
 from milestones.m4_polling_thread.handler_thread import HandlerCalls, start
@@ -75,6 +75,9 @@ class SingleTaskEnds:
         self._calls.call(task, lambda: HandlerDecision(task, error, self._context.decide(error, Exceptions.END_TASK)))
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
+        if isinstance(error, OffsetsRefusedError):
+            theirs = (id for id, reached in transaction.reached.items() if reached.keys() & error.partitions)
+            return next((Blame(failed=id) for id in theirs), None)
         not_yet_known = isinstance(error, RefusedInTransactionError) and error.unknown_topic
         if not isinstance(error, ProductionError | ProcessingError) or not_yet_known:
             return None

@@ -16,8 +16,15 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
 from milestones.common.kafka.membership.events import CommitOffsets, Membership
-from milestones.common.kafka.membership.reactions import CommitRetriableError, Reaction, failure, reaction_to
+from milestones.common.kafka.membership.reactions import (
+    CommitRetriableError,
+    OffsetsRefusedError,
+    Reaction,
+    failure,
+    reaction_to,
+)
 from milestones.common.kafka.membership.settings import MemberSettings
+from milestones.common.records import TopicPartition
 
 COMMIT = "OffsetCommit"
 
@@ -43,11 +50,14 @@ class PendingCommits:
         if not self._waiting or not self._resume_ms <= now_ms < self._waiting[0].deadline_ms:
             return None
         request = protocol.commit_request(self._settings, held.generation, held.member_id, self._waiting[0].offsets)
-        code = code_of(coordinator.call(request, OffsetCommitResponse))
+        answer = coordinator.call(request, OffsetCommitResponse)
+        code = code_of(answer)
         if code is ErrorCode.none:
             self._answer(None)
         elif reaction_to(code) is Reaction.REFUSE:
-            self._answer(failure(self._settings, COMMIT, code))
+            refused = _refused(answer)
+            where = ", ".join(map(str, refused))
+            self._answer(OffsetsRefusedError(f"{failure(self._settings, COMMIT, code)} ({where})", refused))
         else:
             raise CoordinatorError(COMMIT, code)
         return code
@@ -73,3 +83,13 @@ class PendingCommits:
         """Answer all commits with this error."""
         while self._waiting:
             self._answer(error)
+
+
+def _refused(answer: OffsetCommitResponse) -> list[TopicPartition]:
+    """The partitions whose offsets can never be taken, in order."""
+    return sorted(
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in answer.topics
+        for partition in topic.partitions
+        if reaction_to(partition.error_code) is Reaction.REFUSE
+    )

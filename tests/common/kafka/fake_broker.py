@@ -159,7 +159,9 @@ class FakeBroker:
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=tuple(
-                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+                    OffsetCommitResponsePartition(
+                        partition_index=p.partition_index, error_code=self.refused.get(topic.name, code)
+                    )
                     for p in topic.partitions
                 ),
             )

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from milestones.common.errors import OwnershipError, ProductionError, StateCorruptError, StateError
+from milestones.common.kafka.membership import OffsetsRefusedError
 from milestones.common.kafka.producer import Refused
 from milestones.common.records import Output, Record, StoreId, TopicPartition
 from milestones.instance.context import Exceptions
@@ -186,6 +187,22 @@ def test_a_damaged_store_is_rebuilt_in_place_and_each_other_task_is_rolled_back_
     assert r.rolled_back()[B] == 1
     assert (r.places, r.tasks.ended) == ({A: "processing", B: "processing"}, {})
     assert (len(r.world.member.joins), r.world.member.rejoins, r.world.state.opens) == (joins, [], opens)
+
+
+def test_offsets_of_a_topic_that_kafka_does_not_take_any_more_end_its_task_only() -> None:
+    """At least once. The partitions that the group refuses are those of one task: the other's commit is made again."""
+    r = RunningPolling(commit_interval_ms=100, processing_guarantee="at_least_once")
+    r.run(0, 1)
+    put(r.world, 0, "a")
+    put(r.world, 1, "x")
+    r.step(1)
+    refused = OffsetsRefusedError("TOPIC_AUTHORIZATION_FAILED", {TopicPartition("in", 0)})
+    r.world.member.commit_errors.append(refused)
+    ended(r).step(10, ms=100)
+    assert TopicPartition("in", 0) not in r.world.member.committed
+    assert committed(r, 1) == 1
+    assert "TOPIC_AUTHORIZATION_FAILED" in r.tasks.ended[A]
+    assert r.tasks.roll_backs.count == 0
 
 
 def test_when_no_task_is_left_the_client_ends_with_the_last_error() -> None:

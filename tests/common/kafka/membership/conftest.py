@@ -23,6 +23,7 @@ from milestones.common.kafka.membership.events import (
     JoinNeeded,
     MemberEvent,
     Membership,
+    Offsets,
 )
 from milestones.common.kafka.membership.machine import MemberMachine
 from milestones.common.kafka.wire_settings import Address
@@ -148,9 +149,9 @@ class Bench:
         self.machine.receive(FetchOffsets(1, frozenset(OFFSETS), reply))
         return reply
 
-    def commit(self, timeout_ms: int = 1000) -> Mailbox[MilestonesError | None]:
+    def commit(self, timeout_ms: int = 1000, offsets: Offsets = OFFSETS) -> Mailbox[MilestonesError | None]:
         reply: Mailbox[MilestonesError | None] = Mailbox(1)
-        self.machine.receive(CommitOffsets(OFFSETS, self.now + timeout_ms, reply))
+        self.machine.receive(CommitOffsets(offsets, self.now + timeout_ms, reply))
         return reply
 
     def answer(self, reply: Mailbox[Any], ms: int = 0) -> Any:

@@ -4,8 +4,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from milestones.common.errors import MembershipError, TaskMigratedError
-from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
+from milestones.common.kafka.membership import CommitRetriableError, OffsetsRefusedError, StaleGenerationError
 from milestones.common.kafka.membership.reactions import Reaction
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from tests.common.kafka.fake_broker import LOSSES, codes_of
 
 
@@ -58,6 +59,15 @@ def test_a_commit_that_can_never_succeed_is_refused_and_the_member_lives_on(code
     assert bench.take() == []
 
 
+def test_a_commit_of_which_one_topic_is_refused_names_its_partitions_and_no_others(bench):
+    bench.broker.refused = {"mine": ErrorCode.topic_authorization_failed}
+    places = [TopicPartition("in", 0), TopicPartition("mine", 3), TopicPartition("mine", 4)]
+    error = bench.answer(bench.commit(offsets={place: OffsetAndMetadata(1) for place in places}))
+    assert isinstance(error, OffsetsRefusedError)
+    assert error.partitions == frozenset(places[1:])
+    assert "mine-3, mine-4" in str(error)
+
+
 def test_a_commit_without_a_generation_is_refused_at_once(member_bench):
     assert isinstance(member_bench().asked().commit().get(0), StaleGenerationError)
 
@@ -66,7 +76,7 @@ def test_a_fenced_static_member_fails_with_its_waiting_commits(member_bench):
     bench = member_bench(instance_id="i").stable()
     bench.broker.codes["OffsetCommit"] = [ErrorCode.fenced_instance_id]
     first, second = bench.commit(), bench.commit()
-    assert "group.instance.id" in str(bench.answer(first))
+    assert "group_instance_id" in str(bench.answer(first))
     assert isinstance(second.get(0), MembershipError)
     assert bench.kinds() == ["Failed"]
     assert bench.broker.of("LeaveGroup") == []
