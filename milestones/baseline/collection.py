@@ -325,9 +325,11 @@ class DirectCollection:
                         self._send_letter_again(one)
                     else:
                         self._ask(one)
-                except BaseException:
-                    # The other refusals aren't decided yet: this one may be the end of its task only.
-                    producer.refused = [*refused[number + 1 :], *producer.refused]
+                except BaseException as error:
+                    # The other tasks' refusals aren't decided yet: this one may be the end of its task only.
+                    failed = one.task if isinstance(error, ProductionError | ProcessingError) else None
+                    left = [*refused[number + 1 :], *producer.refused]
+                    producer.refused = [other for other in left if other.task != failed]
                     raise
         return self._letters > before
 

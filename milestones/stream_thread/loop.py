@@ -199,7 +199,8 @@ class StreamLoop:
                 self._tasks.failures.note(blame.failed, error, void=True)
                 self._tasks.failures.tell()
             if not self._clients.producer.transactional:
-                return  # what the other tasks have sent stays
+                self._commits.hasten()  # what the other tasks have sent stays, and may have been in the one that failed
+                return
             error = TaskCorruptedError(f"the transaction has an output that isn't taken: {error}", transaction.reached)
         self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
         recovered = self._recovery.recover(error)

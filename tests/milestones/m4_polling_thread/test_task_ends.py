@@ -150,6 +150,25 @@ def test_an_output_that_kafka_refuses_at_least_once_ends_its_task_without_a_roll
     assert r.tasks.roll_backs.count == 0
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["all at once", "one after the other"])
+def test_many_outputs_that_kafka_refuses_of_one_task_at_least_once_hold_up_one_commit_of_the_others(late: bool) -> None:
+    r = RunningPolling(commit_interval_ms=1_000, processing_guarantee="at_least_once")
+    r.run(0, 1)
+    put(r.world, 0, "a")
+    put(r.world, 1, "x")
+    error, producer = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), r.world.clients.producer
+    outputs = [Output("out", -1, b"k", b"%d" % number, 0, [], None) for number in range(20)]
+    refused = [Refused(A, error, output, sent=True) for output in outputs]
+    r.step(1)
+    producer.refused += refused if not late else refused[:1]
+    ended(r)
+    for one in refused[1:] if late else ():
+        producer.refused.append(one)
+        r.step(ms=100)
+    r.step(5, ms=100)
+    assert committed(r, 1) == 1
+
+
 def test_an_output_that_the_client_refuses_exactly_once_ends_its_task_and_rolls_the_others_back_once() -> None:
     r = RunningPolling(commit_interval_ms=100)
     r.run(0, 1)
