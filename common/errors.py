@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from milestones.common.records import StoreId, TaskId
+from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.secrets import shown, without_credentials
 
 
@@ -107,6 +107,14 @@ class TimeoutExceededError(MilestonesError):
 
 class MembershipError(MilestonesError):
     """The group refused this member for good: protocol, authorisation, or a duplicate static id."""
+
+
+class OffsetsRefusedError(MembershipError):
+    """Kafka doesn't take the offsets of these `partitions`; those of others in the same commit it may have taken."""
+
+    def __init__(self, message: str, partitions: Iterable[TopicPartition]) -> None:
+        super().__init__(message)
+        self.partitions = frozenset(partitions)
 
 
 class SecurityError(MembershipError):

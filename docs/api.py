@@ -73,6 +73,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.TimeoutExceededError,
         m.SecurityError,
         m.MembershipError,
+        m.OffsetsRefusedError,
         m.TransactionalIdError,
         m.SourceTopicError,
         m.StateError,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import (
+    OffsetsRefusedError,
     OwnershipError,
     ProcessingError,
     ProductionError,
@@ -22,7 +23,7 @@ from milestones.common.errors import (
     TaskCorruptedError,
     TaskMigratedError,
 )
-from milestones.common.kafka.membership import OffsetsRefusedError, StaleGenerationError
+from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.instance.context import Exceptions
 from milestones.m4_polling_thread.handler_thread import HandlerCalls, start

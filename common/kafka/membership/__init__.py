@@ -19,7 +19,7 @@ from milestones.common.kafka.membership.events import (
 )
 from milestones.common.kafka.membership.member import GroupMember
 from milestones.common.kafka.membership.metadata import group_metadata, verify_group_metadata_format
-from milestones.common.kafka.membership.reactions import CommitRetriableError, OffsetsRefusedError, StaleGenerationError
+from milestones.common.kafka.membership.reactions import CommitRetriableError, StaleGenerationError
 from milestones.common.kafka.membership.settings import MemberSettings
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "MemberEvent",
     "MemberSettings",
     "Offsets",
-    "OffsetsRefusedError",
     "StaleGenerationError",
     "group_metadata",
     "verify_group_metadata_format",

@@ -12,13 +12,12 @@ from collections import deque
 from kio.schema.errors import ErrorCode
 from kio.schema.offset_commit.v8 import OffsetCommitResponse
 
-from milestones.common.errors import MilestonesError
+from milestones.common.errors import MilestonesError, OffsetsRefusedError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
 from milestones.common.kafka.membership.events import CommitOffsets, Membership
 from milestones.common.kafka.membership.reactions import (
     CommitRetriableError,
-    OffsetsRefusedError,
     Reaction,
     failure,
     reaction_to,

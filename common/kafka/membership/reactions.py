@@ -7,14 +7,12 @@ ends the member otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum, auto
 
 from kio.schema.errors import ErrorCode
 
 from milestones.common.errors import MembershipError, MilestonesError, TaskMigratedError
 from milestones.common.kafka.membership.settings import MemberSettings
-from milestones.common.records import TopicPartition
 
 
 class Reaction(Enum):
@@ -38,14 +36,6 @@ class Reaction(Enum):
 
 class CommitRetriableError(MilestonesError):
     """A commit's outcome is unknown, or the commit has to wait: ask again. Steers the runtime only."""
-
-
-class OffsetsRefusedError(MembershipError):
-    """Kafka doesn't take the offsets of these `partitions`; those of others in the same commit it may have taken."""
-
-    def __init__(self, message: str, partitions: Iterable[TopicPartition]) -> None:
-        super().__init__(message)
-        self.partitions = frozenset(partitions)
 
 
 class StaleGenerationError(TaskMigratedError):

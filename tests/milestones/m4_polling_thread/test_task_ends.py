@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.common.errors import OwnershipError, ProductionError, StateCorruptError, StateError
-from milestones.common.kafka.membership import OffsetsRefusedError
+from milestones.common.errors import (
+    OffsetsRefusedError,
+    OwnershipError,
+    ProductionError,
+    StateCorruptError,
+    StateError,
+)
 from milestones.common.kafka.producer import Refused
 from milestones.common.records import Output, Record, StoreId, TopicPartition
 from milestones.instance.context import Exceptions

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from milestones.common.errors import MembershipError, TaskMigratedError
-from milestones.common.kafka.membership import CommitRetriableError, OffsetsRefusedError, StaleGenerationError
+from milestones.common.errors import MembershipError, OffsetsRefusedError, TaskMigratedError
+from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.kafka.membership.reactions import Reaction
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from tests.common.kafka.fake_broker import LOSSES, codes_of
