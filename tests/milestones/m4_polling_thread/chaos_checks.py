@@ -1,0 +1,183 @@
+"""What holds at every moment of a campaign, and at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from milestones.common.errors import TimeoutExceededError, TransactionalIdError
+from milestones.common.records import TaskId, TopicPartition
+from milestones.parts import DecidedError
+from milestones.stream_thread.task_registry import OPENED, Phase
+
+if TYPE_CHECKING:
+    from tests.milestones.m4_polling_thread.chaos import Chaos
+    from tests.milestones.m4_polling_thread.chaos_threads import SteppedPolling
+
+HOLDER = {
+    Phase.WAITING: set[str](), Phase.OPENING: {"opening"}, Phase.POSITIONING: set[str](),
+    Phase.RESTORING: {"restoration"}, Phase.STARTING: {"inputs"}, Phase.PROCESSING: {"scheduler"},
+    Phase.RETURNING: {"removal"}, Phase.STANDBY: {"restoration"}, Phase.ENDED: set[str](),
+}  # fmt: skip
+"""By phase: the part that has the task. A task that leaves is with one of `LEAVES`."""
+
+DEATHS = (DecidedError, TimeoutExceededError, TransactionalIdError)
+"""What a polling thread may die of: a handler's decision, or the end of all tasks; a Kafka that is away for too long,
+or whose answers to a producer look like a take-over."""
+
+LEAVES = [Counter([holder]) for holder in ("opening", "restoration", "removal")]
+
+
+def tasks_of(chaos: Chaos) -> Any:
+    polling = chaos.polling
+    return None if polling is None or polling.loop is None else polling.loop._tasks
+
+
+def places(chaos: Chaos) -> dict[TaskId, Phase]:
+    tasks = tasks_of(chaos)
+    return {} if tasks is None else tasks.places()
+
+
+def committed(chaos: Chaos, partition: int) -> int:
+    at = chaos.world.member.committed.get(TopicPartition("in", partition))
+    return 0 if at is None else at.offset
+
+
+def check(chaos: Chaos) -> None:
+    """After a step of the polling thread."""
+    assert not chaos.world.wrong, chaos.world.wrong
+    assert not chaos.world.state.wrong, chaos.world.state.wrong
+    check_waits(chaos)
+    if tasks_of(chaos) is not None:
+        check_places(chaos)
+        check_leases(chaos)
+        check_stores(chaos)
+        chaos.happened["turns with suspects"] += tasks_of(chaos).failures._ends.isolating
+        chaos.happened["turns beside a commit"] += chaos.world.clients.producer._under_way is not None
+    chaos.happened["checks"] += 1
+
+
+def check_waits(chaos: Chaos) -> None:
+    too_long = chaos.world.waits.too_long()
+    assert not too_long, f"the polling thread has asked for waits of more than a quarter: {too_long}"
+
+
+def holders(chaos: Chaos) -> dict[TaskId, Counter[str]]:
+    """By task: the parts that have it, or are to give it back."""
+    tasks = tasks_of(chaos)
+    inputs, restoration, processing = tasks._inputs, tasks._restoration, tasks._processing
+    scheduler, opening = processing._scheduler, tasks._opening
+    requests = chaos.world.openers.requests(opening)
+    removals = [*scheduler._retiring, *scheduler._void, *scheduler._removed, *processing._late]
+    started = [*inputs._started, *(task for task, _ in inputs._waiting.values())]
+    returned = [*restoration._restored, *restoration._removed, *(failed.task for failed in restoration._failed)]
+    found = {
+        "opening": [request.task for request in [*requests, *opening._answers._items]],
+        "restoration": [*restoration._pending, *(task.id for task in returned)],
+        "inputs": [*{task.id for task in [*started, *(task for task, _ in inputs._unfed.values())]}],
+        "scheduler": list(scheduler.places()),
+        "removal": [one.task.id for one in removals],
+    }
+    counted: dict[TaskId, Counter[str]] = {}
+    for holder, ids in found.items():
+        for id in ids:
+            counted.setdefault(id, Counter())[holder] += 1
+    return counted
+
+
+def check_places(chaos: Chaos) -> None:
+    """A task is in one place, and that is where its phase says."""
+    where, held_by = places(chaos), holders(chaos)
+    assert held_by.keys() <= where.keys(), f"unknown tasks: {held_by.keys() - where.keys()}"
+    for id, phase in where.items():
+        chaos.happened[f"was {phase.value}"] += 1
+        found = held_by.get(id, Counter())
+        if phase is Phase.LEAVING:
+            assert found in LEAVES, f"{id} leaves, and is with {dict(found)}"
+        else:
+            assert found == Counter(HOLDER[phase]), f"{id} is {phase.value}, and with {dict(found)}"
+    fed = {TopicPartition("in", id.partition) for id, phase in where.items() if phase is Phase.PROCESSING}
+    assert chaos.world.consumer.assigned == fed, f"fed: {chaos.world.consumer.assigned}, processing: {fed}"
+
+
+def check_leases(chaos: Chaos) -> None:
+    """Each lease is that of a thread that works, and such a thread has one at most."""
+    scheduler = tasks_of(chaos)._processing._scheduler
+    leases = [*scheduler._leased.values(), *scheduler._void.values()]
+    at_work = [one.worker.name for one in chaos.world.workers.all if one.inside and one.worker._scheduler is scheduler]
+    owners = [lease.owner for lease in leases]
+    assert len(owners) == len(set(owners)), f"a thread has two leases: {owners}"
+    assert set(owners) <= set(at_work), f"leases of {owners}, at work: {at_work}"
+    chaos.happened["leases seen"] += len(leases)
+
+
+def check_stores(chaos: Chaos) -> None:
+    """Stores that are open have an owner: a task in a phase with open stores, or one that leaves; no other."""
+    tasks, live = tasks_of(chaos), Counter(chaos.world.state.live.values())
+    assert not [id for id, count in live.items() if count > 1], f"opened twice: {live}"
+    orphans = {id for storage, id in chaos.world.state.live.items() if storage in chaos.world.state.orphans}
+    for entry in tasks._registry:
+        owned, what = live[entry.id] > 0 and entry.id not in orphans, f"{entry.id} is {entry.phase.value}"
+        if entry.phase in OPENED or entry.phase is Phase.STANDBY or entry.stores is not None:
+            assert owned, f"{what}, its stores are closed"
+        elif entry.phase in (Phase.WAITING, Phase.ENDED):
+            assert not owned, f"{what}, its stores are open"
+    unowned = live.keys() - places(chaos).keys() - orphans
+    assert not unowned, f"no task owns the open stores of {unowned}"
+
+
+def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
+    """A polling thread has ended: as it may, and what is still open belongs to a call that hasn't returned."""
+    if polling.died is not None:
+        assert isinstance(polling.died, DEATHS), f"the polling thread died of {polling.died!r}"
+    chaos.happened["polling threads stopped" if polling.died is None else type(polling.died).__name__] += 1
+    loop: Any = polling.loop
+    counts = {"commits": loop._commits.commits, "tasks rolled back": loop._tasks.roll_backs.count}
+    chaos.happened.update(counts | {"tasks made": loop._tasks.created, "recovered": loop._recovery.recovered})
+    chaos.world.state.orphans |= set(chaos.world.state.live)
+
+
+def check_threads(chaos: Chaos) -> None:
+    """The threads at work are those that the user has."""
+    scheduler, registry = tasks_of(chaos)._processing._scheduler, chaos.world.context.thread_registry
+    workers = [one.worker for one in chaos.world.workers.all if one.worker._scheduler is scheduler]
+    numbers = sorted(int(worker.name.rpartition("-")[2]) for worker in workers if not worker.ended)
+    assert numbers == registry.numbers(), f"threads {numbers} are at work, wanted: {registry.numbers()}"
+    assert not registry.leaving, f"threads that never left: {registry.leaving}"
+
+
+def check_outputs(chaos: Chaos) -> None:
+    """Every input counts: once, or at least once."""
+    world = chaos.world
+    for partition in range(4):
+        keys = world.keys_of(partition)
+        for key in sorted(set(keys)):
+            for topic, written in (("changelog", world.written(partition)), ("out", world.out())):
+                counts = [count for other, count in written if other == key]
+                if not chaos.exactly_once:
+                    highest = max(count for count in counts if count is not None)  # a roll-back undoes what it finds
+                    assert highest >= keys.count(key), f"{topic}: input of {key} is lost: {counts}"
+                elif chaos.cached:
+                    assert counts == sorted(set(counts)), (topic, key, counts)
+                    assert counts[-1] == keys.count(key), (topic, key, counts)
+                else:
+                    assert counts == [*range(1, keys.count(key) + 1)], (topic, key, counts)
+    chaos.happened["records"] += sum(len(world.keys_of(partition)) for partition in range(4))
+
+
+def check_closed(chaos: Chaos) -> None:
+    """Nothing is open, leased or waited for any more, of any polling thread that was."""
+    world = chaos.world
+    check(chaos)
+    assert chaos.polling is None, "the polling thread still runs"
+    assert not world.state.live, f"stores are open: {sorted(map(str, world.state.live.values()))}"
+    assert world.state.opens == world.state.closes, f"{world.state.opens} opened, {world.state.closes} closed"
+    assert world.openers.over(), "an opener has something to do"
+    alive = [one.worker.name for one in world.workers.all if not one.worker.ended]
+    assert not alive, f"processing threads that haven't ended: {alive}"
+    for polling in world.polling:
+        scheduler: Any = polling.loop._processing._scheduler  # type: ignore[union-attr]
+        left = [*scheduler._leased, *scheduler._void, *scheduler._retiring]
+        assert not left, f"leases: {left}"
+    assert all(updater.ended and not updater.handover.held for updater in world.updaters.all), "an updater has tasks"
+    chaos.happened["stores opened"] += world.state.opens

@@ -1,0 +1,184 @@
+"""The threads of an instance, each a step that runs when it is told to, also in the midst of another one's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from milestones.baseline.store_requests import StoreRequest
+from milestones.m1_state_updater.opening import StoreOpener
+from milestones.stream_thread.loop import StreamLoop
+from tests.milestones.stepped import Openers, Stepped
+from tests.milestones.stepped_workers import SteppedWorker
+
+if TYPE_CHECKING:
+    from tests.milestones.m4_polling_thread.chaos_world import ChaosWorld
+
+
+class UnderWay:
+    """The threads that are in the midst of a step. `stack`: the last one runs, each other one waits for the next."""
+
+    def __init__(self) -> None:
+        self.stack: list[object] = []
+
+    @contextmanager
+    def now(self, thread: object) -> Iterator[None]:
+        self.stack.append(thread)
+        try:
+            yield
+        finally:
+            self.stack.pop()
+
+    def amidst(self, kind: type) -> bool:
+        """Whether a thread of this kind is in the midst of a step."""
+        return any(isinstance(thread, kind) for thread in self.stack)
+
+    def on_top(self, kind: type) -> bool:
+        return bool(self.stack) and isinstance(self.stack[-1], kind)
+
+
+class ChaosWorker(SteppedWorker):
+    """A worker that ends as a processing thread does. `inside`: it is in the midst of a step."""
+
+    def __init__(self, worker: Any, running: UnderWay, failed: Callable[[BaseException], None]) -> None:
+        super().__init__(worker)
+        self._running, self._failed = running, failed
+
+    def step(self) -> bool:
+        worker = self.worker
+        if self.inside or worker.ended:
+            return False
+        if worker.leaving and not worker.over:
+            worker.close()
+            return False
+        self.inside, did = True, False
+        try:
+            with self._running.now(self):
+                did = worker.run_once()
+        except Exception as error:
+            self._failed(error)
+            worker.died(error)
+            worker.close()
+        finally:
+            self.inside = False
+        if worker.over and not did:
+            worker.close()
+        return did
+
+
+class ChaosUpdater(Stepped):
+    """An updater that is never in two steps at once."""
+
+    inside = False
+
+    def step(self, times: int = 1) -> None:
+        if not self.inside:
+            self.inside = True
+            try:
+                with self.world.running.now(self):  # type: ignore[attr-defined]
+                    super().step(times)
+            finally:
+                self.inside = False
+
+
+class ChaosOpeners(Openers):
+    """Openers of which one at a time is in the midst of a request; others have taken theirs."""
+
+    def __init__(self, world: ChaosWorld) -> None:
+        super().__init__(world.clock)
+        self._world = world
+        self._now: StoreOpener | None = None
+
+    def for_an_ended_thread(self) -> bool:
+        """Whether the opener that runs opens stores for a polling thread that has ended."""
+        return self._now is not None and self._now._requests.closed
+
+    def wait(self, _: object, timeout_ms: int) -> None:
+        self._world.waits.ask("openers", timeout_ms)
+        self.clock.advance(min(5, timeout_ms))
+        self._world.waits.others()
+
+    def step(self) -> None:
+        if self._world.running.amidst(Openers):
+            return
+        with self._world.running.now(self):
+            for opener in list(self.all):
+                if opener not in self.taken:
+                    self._take(opener)
+                elif not self.hang:
+                    self._now = opener
+                    opener.carry_out(self.taken[opener])
+                    self._now = None
+                    del self.taken[opener]
+
+    def requests(self, opening: Any) -> list[StoreRequest]:
+        """What was asked for by this `ThreadedOpening`, and isn't answered yet."""
+        mine: list[StoreOpener] = [opener for opener in self.all if opener._requests is opening._requests]
+        return [*opening._requests._items, *(self.taken[opener] for opener in mine if opener in self.taken)]
+
+    def over(self) -> bool:
+        """Whether no opener has anything to do."""
+        return not self.taken and not any(len(opener._requests) for opener in self.all)
+
+
+class SteppedPolling:
+    """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed."""
+
+    def __init__(self, world: ChaosWorld) -> None:
+        self.world = world
+        self.loop: StreamLoop | None = None
+        self.died: BaseException | None = None
+        self.ended = False
+        self._stops = False
+
+    @property
+    def name(self) -> str:
+        return self.world.context.name
+
+    def start(self) -> None:
+        self.world.renew()
+        self.context, self.clients = self.world.context, self.world.clients
+        self.loop = StreamLoop(self.context, self.world.parts, self.clients, self.world.states.append)  # type: ignore[arg-type]
+        self.world.group.welcome()
+
+    def stop(self, *, leave_group: bool) -> None:
+        self.context.retry_policy.hurry(self.context.config.close_timeout_ms // 2)
+        self._stops = True
+
+    def rejoin(self, reason: str) -> None:
+        self.clients.member.request_rejoin(reason)
+
+    def join(self) -> None:
+        """It has ended: no step of it is under way."""
+
+    def step(self) -> None:
+        loop, running = self.loop, self.world.running
+        if loop is None or self.ended or running.amidst(SteppedPolling):
+            return
+        with running.now(self):
+            try:
+                if not self._stops:
+                    loop.run_once(self.world.clock.monotonic_ms())
+                    return
+                loop.shut_down(leave_group=True)
+            except BaseException as error:
+                self.died = error
+            self._end(loop)
+
+    def _end(self, loop: StreamLoop) -> None:
+        """Errors of stores that don't close cleanly are logged only."""
+        if self.died is not None:
+            with suppress(Exception):
+                loop.fail(shut_application_down=None)
+        self.clients.close(leave_group=True)
+        with suppress(Exception):
+            loop.close()
+        self.context.memory.leave()
+        self.ended = True
+
+
+def next_context(world: ChaosWorld) -> Any:
+    """The surroundings of the next polling thread."""
+    return replace(world.context, memory=world.budget.join())

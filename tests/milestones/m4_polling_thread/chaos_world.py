@@ -1,0 +1,123 @@
+"""The surroundings of an instance of stage m4 with fencing tolerance, in which each thread runs when it is told to."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import replace
+from typing import Any
+
+from milestones import wiring
+from milestones.client.crew import Crew
+from milestones.common.records import TopicPartition
+from milestones.m2_processing_threads.processing import ThreadedProcessing
+from milestones.m4_polling_thread.counted_threads import CountedThreads
+from milestones.m4_polling_thread.task_ends import SingleTaskEnds
+from milestones.m4_polling_thread.workforce import PollingWorkforce
+from tests.milestones.m4_polling_thread.chaos_kafka import AskedClock, ChaosClients, Group, Moods, Waits
+from tests.milestones.m4_polling_thread.chaos_stores import ChaosState
+from tests.milestones.m4_polling_thread.chaos_threads import (
+    ChaosOpeners,
+    ChaosUpdater,
+    ChaosWorker,
+    SteppedPolling,
+    UnderWay,
+    next_context,
+)
+from tests.milestones.m4_polling_thread.polling import PollingWorld
+
+FLAGS = frozenset({"state_updater", "processing_threads", "fencing_tolerance", "polling_thread"})
+MOST_POLL_MS = 24_000
+SETTINGS: dict[str, Any] = {
+    "commit_interval_ms": 50, "transaction_timeout_ms": 1_000, "task_timeout_ms": 20_000, "heartbeat_interval_ms": 10,
+    "max_poll_interval_ms": MOST_POLL_MS, "close_timeout_ms": 300,
+}  # fmt: skip
+
+
+class ChaosWorld(PollingWorld):
+    """Real parts of all four flags: the polling thread's loop, updaters, openers, workers, handler threads, a crew."""
+
+    def __init__(self, chance: random.Random, *, cached: bool = False, **settings: Any) -> None:
+        self.chance = chance
+        super().__init__(cached=cached, **{**SETTINGS, **settings})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.running = UnderWay()
+        self.wrong: list[str] = []
+        self.handlers: list[threading.Thread] = []
+        self.clock = AskedClock()
+        self.waits = self.clock.waits = Waits(MOST_POLL_MS // 4, polling=lambda: self.running.on_top(SteppedPolling))
+        self.state = ChaosState(self)
+        self.openers = ChaosOpeners(self)
+        self.state.orphaned = self.openers.for_an_ended_thread
+        self.updaters.launch = self._launch_updater  # type: ignore[method-assign]
+        self.workers.launch, self.workers.wait = self._launch_worker, self._wait  # type: ignore[method-assign]
+        self.context = replace(self.context, clock=self.clock, state=self.state, identity=self.context.identity)
+        self.moods = Moods()
+        self.clients = ChaosClients(self, self.chance, self.moods, self.waits)
+        self.group = Group(self)
+        chosen = wiring.parts(FLAGS).thread
+        self.parts = replace(
+            self.parts,
+            opening=self.openers.opening,
+            confirmation=chosen.confirmation,
+            recovery=chosen.recovery,
+            processing=lambda context: ThreadedProcessing(
+                context, self._launch_worker, self._wait, CountedThreads(context)
+            ),
+            task_ends=lambda context: SingleTaskEnds(context, self.handlers.append),
+        )
+        self.polling: list[SteppedPolling] = []
+        registry = self.context.thread_registry
+        factory: Any = lambda context: None  # noqa: E731
+        self.crew = Crew(PollingWorkforce(self.config, "app", registry, self.parts, factory), registry, self._make)
+
+    def _make(self, _: int) -> Any:
+        self.polling.append(SteppedPolling(self))
+        return self.polling[-1]
+
+    def renew(self) -> None:
+        """Have surroundings for the next polling thread: new clients, of the same logs and the same group."""
+        before, self.clients = self.clients, ChaosClients(self, self.chance, self.moods, self.waits)
+        self.clients.succeed(before)
+        self.context = next_context(self)
+
+    def _launch_updater(self, handover: Any) -> Any:
+        if self.updaters.refusing:
+            raise RuntimeError("can't start new thread")
+        self.updaters.all.append(ChaosUpdater(self, handover))
+        return self.updaters.newest
+
+    def _launch_worker(self, worker: Any, _: object) -> Any:
+        failed = lambda error: self.wrong.append(f"a processing thread died: {error!r}")  # noqa: E731
+        self.workers.all.append(ChaosWorker(worker, self.running, failed))
+        return self.workers.all[-1]
+
+    def _wait(self, condition: threading.Condition, timeout_ms: int) -> None:
+        """The polling thread waits for news; a worker that sleeps is asked again later."""
+        if not self.running.on_top(SteppedPolling):
+            return
+        self.waits.ask("news", timeout_ms)
+        condition.release()
+        try:
+            self.clock.advance(min(5, timeout_ms))
+            self.waits.others()
+        finally:
+            condition.acquire()
+
+    def keys_of(self, partition: int) -> list[str]:
+        """The keys of the input of 0_p."""
+        entries: list[Any] = self.logs[TopicPartition("in", partition)].entries
+        return [message.key().decode() for message in entries]
+
+    def out(self) -> list[tuple[str, int]]:
+        """Key and count of each output that readers of the output topic see."""
+        entries: list[Any] = [
+            message
+            for at, log in self.logs.items()
+            if at.topic == "out"
+            for message in log.entries
+            if message is not None
+        ]
+        return [(message.key().decode(), int.from_bytes(message.value(), "big")) for message in entries]
