@@ -198,8 +198,9 @@ class OffsetCommit:
         yield from ()
 
     def end(self, offsets: Offsets) -> Steps[None]:
-        member = self._clients.member
-        member.begin_commit(offsets, self._context.config.request_timeout_ms)
+        member, config = self._clients.member, self._context.config
+        # An answer may take twice the time-out (`GroupMember.begin_commit`), and tasks that leave wait for it.
+        member.begin_commit(offsets, min(config.request_timeout_ms, self._context.longest_wait_ms // 2))
         wait_ms = 0
         while not member.commit_returned(wait_ms):
             wait_ms = yield

@@ -300,3 +300,19 @@ def test_a_crash_at_any_point_of_a_commit_leaves_engines_with_committed_data_onl
     assert applied in ({}, {b"k": (2).to_bytes(8, "big")})
     assert not applied or committed == {IN: OffsetAndMetadata(2, committed[IN].metadata)}
     assert bool(committed) == (point in ("commit.after-commit", "commit.in-apply", "commit.after-apply"))
+
+
+@pytest.mark.parametrize("longest_ms", [24_000, 300_000])
+def test_offsets_without_a_transaction_have_an_answer_within_a_quarter_of_the_poll_interval(longest_ms: int) -> None:
+    """The member waits up to twice the time-out: a request that was sent just before may take as long again."""
+    c = Committing(max_poll_interval_ms=longest_ms, **ALOS)
+    asked: list[int] = []
+    begin = c.world.member.begin_commit
+
+    def begin_commit(offsets: Any, timeout_ms: int) -> None:
+        asked.append(timeout_ms)
+        begin(offsets, timeout_ms)
+
+    c.world.member.begin_commit = begin_commit  # type: ignore[method-assign]
+    c.commit()
+    assert [2 * timeout_ms <= longest_ms // 4 for timeout_ms in asked] == [True]
