@@ -217,6 +217,7 @@ class TaskMetrics(Scope):
     restore = count("changelog records restored")
     restore_remaining_records_total = gauge("changelog records still to restore")
     uncommitted_bytes = gauge("bytes of state written and not in the stores yet", own=True)
+    rolled_back = count("times that the task's uncommitted work was rolled back", own=True)
 
 
 class QuarantineMetrics(Scope):

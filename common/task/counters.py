@@ -22,14 +22,15 @@ class NodeCounters:
 
 class TaskCounters:
     """`processed` counts input records, skipped ones included, `punctuated` calls of both clocks, `restored` changelog
-    records. Times are in ns; those of punctuations aren't part of processing. `nodes` is filled by `counting`."""
+    records, `rolled_back` roll-backs. Times are in ns; those of punctuations aren't part of processing. `nodes` is
+    filled by `counting`."""
 
-    __slots__ = ("nodes", "process_ns", "processed", "punctuate_ns", "punctuated", "restored")
+    __slots__ = ("nodes", "process_ns", "processed", "punctuate_ns", "punctuated", "restored", "rolled_back")
 
     def __init__(self) -> None:
         self.processed = self.process_ns = 0
         self.punctuated = self.punctuate_ns = 0
-        self.restored = 0
+        self.restored = self.rolled_back = 0
         self.nodes: dict[str, NodeCounters] = {}
 
     def counting(self, node: str, process: Process) -> Process:

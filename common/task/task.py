@@ -83,7 +83,7 @@ class Task(ChangelogTask):
 
     @property
     def epoch(self) -> int:
-        """How often the task was rolled back."""
+        """Rises with each roll-back, once or twice."""
         return self._boundary.epoch
 
     @property
@@ -392,6 +392,7 @@ class Task(ChangelogTask):
         `start`, with the offsets that Kafka has, and `initialise` are to follow: the program is over.
         """
         self.apply()
+        self.counters.rolled_back += 1
         self._initialised = False
         if self.state is State.READY:
             self.lifecycle.move(State.RESTORING)

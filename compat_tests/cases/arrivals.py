@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Origin, Place, Row, origin_of
@@ -26,20 +26,23 @@ class Arrivals:
         return [origin for origin in origins if origin is not None]
 
 
-class Gaps:
-    """For how long nothing came out while input went on, by input partition; look often."""
+class Pauses:
+    """For how long nothing went on while input did, by input partition; look often."""
 
-    def __init__(self, tail: TopicTail) -> None:
-        self._arrivals = Arrivals(tail)
+    def __init__(self) -> None:
         self._last: dict[Place, float] = {}
         self.longest: dict[Place, float] = {}
 
+    def moved(self) -> Iterable[Place]:
+        """Where something went on since the last look."""
+        raise NotImplementedError
+
     def look(self) -> None:
-        new = self._arrivals.new()
+        places = set(self.moved())
         now = time.monotonic()
-        for origin in new:
-            self._note(origin.place, now)
-            self._last[origin.place] = now
+        for place in places:
+            self._note(place, now)
+            self._last[place] = now
 
     def _note(self, place: Place, now: float) -> None:
         if place in self._last:
@@ -56,6 +59,30 @@ class Gaps:
         for place in self._last:
             self._note(place, time.monotonic())
         return max(self.longest[place] for place in places)
+
+
+class Gaps(Pauses):
+    """For how long nothing came out."""
+
+    def __init__(self, tail: TopicTail) -> None:
+        super().__init__()
+        self._arrivals = Arrivals(tail)
+
+    def moved(self) -> Iterable[Place]:
+        return [origin.place for origin in self._arrivals.new()]
+
+
+class CommitGaps(Pauses):
+    """For how long nothing was committed."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._committed: Mapping[Place, int] = {}
+
+    def moved(self) -> Iterable[Place]:
+        before, self._committed = self._committed, self._world.committed()
+        return [place for place, offset in self._committed.items() if offset != before.get(place)]
 
 
 class Latencies:

@@ -1,4 +1,4 @@
-"""How far the standbys and restoring tasks of living instances are, as the applications' own metrics tell.
+"""How far the standbys and restoring tasks of living instances are, and what else the applications' own metrics tell.
 
 *Guarantees*: what an instance doesn't serve yet counts as unknown.
 *Assumes*: the instances were started with `METRICS`; gauges are a second old at most.
@@ -21,32 +21,42 @@ METRICS = {"metrics_port": 0}
 PUBLISHED_S = 2.0
 """After which what an instance serves is newer than what was done before."""
 ENDPOINT = re.compile(r"metrics are served at (http://\S+)")
-LAG, REMAINING = (
-    re.compile(rf'^kafka_stream_task_{name}\{{[^}}]*task_id="([^"]+)"[^}}]*\}} (\S+)', re.MULTILINE)
-    for name in ("standby_records_lag", "restore_remaining_records")
-)
+SAMPLE = re.compile(r"^kafka_stream_(\w+)\{([^}]*)\} (\S+)", re.MULTILINE)
+TASK = re.compile(r'task_id="([^"]+)"')
 
 
 def lags(instance: Instance) -> dict[str, int]:
     """Changelog records that its standbys are behind, by task; -1: unknown."""
-    return _of_tasks(instance, LAG)
+    return of_tasks(instance, "standby_records_lag")
 
 
 def remaining(instance: Instance) -> dict[str, int]:
     """Changelog records that its active tasks have still to restore, by task."""
-    return _of_tasks(instance, REMAINING)
+    return of_tasks(instance, "restore_remaining_records")
 
 
-def _of_tasks(instance: Instance, metric: re.Pattern[str]) -> dict[str, int]:
+def of_tasks(instance: Instance, name: str) -> dict[str, int]:
+    """What `kafka_stream_task_<name>` says, by task."""
+    found = _samples(instance, f"task_{name}")
+    return {task[1]: value for labels, value in found if (task := TASK.search(labels)) is not None}
+
+
+def of_all(instance: Instance, name: str) -> int:
+    """What `kafka_stream_<name>` says, over all its labels; 0 while it isn't served."""
+    return sum(value for _, value in _samples(instance, name))
+
+
+def _samples(instance: Instance, name: str) -> list[tuple[str, int]]:
+    """The labels and values of a metric."""
     served = ENDPOINT.search(instance.log())
     if served is None:
-        return {}
+        return []
     try:
         with urlopen(served[1], timeout=10) as answer:
             text = answer.read().decode()
     except (OSError, HTTPException):  # refused, late, or broken off: the instance begins, or ends
-        return {}
-    return {task: int(float(value)) for task, value in metric.findall(text)}
+        return []
+    return [(labels, int(float(value))) for found, labels, value in SAMPLE.findall(text) if found == name]
 
 
 def caught_up(world: World, tasks: Collection[str], *instances: Instance) -> None:

@@ -128,6 +128,7 @@ class TaskMeasures:
         scope.active_buffer_count.value = task.input.waiting()
         scope.cache_size_bytes_total.value = task.cache_bytes()
         scope.uncommitted_bytes.value = task.uncommitted_bytes()
+        scope.rolled_back.total = task.counters.rolled_back
         scope.publish(now_ms)
         for name, counters in list(task.counters.nodes.items()):
             node = self._nodes.get(name)

@@ -92,3 +92,10 @@ def test_a_record_that_was_skipped_after_its_task_was_invalidated_comes_again() 
     h.ends.clear()
     assert h.pipe(("a", "before", 1), ("b", "now", 2)) == 2
     assert [value for _, _, value, _ in h.outputs()] == [b"before", b"now"]
+
+
+def test_a_task_that_is_invalidated_and_rolled_back_counts_one_roll_back() -> None:
+    h = Harness(processing(forward)).start()
+    h.task.invalidate()
+    h.task.roll_back()
+    assert (h.task.epoch, h.task.counters.rolled_back) == (2, 1)

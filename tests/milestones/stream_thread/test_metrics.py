@@ -128,6 +128,16 @@ def test_a_roll_back_is_counted() -> None:
     assert of(r, "stream-thread-metrics")["rolled-back-total"] == 1
 
 
+def test_each_task_counts_its_own_roll_backs() -> None:
+    r = Running().run(0, 1)
+    put(r.world, 0, "a")
+    r.step(5)
+    r.loop._tasks.roll_back({TaskId(0, 1)})
+    r.step(5, ms=1_000)
+    counts = [of(r, "stream-task-metrics", task_id=f"0_{n}")["rolled-back-total"] for n in (0, 1)]
+    assert counts == [0, 1]
+
+
 def test_time_that_a_client_waited_is_added_up_also_over_a_new_client() -> None:
     r = Running().run(0)
     r.world.producer.blocked_ns = 70
