@@ -106,6 +106,10 @@ PASSING_DELIVERY = frozenset(
 """Codes of a record that the client has given up after `message.timeout.ms`, and that may succeed when sent again."""
 
 
+UNDELIVERED = frozenset({KafkaError._TIMED_OUT, KafkaError._INCONSISTENT})
+"""Codes of a transaction some of whose records had no answer in time, or failed by their delivery reports."""
+
+
 def error_of(exception: BaseException) -> KafkaError | None:
     """The `KafkaError` inside an exception of confluent-kafka, None when there is none."""
     if isinstance(exception, KafkaException) and exception.args and isinstance(exception.args[0], KafkaError):
@@ -128,6 +132,12 @@ def classify(exception: BaseException) -> ErrorClass:
 def is_retriable(exception: BaseException) -> bool:
     """Whether a producer call is to be made again as it was."""
     return classify(exception) is ErrorClass.RETRIABLE
+
+
+def is_undelivered(exception: BaseException) -> bool:
+    """Whether a transaction failed because records of it weren't delivered in time, or at all. Which, it isn't told."""
+    error = error_of(exception)
+    return error is not None and error.txn_requires_abort() and error.code() in UNDELIVERED
 
 
 def is_fenced(exception: BaseException) -> bool:

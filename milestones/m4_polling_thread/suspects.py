@@ -1,4 +1,5 @@
-"""`Suspects`: whose outputs may be in the next transaction, after Kafka has refused one with outputs of several tasks.
+"""`Suspects`: whose outputs may be in the next transaction, after one with outputs of several tasks has failed as Kafka
+took some of them not, or not in time.
 
 The client doesn't say whose record it was. So each of these tasks gets transactions of its own, in turn with all other
 tasks, until it has committed what it had done when the transaction failed. The guilty one is alone when Kafka refuses
@@ -30,6 +31,7 @@ class Suspects:
     def __init__(self) -> None:
         self._reached: dict[TaskId, Reached] = {}
         self._turns: deque[TaskId | None] = deque()  # None: all other tasks
+        self._suspected_since_ms: dict[TaskId, int] = {}
         self._since_ms = 0
         self._committed = self._kept = False
 
@@ -37,10 +39,16 @@ class Suspects:
         return bool(self._reached)
 
     def begin(self, reached: Mapping[TaskId, Reached], now_ms: int) -> None:
-        """The transaction that failed had outputs of these tasks, which had come so far in their inputs."""
-        self._reached = dict(reached)
-        self._turns = deque([None, *sorted(reached)])
+        """The transaction that failed had outputs of these tasks, which had come so far in their inputs. Tasks that are
+        suspected of an earlier one stay so."""
+        self._reached.update(reached)
+        self._suspected_since_ms = dict.fromkeys(reached, now_ms) | self._suspected_since_ms
+        self._turns = deque([None, *sorted(self._reached)])
         self._since_ms, self._committed, self._kept = now_ms, False, False
+
+    def suspected_ms(self, task: TaskId, now_ms: int) -> int:
+        """For how long the task has been suspected; 0 if it isn't."""
+        return now_ms - self._suspected_since_ms.get(task, now_ms)
 
     def admits(self, task: TaskId) -> bool:
         if not self._reached:
@@ -63,10 +71,12 @@ class Suspects:
     def clear(self, task: TaskId) -> None:
         """The task isn't suspected any more, or is gone."""
         self._reached.pop(task, None)
+        self._suspected_since_ms.pop(task, None)
 
     def stop(self) -> None:
         """Suspect no task."""
         self._reached.clear()
+        self._suspected_since_ms.clear()
 
     def run_once(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
         """The next turn, if this one is over; called while no transaction is open. `has_work`: whether a task has

@@ -23,11 +23,12 @@ from milestones.common.errors import (
     TaskCorruptedError,
     TaskMigratedError,
 )
+from milestones.common.kafka.failures import is_undelivered
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.instance.context import Exceptions
 from milestones.m4_polling_thread.handler_thread import HandlerCalls, start
-from milestones.m4_polling_thread.suspects import Suspects
+from milestones.m4_polling_thread.suspects import Reached, Suspects
 from milestones.parts import Blame, DecidedError, TaskDecision
 
 if TYPE_CHECKING:
@@ -80,20 +81,35 @@ class SingleTaskEnds:
             theirs = (id for id, reached in transaction.reached.items() if reached.keys() & error.partitions)
             return next((Blame(failed=id) for id in theirs), None)
         not_yet_known = isinstance(error, RefusedInTransactionError) and error.unknown_topic
-        if not isinstance(error, ProductionError | ProcessingError) or not_yet_known:
+        if not_yet_known or is_undelivered(error):
+            return self._undelivered(error, transaction.reached)
+        if not isinstance(error, ProductionError | ProcessingError):
             return None
         reached = transaction.reached
         if error.task is not None or (len(reached) == 1 and transaction.one_by_one):
             return Blame(failed=error.task or next(iter(reached)))
         if len(reached) > 1:
-            log.warning(
-                "%s: Kafka refuses a record of one of %d tasks; each commits alone until it is known of which: %s",
-                self._context.name, len(reached), error,
-            )  # fmt: skip
-            self._suspects.begin(reached, self._context.clock.monotonic_ms())
+            self._isolate(reached, error)
             return Blame()
         self._suspects.keep(self._context.clock.monotonic_ms())
         return Blame(one_by_one=True) if reached else None
+
+    def _isolate(self, reached: Mapping[TaskId, Reached], error: BaseException) -> None:
+        log.warning(
+            "%s: Kafka doesn't take a record of one of %d tasks; each commits alone until it is known of which: %s",
+            self._context.name, len(reached), error,
+        )  # fmt: skip
+        self._suspects.begin(reached, self._context.clock.monotonic_ms())
+
+    def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Blame | None:
+        """A topic isn't known yet, or takes nothing for a while: tasks whose outputs are taken must not wait for the
+        others. A task that was alone with it for `task_timeout_ms` has failed of it."""
+        if len(reached) > 1:
+            self._isolate(reached, error)
+            return None
+        suspected_ms = {task: self._suspects.suspected_ms(task, self._context.clock.monotonic_ms()) for task in reached}
+        late = [task for task, ms in suspected_ms.items() if ms > self._context.config.task_timeout_ms]
+        return Blame(failed=late[0]) if late else None
 
     @property
     def isolating(self) -> bool:

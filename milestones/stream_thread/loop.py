@@ -26,6 +26,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.common.steps import to_the_end
 from milestones.instance.context import ThreadContext, ThreadReport
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task
 
 log = logging.getLogger(__name__)
+
+OF_ONE_TRANSACTION = KafkaException, TaskCorruptedError, RefusedInTransactionError
+"""Errors that cost only the tasks of the transaction their work, while transactions are kept apart."""
 
 REPORT_INTERVAL_MS = 500
 
@@ -207,7 +211,7 @@ class StreamLoop:
         self._error_series.over(self._clock.monotonic_ms())
         if recovered:
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
-            apart = blame is not None or (isolated and isinstance(error, KafkaException | TaskCorruptedError))
+            apart = blame is not None or (isolated and isinstance(error, OF_ONE_TRANSACTION))
             self._tasks.roll_back(transaction.reached.keys() | corrupted_by(error) if apart else None)
             if blame is not None and blame.one_by_one:
                 self._tell_outputs_apart()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError
 
 from milestones.common.kafka.membership import StaleGenerationError
@@ -12,7 +14,7 @@ from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.topology.handlers import Action, Response
 from milestones.instance.context import Exceptions
 from milestones.m4_polling_thread.suspects import OTHERS_MS, TURN_MS, Suspects
-from tests.milestones.fakes import A, put
+from tests.milestones.fakes import A, kafka_error, put
 from tests.milestones.m4_polling_thread.polling import RunningPolling
 from tests.milestones.stepped_workers import Ledger
 
@@ -42,10 +44,15 @@ class Refusing(Ledger):
 
 def refusing(keys: set[bytes], **settings: Any) -> RunningPolling:
     """Some tasks, each with a key of its own; outputs of these keys are refused."""
+    return running(Refusing, keys, **settings)
+
+
+def running(kind: Callable[..., Any], keys: set[bytes], **settings: Any) -> RunningPolling:
+    """Some tasks, each with a key of its own, and a producer of this kind."""
     r = RunningPolling(commit_interval_ms=100, num_processing_threads=2, **settings)
 
-    def producer() -> Refusing:
-        made = Refusing(r.world.logs, r.world.member)
+    def producer() -> Any:
+        made = kind(r.world.logs, r.world.member)
         made.keys = keys
         return made
 
@@ -118,6 +125,45 @@ def test_a_rebalance_in_the_midst_commits_all_tasks_that_leave() -> None:
     r.loop._ends._suspects.begin({TaskId(0, 0): {}, TaskId(0, 1): {}}, 0)  # type: ignore[attr-defined]
     r.rebalance(0, steps=5)
     assert committed(r) == [2] * TASKS
+
+
+class Undelivering(Ledger):
+    """A producer that doesn't get the outputs for `keys` delivered, as long as they are in there."""
+
+    keys: set[bytes]
+    error: Exception = kafka_error(KafkaError._TIMED_OUT, abort=True)
+
+    def send_offsets(self, *arguments: Any) -> None:
+        super().send_offsets(*arguments)
+        if any(output.key in self.keys for output in self._open if output.topic == "out"):
+            raise self.error
+
+
+class Unknown(Undelivering):
+    """The same, as the broker doesn't know their topic."""
+
+    error = RefusedInTransactionError("the topic isn't known", single=True, unknown_topic=True)
+
+
+@pytest.mark.parametrize("kind", [Undelivering, Unknown])
+def test_outputs_that_are_not_delivered_hold_up_their_own_task_only(kind: type[Undelivering]) -> None:
+    keys = {b"k3"}
+    r = running(kind, keys)
+    r.step(80, ms=20)
+    assert r.tasks.ended == {}
+    assert committed(r) == [2, 2, 2, 0, 2, 2]
+    assert {count for id, count in r.rolled_back().items() if id != TaskId(0, 3)} == {1}
+    keys.clear()
+    r.step(80, ms=20)
+    assert committed(r) == [2] * TASKS
+
+
+def test_a_task_whose_outputs_are_not_delivered_within_task_timeout_ends_alone() -> None:
+    r = running(Undelivering, {b"k3"}, task_timeout_ms=2_000)
+    r.step(300, ms=20)
+    assert r.tasks.ended.keys() == {TaskId(0, 3)}
+    assert committed(r) == [2, 2, 2, 0, 2, 2]
+    assert {count for id, count in r.rolled_back().items() if id != TaskId(0, 3)} == {1}
 
 
 # -- turns
