@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -25,15 +25,17 @@ class Side(Enum):
 
 @dataclass(frozen=True)
 class Frames:
-    """Which frames a fault is for. `api`: None: of all; `client`: a pattern like `one-*` for the client id."""
+    """Which frames a fault is for. `side`: None: both; `api`: None: of all; `client`: a pattern like `one-*` for the
+    client id."""
 
-    side: Side
+    side: Side | None
     api: int | None = None
     client: str = "*"
 
     def include(self, side: Side, request: Request) -> bool:
         """Whether this frame, the request or its answer, is one of them."""
-        return side is self.side and self.api in (None, request.api) and fnmatchcase(request.client_id, self.client)
+        kind = self.side in (None, side) and self.api in (None, request.api)
+        return kind and fnmatchcase(request.client_id, self.client)
 
 
 @dataclass(eq=False)
@@ -41,8 +43,8 @@ class Fault:
     """One fault of a proxy, from its making until `end`.
 
     `delay_s`: frames arrive so much later; `gate`: they wait for the fault's end; `loses`: the connection breaks in
-    their place; `vanishes`: neither it nor anything behind it arrives, and the connection stays open; `swaps`: the
-    first bytes arrive as the second, which are as long. `times`: only the first so many frames are met, None: all.
+    their place; `vanishes`: neither it nor anything behind it arrives, and the connection stays open; `swaps`: by side,
+    the first bytes arrive as the second, which are as long. `times`: only the first so many frames are met, None: all.
     """
 
     frames: Frames
@@ -52,7 +54,7 @@ class Fault:
     gate: asyncio.Event | None = None
     loses: bool = False
     vanishes: bool = False
-    swaps: tuple[bytes, bytes] = (b"", b"")
+    swaps: Mapping[Side, tuple[bytes, bytes]] = field(default_factory=dict)
     _hits: int = field(default=0, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
 
@@ -71,6 +73,10 @@ class Fault:
     def end(self) -> None:
         """Let all frames pass from now on; those held go on their way, however late. May be called twice."""
         self.over(self)
+
+    def swapped(self, side: Side, frame: bytes) -> bytes:
+        """A frame that it has met, as it arrives."""
+        return frame.replace(*self.swaps[side]) if side in self.swaps else frame
 
     def meets(self, side: Side, request: Request) -> bool:
         """Whether it is for this frame; counts. Called by the proxy's thread."""

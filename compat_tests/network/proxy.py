@@ -9,9 +9,9 @@ A Kafka client goes where a listener is advertised: the broker needs one that is
             ...
             lost.wait()
 
-*Guarantees*: as TCP: frames keep their order, nothing that passes is changed (but by `forget`) or doubled, what is
-behind a held frame waits, and a lost frame is a broken connection, or one on which nothing arrives any more. Requests
-that are held when their client has gone still arrive, late.
+*Guarantees*: as TCP: frames keep their order, nothing that passes is changed (but by `forget` and `refuse`) or doubled,
+what is behind a held frame waits, and a lost frame is a broken connection, or one on which nothing arrives any more.
+Requests that are held when their client has gone still arrive, late.
 *Assumes*: plain text; frames fit into memory.
 
 The thread owns the loop, the connections and the list of faults; it receives calls from the test's thread.
@@ -36,6 +36,15 @@ from milestones.common.kafka.embedded.properties import HOST
 _CALL_S = 10.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _T = TypeVar("_T")
+
+
+UNKNOWN_TOPIC, NOT_ENOUGH_REPLICAS = b"\x00\x03", b"\x00\x13"
+"""Codes of errors."""
+
+
+def flexible(name: str) -> bytes:
+    """A name as flexible versions of requests have it: its length plus one, then itself."""
+    return bytes([len(name) + 1]) + name.encode()
 
 
 class OpenConnection(NamedTuple):
@@ -106,9 +115,19 @@ class KafkaProxy:
 
     def forget(self, topic: str, client: str = "*", times: int | None = None) -> Fault:
         """Answers about topics say that there is no such one, as those of a broker that has just started may."""
-        name = bytes([len(topic) + 1]) + topic.encode()  # of flexible versions: its length plus one, and the name
-        swaps = b"\x00\x00" + name, b"\x00\x03" + name
+        swaps = {Side.ANSWER: (b"\x00\x00" + flexible(topic), b"\x00\x03" + flexible(topic))}
         return self._add(Frames(Side.ANSWER, Api.METADATA, client), times, swaps=swaps)
+
+    def refuse(self, topic: str, client: str = "*") -> Fault:
+        """Too few replicas of a topic of one partition are in sync: the broker takes no records for it, and says so. It
+        is asked about a topic that it doesn't know, and that error arrives as the other one."""
+        other = topic[:-1] + "_"
+        one, answer = b"\x02\x00\x00\x00\x00", flexible(other)  # partitions, plus one, and the number of the first
+        swaps = {
+            Side.REQUEST: (flexible(topic), flexible(other)),
+            Side.ANSWER: (answer + one + UNKNOWN_TOPIC, flexible(topic) + one + NOT_ENOUGH_REPLICAS),
+        }
+        return self._add(Frames(None, Api.PRODUCE, client), None, swaps=swaps)
 
     def connections(self) -> list[OpenConnection]:
         """The connections that are open now."""
@@ -247,7 +266,7 @@ class _Connection:
                     self.abort()
                     break
                 for fault in met:
-                    frame = frame.replace(*fault.swaps) if fault.swaps[0] else frame
+                    frame = fault.swapped(side, frame)
                 self._silent |= any(fault.vanishes for fault in met)
                 if self._silent:
                     continue

@@ -314,3 +314,25 @@ def test_a_closed_proxy_leaves_no_connection_no_thread_and_no_listener(broker: B
         Client(proxy)
     with pytest.raises(RuntimeError, match="is closed"):
         proxy.heal()
+
+
+def test_records_for_a_topic_are_refused_until_the_fault_ends_and_others_pass(proxy: KafkaProxy) -> None:
+    """The broker of these tests says of a topic what the request says."""
+
+    def frame(topic: bytes, code: int) -> bytes:
+        return b"head" + bytes([len(topic) + 1]) + topic + b"\x02" + struct.pack(">ih", 0, code) + b"tail"
+
+    unknown, few = 3, 19
+    with connected(proxy) as client:
+        refused = proxy.refuse("app-out")
+        for sent, expected in (
+            (frame(b"app-out", unknown), frame(b"app-out", few)),
+            (frame(b"app-counts", unknown), frame(b"app-counts", unknown)),
+        ):
+            client.ask(Api.PRODUCE, 1, sent)
+            assert receive(client.socket) == struct.pack(">i", 1) + expected
+        client.ask(Api.FETCH, 2, frame(b"app-out", unknown))
+        assert receive(client.socket) == struct.pack(">i", 2) + frame(b"app-out", unknown)
+        refused.end()
+        client.ask(Api.PRODUCE, 3, frame(b"app-out", unknown))
+        assert receive(client.socket) == struct.pack(">i", 3) + frame(b"app-out", unknown)
