@@ -2,7 +2,8 @@
 
 *Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes all threads' stacks and the client's status into
 the log; SIGUSR2 adds a stream thread and SIGHUP removes one, the log says when that is done; with `--census` a file
-says what the process had before and after; with `--watch` the log says when a stream thread waited for another thread.
+says what the process had before and after; with `--watch` the log says when a stream thread waited for another thread;
+with `--refusals` stores fail as files say (`refusals.py`).
 From m1 on the log says when a thread that polls used a file or a store (`disk.py`).
 *Assumes*: nothing.
 """
@@ -33,6 +34,7 @@ import psutil
 
 from compat_tests.apps import ADDED, REMOVED, STATE, STATUS, begin_log
 from compat_tests.apps.disk import watch_disk
+from compat_tests.apps.refusals import refuse
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory, new_natives
@@ -115,6 +117,7 @@ def main() -> int:
     parser.add_argument("--config", required=True)
     parser.add_argument("--census", type=Path)
     parser.add_argument("--watch", action="store_true")
+    parser.add_argument("--refusals", type=Path)
     parser.add_argument("--handler", choices=[decision.name for decision in Exceptions])
     arguments = parser.parse_args()
     try:
@@ -122,6 +125,8 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     begin_log()
+    if arguments.refusals is not None:
+        refuse(arguments.refusals)
     before = census()
     watch = Watch() if arguments.watch else None
     if watch is not None:

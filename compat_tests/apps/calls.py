@@ -4,10 +4,11 @@
 |---|---|
 | `take MS BEGUN` | the call takes so long, the first time that it is made: the file is there from then on |
 | `wait END BEGUN` | the same, until somebody has made the file `END` |
+| `slow MS` | the call takes so long, each time that it is made |
 | `fail TEXT END` | it raises, until somebody has made the file `END` |
 | anything else | nothing |
 
-*Guarantees*: the log says when a call that takes its time begins, and when it ends.
+*Guarantees*: the log says when a call of the first two kinds begins, and when it ends.
 *Assumes*: paths have no spaces.
 """
 
@@ -46,6 +47,8 @@ def call(value: str) -> None:
             with _told(value):
                 while not Path(end).exists():
                     time.sleep(LOOK_S)
+        case ["slow", ms]:
+            time.sleep(int(ms) / 1000)
         case ["fail", text, end] if not Path(end).exists():
             raise ServiceError(text)
 

@@ -159,6 +159,14 @@ def unwritable(app: str) -> StreamsBuilder:
     return builder
 
 
+def elsewhere(app: str) -> StreamsBuilder:
+    """in -> out, unchanged; a value that begins with `elsewhere` goes to that topic."""
+    builder = StreamsBuilder()
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    records.to(lambda key, value, record: f"{app}-{'elsewhere' if value.startswith('elsewhere') else 'out'}")
+    return builder
+
+
 def calls(app: str) -> StreamsBuilder:
     """The count of records per key of `in`, each counted twice: before and behind the call that its value asks for."""
     builder = StreamsBuilder()
@@ -203,7 +211,7 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     made.__name__.replace("_", "-"): made
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
-        calls, ticks, remembering, slots,
+        calls, elsewhere, ticks, remembering, slots,
     )
 }  # fmt: skip
 

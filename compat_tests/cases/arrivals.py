@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 from milestones.testing import TopicTail
+
+PROMPT_S = 1.0
+"""What 99 of 100 outputs take at most that have nothing to do with what befalls another task."""
 
 
 class Arrivals:
@@ -114,6 +117,26 @@ class Latencies:
         return sorted(self._took.get(origin, now - at) for origin, at in self._sent.items() if origin.place in places)
 
 
+class Rates:
+    """How many outputs came per second, within times; look often."""
+
+    def __init__(self, tail: TopicTail) -> None:
+        self._tail = tail
+        self._seen = list[tuple[float, int]]()
+
+    def look(self) -> int:
+        """How many came so far."""
+        count = self._tail.poll()
+        self._seen.append((time.monotonic(), count))
+        return count
+
+    def between(self, begin: float, end: float) -> float:
+        """Per second, from the first look in this time to the last one; of `time.monotonic`."""
+        inside = [(at, count) for at, count in self._seen if begin <= at <= end]
+        (first, before), (last, after) = inside[0], inside[-1]
+        return (after - before) / (last - first)
+
+
 class Load:
     """A little input for all partitions, again and again, and a look at what comes out."""
 
@@ -131,3 +154,29 @@ class Load:
 def percentile(ascending: list[float], percent: float) -> float:
     """The number that so many per cent of them aren't above."""
     return ascending[min(len(ascending) - 1, int(len(ascending) * percent / 100))]
+
+
+def slowest(
+    world: World, tail: TopicTail, places: Collection[Place], until: Callable[[], object], what: str, *,
+    keys: int, outputs: int = 2,
+) -> float:  # fmt: skip
+    """Feed until something has happened; what 99 of 100 outputs of these partitions took at most. `outputs`: of each
+    input."""
+    load = Load(world, tail, keys=keys, outputs=outputs)
+
+    def happened() -> object:
+        load()
+        return until()
+
+    world.wait(happened, what)
+    took = load.latencies.of(places)
+    print(f"{what}: {len(took)} outputs of other tasks took {percentile(took, 50):.2f} s, {percentile(took, 99):.2f} s "
+          f"(p99), at most {took[-1]:.2f} s")  # fmt: skip
+    return percentile(took, 99)
+
+
+def are_prompt(
+    world: World, tail: TopicTail, places: Collection[Place], until: Callable[[], object], what: str, *, keys: int
+) -> None:
+    """Feed until something has happened; the outputs of these partitions, two of each input, come in time."""
+    assert slowest(world, tail, places, until, what, keys=keys) < PROMPT_S

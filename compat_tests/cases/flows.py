@@ -19,7 +19,21 @@ def same(row: Row) -> list[tuple[bytes | None, bytes | None]]:
     return [(row.key, row.value)]
 
 
+ELSEWHERE = b"elsewhere"
+"""What the values of `elsewhere` begin with that go to the topic of this name."""
+AGAIN = b"elsewhere again"
+
+
+def here(row: Row) -> list[tuple[bytes | None, bytes | None]]:
+    return [] if (row.value or b"").startswith(ELSEWHERE) else same(row)
+
+
+def there_again(row: Row) -> list[tuple[bytes | None, bytes | None]]:
+    return same(row) if row.value == AGAIN else []
+
+
 COPY = Flow(("in",), "out", same)
+HERE, THERE_AGAIN = Flow(("in",), "out", here), Flow(("in",), "elsewhere", there_again)
 COUNT = Flow(("in",), "out", same, as_long, plus_one, store="counts")
 COUNT_IN_MEMORY = Flow(("in",), "out", same, as_long, plus_one)
 COUNT_BY_VALUE = Flow(("in",), "out", lambda row: [(row.value, row.value)], as_long, plus_one, store="counts")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from compat_tests.cases.flows import COUNT
@@ -64,13 +64,23 @@ def _handed(world: World, places: Collection[Place], committed: Mapping[Place, i
 
 def pause_between_transactions(world: World, sleeper: Instance) -> None:
     """SIGSTOP while nothing of anybody's is open: what is open would be aborted by its age, without any member."""
+    _pause(world, sleeper, lambda: True, in_transaction=False)
+
+
+def pause_in_a_transaction(world: World, sleeper: Instance, load: Callable[[], object]) -> None:
+    """SIGSTOP while a transaction is open. `load`: what makes there be one."""
+    _pause(world, sleeper, load, in_transaction=True)
+
+
+def _pause(world: World, sleeper: Instance, load: Callable[[], object], *, in_transaction: bool) -> None:
     topics = [topic for topic in world.cluster.topics() if topic.startswith(world.application_id)]
 
     def paused() -> object:
+        load()
         sleeper.pause()
-        if not world.cluster.open_transactions(topics):
+        if bool(world.cluster.open_transactions(topics)) is in_transaction:
             return True
         sleeper.resume()
-        return Not("a transaction is open")
+        return Not("a transaction is open" if not in_transaction else "no transaction is open")
 
-    world.wait(paused, "no transaction is open while the process stands still")
+    world.wait(paused, f"{sleeper.name} stands still {'in' if in_transaction else 'between'} transactions")

@@ -1,39 +1,39 @@
-"""An instance is one member of the group, and what is one task's failure stays that task's."""
+"""An instance is one member of the group, however many threads process."""
 
 from __future__ import annotations
 
+import signal
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from compat_tests.cases.arrivals import Load, percentile
-from compat_tests.cases.calls import failing
-from compat_tests.cases.ends import ENDED, ends_alone
-from compat_tests.cases.flows import CALLS, COPY, COUNT
+from compat_tests.apps import REMOVED
+from compat_tests.cases.arrivals import Rates, are_prompt
+from compat_tests.cases.calls import waiting
+from compat_tests.cases.flows import CALLS, COUNT
 from compat_tests.cases.steps import generation
-from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from compat_tests.oracles.placement import partition_of
-from compat_tests.oracles.rows import Place, Row
 from milestones.testing import Not
 
 KEYS = 200
 PARTITIONS = 6
-FAILED = 1
 THREADS: dict[str, Any] = {"num_stream_threads": 1, "num_processing_threads": 3}
-PATIENCE_MS = 5_000
-"""`task_timeout_ms`: how long user code is tried again."""
-PROMPT_S = 1.0
-"""What 99 of 100 outputs of the other tasks take at most."""
-LIMIT, TOO_LARGE = 20_000, 50_000
-"""Bytes that the output topic takes, and of a record that is too large for it."""
+CALLERS, CALL_MS = 8, 10
+WAITING_CALLS = 1_000
+"""More than all threads make until the next look."""
+EFFECT_S = 1.0
+"""An added thread makes calls after that at the latest."""
+LONG_S = 20.0
+"""Of a call in which its thread is removed."""
 
 
 @pytest.fixture(autouse=True)
-def _polls_in_one_thread(world: World, request: pytest.FixtureRequest) -> None:
-    if not world.has("polling_thread") and "ends" not in request.node.name:
+def _polls_in_one_thread(world: World) -> None:
+    if not world.has("polling_thread"):
         pytest.skip("each stream thread is a member of its own")
 
 
@@ -61,85 +61,72 @@ def test_threads_come_and_go_without_a_rebalance_and_with_the_last_one_the_membe
     end_and_judge(world, COUNT)
 
 
-def fails_in_user_code(world: World, **settings: Any) -> tuple[Instance, Row, Any]:
-    """An application one of whose tasks fails at a record, the record, and what mends that."""
-    feed = world.input("in", PARTITIONS, out=PARTITIONS)
-    app = world.instance("calls", task_timeout_ms=PATIENCE_MS, **THREADS).start(**settings)
-    feed.send(world.records(200, KEYS))
-    world.processed()
-    call = failing(world, 0, "no-answer")
-    *_, row = feed.send([*world.records(50, KEYS), call.sent])
-    return app, row, call.release
+@pytest.mark.full
+def test_added_threads_make_calls_within_a_second_and_only_with_the_last_one_the_member_leaves(world: World) -> None:
+    """1, 8, 2, 0, 1 threads under load."""
+    feed = world.input("in", CALLERS, out=CALLERS)
+    app = world.instance("calls", num_stream_threads=1).start()
+    with world.outputs() as outputs:
+        rates = Rates(outputs)
 
+        def fed() -> int:
+            """There are always calls to make. How many have been made."""
+            made = rates.look() // 2
+            if len(feed.rows) - made < WAITING_CALLS:
+                feed.send(world.records(WAITING_CALLS, KEYS, lambda _: f"slow {CALL_MS}"))
+            return made
 
-def fails_at_the_broker(world: World, **settings: Any) -> tuple[Instance, Row, Any]:
-    """The same with an output that Kafka refuses."""
-    world.cluster.create({world.topic("out"): PARTITIONS}, {"max.message.bytes": str(LIMIT)})
-    feed = world.input("in", PARTITIONS)
-    app = world.instance("copy", **THREADS).start(**settings)
-    feed.send(world.records(200, KEYS))
-    world.processed()
-    key = next(key for key in (b"k%d" % n for n in range(KEYS)) if partition_of(key, PARTITIONS) == 0)
-    (row,) = feed.send([Sent(key, b"x" * TOO_LARGE, FIRST_TIMESTAMP + 1_000)])
+        def calls_per_second(after_s: float = 0.0) -> float:
+            world.let_pass(after_s, "the change takes effect", fed)
+            began = time.monotonic()
+            world.let_pass(3, "calls are made", fed)
+            return rates.between(began, time.monotonic()) / 2
 
-    def mend() -> None:
-        world.cluster.set_topic(world.topic("out"), {"max.message.bytes": str(10 * TOO_LARGE)})
+        def changed(change: Callable[[Instance], None], times: int) -> float:
+            for _ in range(times):
+                began = time.monotonic()
+                change(app)
+            return calls_per_second(EFFECT_S - (time.monotonic() - began))
 
-    return app, row, mend
-
-
-OUTPUTS = {"user code": 2, "refused record": 1}
-"""Of each input."""
-CAUSES = {
-    "user code": (fails_in_user_code, CALLS, "no-answer"),
-    "refused record": (fails_at_the_broker, COPY, "refuse"),
-}
-
-
-def others(world: World, row: Row) -> list[Place]:
-    return [Place(row.topic, number) for number in range(PARTITIONS) if number != row.partition]
-
-
-@pytest.mark.parametrize("cause", CAUSES)
-def test_a_task_that_fails_for_good_ends_alone_and_its_partition_stops_at_the_record(world: World, cause: str) -> None:
-    fail, flow, text = CAUSES[cause]
-    app, row, mend = fail(world)
-    if not ends_alone(world):
-        app.dies(FAILED, text)
-    else:
-        before, rest = generation(world), others(world, row)
-        app.says(ENDED)
-        with world.outputs() as outputs:
-            goal, load = len(outputs.rows) + 2_000, Load(world, outputs, keys=KEYS, outputs=OUTPUTS[cause])
-
-            def fed() -> object:
-                load()
-                return outputs.poll() > goal or Not("few outputs")
-
-            world.wait(fed, "the other tasks go on")
-            world.wait(lambda: world.inputs_committed(rest), "the other tasks are committed")
-        took = load.latencies.of(rest)
-        print(f"beside a task that has ended the others' outputs took {percentile(took, 99):.2f} s (p99)")
-        assert percentile(took, 99) < PROMPT_S
-        assert world.committed()[row.place] == row.offset
+        world.wait(lambda: fed() > 300 or Not("few calls"), "calls are made")
+        made, before = {1: calls_per_second()}, generation(world)
+        made |= {2: changed(Instance.add_thread, 1), 8: changed(Instance.add_thread, 6)}
+        again = changed(Instance.remove_thread, 6)
+        print(f"by number of threads, calls of {CALL_MS} ms per second, from {EFFECT_S:.0f} s after a change on: "
+              f"{ {threads: round(rate) for threads, rate in made.items()} }, of 2 again {again:.0f}")  # fmt: skip
+        assert 1.4 * made[1] < made[2]
+        assert 1.4 * made[2] < made[8]
         assert generation(world) == before
-        app.stop()
-    mend()
-    app.start()
-    end_and_judge(world, flow, crashed=True)
+        app.remove_thread()
+        app.remove_thread()
+        world.wait(lambda: not world.members() or Not(str(world.members())), "the member has left")
+        app.add_thread()
+    end_and_judge(world, CALLS)
 
 
-@pytest.mark.parametrize("cause", CAUSES)
-def test_with_replace_thread_a_task_that_has_ended_goes_on_once_the_cause_is_mended(world: World, cause: str) -> None:
-    if not ends_alone(world):
-        pytest.skip("the whole thread is replaced")
-    fail, flow, _ = CAUSES[cause]
-    app, row, mend = fail(world, handler="REPLACE_THREAD")
-    before = generation(world)
-    app.says(ENDED)
-    world.wait(lambda: world.inputs_committed(others(world, row)), "the other tasks are committed")
-    app.says("is opened anew")
-    mend()
+@pytest.mark.full
+def test_a_thread_that_is_removed_in_a_long_call_ends_when_it_returns_and_holds_up_no_other_one(world: World) -> None:
+    feed = world.input("in", PARTITIONS, out=PARTITIONS)
+    app = world.instance("calls", max_poll_interval_ms=int(LONG_S * 1000 / 2), **THREADS).start()
+    feed.send(world.records(200, KEYS))
     world.processed()
+    calls = [waiting(world, partition) for partition in range(THREADS["num_processing_threads"])]
+    rows = feed.send(call.sent for call in calls)
+    for call in calls:
+        call.begins(app)
+    before, over = generation(world), time.monotonic() + LONG_S
+    app.signal(signal.SIGHUP)
+    app.says("is removed; 2 are left")
+    app.add_thread()  # the others are in calls, too
+    rest = world.cluster.places([feed.topic])[len(calls) :]
+    with world.outputs() as outputs:
+        lasts = lambda: time.monotonic() > over or Not("the calls last")  # noqa: E731
+        are_prompt(world, outputs, rest, lasts, f"{LONG_S:.0f} s in calls", keys=KEYS)
+    world.wait(lambda: world.inputs_committed(rest), "the other tasks are committed")
+    assert all(world.committed()[row.place] == row.offset for row in rows)
+    assert REMOVED not in app.log()
+    for call in calls:
+        call.release()
+    app.says(REMOVED)
     assert generation(world) == before
-    end_and_judge(world, flow, crashed=True)
+    end_and_judge(world, CALLS)

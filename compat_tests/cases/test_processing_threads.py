@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.apps.calls import TICK_MS
 from compat_tests.apps.waits import WAITED
-from compat_tests.cases.arrivals import Load, percentile
+from compat_tests.cases.arrivals import PROMPT_S, are_prompt
 from compat_tests.cases.calls import Call, failing, taking, threaded, waiting
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, CALLS, COPY, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.steps import await_outputs, feed_until_it_says, generation, loading
@@ -28,8 +28,6 @@ THREADS: dict[str, Any] = {"num_stream_threads": 1, "num_processing_threads": PA
 LIMIT_MS = 3_000
 """`max_poll_interval_ms`."""
 CALL_MS = 3 * LIMIT_MS
-PROMPT_S = 1.0
-"""What 99 of 100 outputs take at most that have nothing to do with a call."""
 FAILED = 1
 LOST = "membership lost"
 ROLLED_BACK = "tasks go on from their last commit"
@@ -47,21 +45,6 @@ def running(world: World, topology: str = "calls", fault: str | None = None, **s
 def all_but(world: World, *places: Place) -> set[Place]:
     """The other partitions of the input."""
     return set(world.cluster.places([world.feeds["in"].topic])) - set(places)
-
-
-def are_prompt(world: World, tail: TopicTail, places: Collection[Place], until: Any, what: str) -> None:
-    """Feed until something has happened; the outputs of these partitions come in time."""
-    load = Load(world, tail, keys=KEYS, outputs=2)
-
-    def happened() -> object:
-        load()
-        return until()
-
-    world.wait(happened, what)
-    took = load.latencies.of(places)
-    print(f"{what}: {len(took)} outputs of other tasks took {percentile(took, 50):.2f} s, {percentile(took, 99):.2f} s "
-          f"(p99), at most {took[-1]:.2f} s")  # fmt: skip
-    assert percentile(took, 99) < PROMPT_S
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -91,7 +74,7 @@ def goes_on_beside(world: World, app: Instance, outputs: TopicTail, call: Call, 
 
     world.wait(committed, "what was before the call is committed")
     at = world.committed()
-    are_prompt(world, outputs, rest, lambda: call.has_ended(app) or Not("it runs"), "a call ends")
+    are_prompt(world, outputs, rest, lambda: call.has_ended(app) or Not("it runs"), "a call ends", keys=KEYS)
     now = world.committed()
     assert all(now[place] > at[place] for place in rest), f"nothing was committed beside the call: {at}, {now}"
     assert generation(world) == before
@@ -283,7 +266,8 @@ def test_a_task_that_fails_holds_up_no_other_one_with_processing_threads(world: 
             app.says("no-answer-from-the-service")
             assert f"{row.topic}-{row.partition}@{row.offset}" in app.log(), app.log_tail()
             rest, goal = all_but(world, call.place), len(outputs.rows) + 2_000
-            are_prompt(world, outputs, rest, lambda: outputs.poll() > goal or Not("few outputs"), "others go on")
+            enough = lambda: outputs.poll() > goal or Not("few outputs")  # noqa: E731
+            are_prompt(world, outputs, rest, enough, "others go on", keys=KEYS)
             assert world.committed()[row.place] == row.offset
             call.release()
         else:

@@ -82,16 +82,26 @@ class Instance:
         return self._process.poll() if self._process is not None else None
 
     def start(
-        self, fault: str | None = None, *, watch: bool = False, handler: str | None = None, **changes: Any
+        self,
+        fault: str | None = None,
+        *,
+        watch: bool = False,
+        handler: str | None = None,
+        refusals: Path | None = None,
+        **changes: Any,
     ) -> Self:
         """Start the process. `fault`: as in MILESTONES_FAULT; `watch`: have it log when a stream thread waits for
-        another thread (`apps/waits.py`); `handler`: what its uncaught exception handler says; `changes`: to the config,
-        for this start."""
+        another thread (`apps/waits.py`); `handler`: what its uncaught exception handler says; `refusals`: the folder
+        of the files by which its stores fail (`apps/refusals.py`); `changes`: to the config, for this start."""
         assert not self.running, f"{self} runs already"
         config_file = self._directory / f"{self.name}.toml"
         config_file.write_text(as_toml({**self.config, **changes}))
         command = [sys.executable, "-m", *self.entry, self.topology, "--config", str(config_file)]
-        options = [*(["--watch"] if watch else []), *(["--handler", handler] if handler is not None else [])]
+        options = [
+            *(["--watch"] if watch else []),
+            *(["--handler", handler] if handler is not None else []),
+            *(["--refusals", str(refusals)] if refusals is not None else []),
+        ]
         self._census_file.unlink(missing_ok=True)
         self.starts += 1
         self.may_end = fault is not None

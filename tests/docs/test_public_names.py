@@ -54,6 +54,7 @@ ALLOWED = {
     "benchmarks/opening/work.py": "writes as the runtime does where nobody reads the producer's log",
     "benchmarks/snapshot/work.py": "measures the engine by itself",
     "benchmarks/stores.py": "measures engines and stores by themselves",
+    "compat_tests/apps/refusals.py": "fails where RocksDB is called",
     "compat_tests/apps/disk.py": "watches the runtime's engines from beside",
     "compat_tests/apps/waits.py": "watches the runtime's threads from beside",
     "compat_tests/random_topologies/__main__.py": "runs each stage that this version has",

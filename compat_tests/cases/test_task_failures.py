@@ -1,0 +1,88 @@
+"""What is one task's failure for good stays that task's, from M4 on; before, its thread ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from compat_tests.cases.arrivals import PROMPT_S, slowest
+from compat_tests.cases.ends import ENDED, ends_alone
+from compat_tests.cases.failures import CAUSES, KEYS, PARTITIONS, TASK, Cause, Failure, refusals
+from compat_tests.cases.steps import generation
+from compat_tests.harness.followers import of_tasks
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
+from compat_tests.oracles.rows import Place
+from milestones.testing import Not
+
+SHORT = ("user code", "refused record")
+causes = pytest.mark.parametrize(
+    "cause", [cause if cause in SHORT else pytest.param(cause, marks=pytest.mark.full) for cause in CAUSES]
+)
+
+
+def others(place: Place) -> list[Place]:
+    return [Place(place.topic, number) for number in range(PARTITIONS) if number != place.partition]
+
+
+def others_are_rolled_back(failed: Failure, most: int) -> None:
+    """Each other task so often at most."""
+    times = of_tasks(failed.app, "rolled_back_total")
+    print(f"so often each task was rolled back: {times}")
+    assert len(times) >= PARTITIONS - 1
+    assert max(count for task, count in times.items() if task != TASK) <= most
+
+
+def others_go_on(world: World, cause: Cause, places: Collection[Place]) -> float:
+    """What 99 of 100 of their outputs took at most, in seconds."""
+    with world.outputs(cause.flows[0].output) as outputs:
+        goal = len(outputs.rows) + 2_000
+        enough = lambda: outputs.poll() > goal or Not("few outputs")  # noqa: E731
+        beside = "beside a task that has ended"
+        took = slowest(world, outputs, places, enough, beside, keys=KEYS, outputs=cause.outputs)
+    world.wait(lambda: world.inputs_committed(places), "the other tasks are committed")
+    return took
+
+
+@causes
+def test_a_task_that_fails_for_good_ends_alone_and_its_partition_stops_at_the_record(world: World, cause: str) -> None:
+    what = CAUSES[cause]
+    failed = what.fail(world)
+    app, place, took = failed.app, failed.place, 0.0
+    if not ends_alone(world):
+        app.dies(what.exit_code, what.text)
+    else:
+        app.says(ENDED)
+        before, rest = generation(world), others(place)
+        if failed.stops_at is None:
+            failed = failed._replace(stops_at=world.committed()[place])
+        took = others_go_on(world, what, rest)
+        assert what.text in app.log(), app.log_tail()
+        assert failed.has_stopped(world.committed()[place]), f"{failed}, {world.committed()}"
+        assert generation(world) == before
+        others_are_rolled_back(failed, 1)
+        app.stop()
+    failed.mend()
+    app.start(refusals=refusals(world))
+    end_and_judge(world, *what.flows, crashed=True)
+    assert took < PROMPT_S
+
+
+@causes
+def test_with_replace_thread_a_task_that_has_ended_goes_on_once_the_cause_is_mended(world: World, cause: str) -> None:
+    if not ends_alone(world):
+        pytest.skip("the whole thread is replaced")
+    what = CAUSES[cause]
+    failed = what.fail(world, handler="REPLACE_THREAD")
+    app = failed.app
+    app.says(ENDED)
+    before = generation(world)
+    world.wait(lambda: world.inputs_committed(others(failed.place)), "the other tasks are committed")
+    app.says("is opened anew")
+    failed.mend()
+    world.feeds["in"].send(world.records(100, KEYS))
+    world.processed()
+    assert generation(world) == before
+    others_are_rolled_back(failed, app.log().count(ENDED))
+    end_and_judge(world, *what.flows, crashed=True)
