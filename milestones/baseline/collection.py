@@ -130,9 +130,7 @@ class DirectCollection:
         for task in () if held else tasks:
             outputs = self._take(task)
             if outputs:
-                self._must_be_in_session()
-                sent = True
-                rest = self._hand_over(task, outputs, room_ms)
+                sent, rest = True, self._hand_over_or_put_back(task, outputs, room_ms)
                 if rest:
                     task.put_back(rest)
                     unsent.append(task)
@@ -147,6 +145,16 @@ class DirectCollection:
     def _take(self, task: Task) -> list[Emitted]:
         """What may be sent now."""
         return task.take_outputs()
+
+    def _hand_over_or_put_back(self, task: Task, outputs: Sequence[Emitted], room_ms: int) -> Sequence[Emitted]:
+        """As `_hand_over`. When no transaction could be begun for the outputs, the task isn't rolled back for the error:
+        its next commit must have them."""
+        try:
+            self._must_be_in_session()
+            return self._hand_over(task, outputs, room_ms)
+        except BaseException:
+            task.put_back(outputs)
+            raise
 
     def _hold(self, held: bool) -> None:
         """Outputs wait for room, so processing is to wait, too."""

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from milestones.baseline.collection import DirectCollection
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.steps import to_the_end
+from milestones.m2_processing_threads.collection import BufferedCollection
 from tests.milestones.baseline.test_refused_outputs import Task, output
 from tests.milestones.fakes import TIMED_OUT, FakeProducer, World
 
@@ -54,6 +56,17 @@ def test_under_exactly_once_kafka_itself_fences_what_is_late() -> None:
     world, collecting = collection("exactly_once_v2")
     assert collecting.collect([Task(output())])  # type: ignore[list-item]
     assert len(world.producer.sent) == 1
+
+
+@pytest.mark.parametrize("parts", [DirectCollection, BufferedCollection])
+def test_outputs_that_could_not_be_handed_over_are_the_tasks_again(parts: Any) -> None:
+    world = World()
+    clients: Any = world.clients
+    world.producer.fail("send", TIMED_OUT)
+    task = Task(output(), output())
+    with pytest.raises(KafkaException):
+        parts(world.context, clients).collect([task])
+    assert task.outputs == [output(), output()]
 
 
 def test_a_commit_waits_for_a_slow_kafka_as_long_as_it_takes_anything() -> None:

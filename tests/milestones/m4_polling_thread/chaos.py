@@ -97,9 +97,9 @@ class Chaos:
 
     def help(self) -> None:
         """A handler thread asks, and answers."""
-        if self.world.handlers:
+        if self.world.handler_threads:
             self.happened["handlers asked"] += 1
-            self.world.handlers.pop(self.rng.randrange(len(self.world.handlers))).run()
+            self.world.handler_threads.pop(self.rng.randrange(len(self.world.handler_threads))).run()
 
     def supervise(self) -> None:
         """The supervisor takes what it was told, and lets the next polling thread come."""
@@ -246,7 +246,8 @@ class Chaos:
     def remove_thread(self) -> None:
         registry = self.world.context.thread_registry
         if registry.threads and not self.world.running.amidst(SteppedPolling):
-            self.world.crew.remove(RemoveThread(registry.remove(self.rng.choice(registry.numbers()))))
+            number = registry.remove(self.rng.choice(registry.numbers()))
+            self.world.crew.remove(RemoveThread(number, registry.serial(number)))
 
     def no_threads(self) -> None:
         if self.rng.random() < 0.2:
@@ -320,7 +321,7 @@ class Chaos:
         self.world.openers.step()
         self.update()
         self.world.workers.step()
-        while self.world.handlers:
+        while self.world.handler_threads:
             self.help()
 
     def settle(self) -> None:

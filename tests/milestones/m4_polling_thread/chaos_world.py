@@ -10,7 +10,9 @@ from typing import Any
 from milestones import wiring
 from milestones.client.crew import Crew
 from milestones.common.records import TopicPartition
+from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
+from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m4_polling_thread.counted_threads import CountedThreads
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
@@ -45,7 +47,7 @@ class ChaosWorld(PollingWorld):
         super().__post_init__()
         self.running = UnderWay()
         self.wrong: list[str] = []
-        self.handlers: list[threading.Thread] = []
+        self.handler_threads: list[threading.Thread] = []
         self.clock = AskedClock()
         self.waits = self.clock.waits = Waits(MOST_POLL_MS // 4, polling=lambda: self.running.on_top(SteppedPolling))
         self.state = ChaosState(self)
@@ -66,7 +68,10 @@ class ChaosWorld(PollingWorld):
             processing=lambda context: ThreadedProcessing(
                 context, self._launch_worker, self._wait, CountedThreads(context)
             ),
-            task_ends=lambda context: SingleTaskEnds(context, self.handlers.append),
+            collection=lambda context, clients: BufferedCollection(
+                context, clients, AskedBeside(context, self.handler_threads.append)
+            ),
+            task_ends=lambda context: SingleTaskEnds(context, self.handler_threads.append),
         )
         self.polling: list[SteppedPolling] = []
         registry = self.context.thread_registry

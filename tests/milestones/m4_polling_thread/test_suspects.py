@@ -166,6 +166,19 @@ def test_a_task_whose_outputs_are_not_delivered_within_task_timeout_ends_alone()
     assert {count for id, count in r.rolled_back().items() if id != TaskId(0, 3)} == {1}
 
 
+def test_outputs_for_which_no_transaction_could_be_begun_are_in_the_next_one() -> None:
+    """Their task isn't rolled back, as only the tasks of a transaction that fails are while suspects take turns."""
+    r = refusing({b"k3"})
+    while not r.loop._ends.isolating:
+        r.step(1, ms=20)
+    for _ in range(TASKS):
+        r.world.clients.producer.fail("send", kafka_error(KafkaError._TRANSPORT, abort=True))
+        r.step(10, ms=20)
+    r.step(100, ms=20)
+    assert committed(r) == [2, 2, 2, 0, 2, 2]
+    assert [[count for _, count in r.world.written(partition)] for partition in (0, 1, 2, 4, 5)] == [[1, 2]] * 5
+
+
 # -- turns
 
 
@@ -209,6 +222,14 @@ def test_a_suspect_that_commits_nothing_holds_the_others_up_for_a_turn_only() ->
     assert in_turn(suspects) == ["0_0"]
     suspects.run_once(OTHERS_MS + TURN_MS, able)
     assert in_turn(suspects) == ["0_1"]
+
+
+def test_those_of_an_earlier_transaction_stay_suspected() -> None:
+    suspects = Suspects()
+    suspects.begin({ONE: {IN: 5}}, 0)
+    suspects.begin({TWO: {IN: 5}}, 1_000)
+    assert in_turn(suspects) == ["0_2"]
+    assert [suspects.suspected_ms(task, 3_000) for task in (ONE, TWO, THREE)] == [3_000, 2_000, 0]
 
 
 def test_a_suspect_that_leaves_is_passed_over() -> None:
