@@ -133,12 +133,10 @@ class Worker:
             done = task.process(lease.limit, clock.monotonic_ms())
             now_ms = clock.monotonic_ms()
             dry, took_ms = done < lease.limit, now_ms - began_ms
-            if task.output_bytes() >= self._most_output_bytes():
-                lease.full = True
-            if dry or lease.full or now_ms >= lease.deadline_ms:
-                self._adapt(lease, took_ms)
-                return
             self._adapt(lease, took_ms)
+            self._fit(lease, done)
+            if dry or lease.full or now_ms >= lease.deadline_ms:
+                return
             per_record_ms = took_ms / done
             fitting = int((lease.deadline_ms - now_ms) / per_record_ms) if per_record_ms else MOST_RECORDS
             if fitting < 1:
@@ -151,6 +149,15 @@ class Worker:
             lease.limit = max(1, lease.limit // 2)
         elif took_ms < SHORT_MS:
             lease.limit = min(MOST_RECORDS, lease.limit * 2)
+
+    def _fit(self, lease: Lease, done: int) -> None:
+        """Note whether the task's output buffer is full. The next batch is to fit into what is left of the buffer, or
+        into the half of it that is free when the task is taken again."""
+        held, most = lease.task.output_bytes(), self._most_output_bytes()
+        lease.full = lease.full or held >= most
+        if held and done:
+            room = most // 2 if lease.full else most - held
+            lease.limit = max(1, min(lease.limit, done * room // held))
 
 
 class ProcessingThread(threading.Thread):
