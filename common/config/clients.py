@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 CONSUMER_DEFAULTS: Mapping[str, Any] = {
     "fetch.queue.backoff.ms": 10,  # librdkafka's 1000 stalls the fetch after a full queue: 2.4 times the throughput
-    "queued.min.messages": 100_000,
-    "queued.max.messages.kbytes": 65_536,
+    "fetch.wait.max.ms": 100,  # a partition is first fetched, or is fetched again, when the fetch under way is over
+    "max.partition.fetch.bytes": 262_144,  # what comes of one partition before the next one's records in the one queue
+    "queued.min.messages": 10_000,  # of the client, whatever its partitions; as fast as 100,000
+    "queued.max.messages.kbytes": 16_384,  # likewise; the most bytes of an answer, too
 }
 RESTORE_DEFAULTS: Mapping[str, Any] = {
+    "max.partition.fetch.bytes": 1_048_576,
     "queued.min.messages": 20_000,  # as fast as 100,000, and standbys' records wait behind fewer of active tasks'
-    "fetch.wait.max.ms": 100,  # an end after control records is told by an empty fetch only: a takeover waits for it
+    "queued.max.messages.kbytes": 65_536,
 }
+LARGEST_ANSWER_BYTES, LARGEST_RECORD_BYTES = 52_428_800, 1_000_000
+"""librdkafka's `fetch.max.bytes`, which it brings down to what the queue may hold, and `message.max.bytes`."""
 NO_TOPICS: Mapping[str, Any] = {"allow.auto.create.topics": False}
 """A client that names a topic doesn't make it, whatever brokers allow: a changelog that was deleted would come back
 empty, with settings under which it loses state."""
@@ -133,11 +138,18 @@ def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings
 
 
 def queue_bytes(config: StreamsConfig, name: str) -> int:
-    """The bytes that the Kafka clients of the thread `name` may hold."""
-    # By their settings, without what a consumer unpacks.
+    """The bytes that the Kafka clients of the thread `name` may hold, by their settings: without what compressed
+    records grow by, and without the clients' own memory of each record."""
     consumers = main_consumer(config, name), restore_consumer(config, name)
-    fetched = sum(int(settings["queued.max.messages.kbytes"]) for settings in consumers)
-    return 1024 * (fetched + int(producer(config, name)["queue.buffering.max.kbytes"]))
+    fetched = sum(_fetched_bytes(settings) for settings in consumers)
+    return fetched + 1024 * int(producer(config, name)["queue.buffering.max.kbytes"])
+
+
+def _fetched_bytes(settings: Mapping[str, Any]) -> int:
+    """A full queue, and an answer that came while it was nearly full."""
+    queued = 1024 * int(settings["queued.max.messages.kbytes"])
+    answer = int(settings.get("fetch.max.bytes", min(queued, LARGEST_ANSWER_BYTES)))
+    return queued + max(answer, int(settings.get("message.max.bytes", LARGEST_RECORD_BYTES)))
 
 
 def _common(config: StreamsConfig, client_id: str) -> dict[str, Any]:

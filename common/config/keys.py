@@ -185,8 +185,9 @@ class StateKeys:
         "(KIP-892), and nothing is processed beyond it while commits fail. -1: no bound.",
     )
     buffered_records_per_partition = ConfigKey(
-        integer(at_least=1), 1000, "low",
-        doc="Records that wait in a task's input buffer, per partition, before fetching of it pauses.",
+        integer(at_least=1), 5000, "low",
+        doc="Records that wait in a task's input buffer, per partition, for which a partition that was paused is "
+        "fetched again; at twice as many it pauses. Kafka Streams' default is 1000.",
     )
     input_buffer_max_bytes = ConfigKey(
         integer(at_least=1), 512 * MIB, "medium",

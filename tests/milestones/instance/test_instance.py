@@ -146,7 +146,7 @@ def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_co
         one, other = (thread_context(instance, number, registry) for number in registry.numbers())
         assert one.memory.part(Account.INPUT) == other.memory.part(Account.INPUT) == 500
         assert one.memory.record_caches is other.memory.record_caches
-        assert instance.memory.held()[Account.CLIENT_QUEUES] == 2 * (1 + 1 + 2) * 1024 * 1024
+        assert instance.memory.held()[Account.CLIENT_QUEUES] == 2 * (2 + 2 + 2) * 1024 * 1024
         assert instance.memory.held()[Account.ENGINES] == instance.state.memory_bytes()
         other.memory.leave()
         assert one.memory.part(Account.INPUT) == 1_000
