@@ -87,6 +87,10 @@ class TaskInput:
         """Memory of the waiting records, about."""
         return sum(buffer.bytes() for buffer in self.buffers.values())
 
+    def bytes_of(self, partition: TopicPartition) -> int:
+        """Memory of the waiting records of one partition, about."""
+        return self.buffers[partition].bytes()
+
     def ready(self, max_idle_ms: int, now_ms: int) -> bool:
         """Whether a record may be processed now."""
         waiting = False

@@ -3,9 +3,9 @@
 | value | what happens |
 |---|---|
 | `take MS BEGUN` | the call takes so long, the first time that it is made: the file is there from then on |
-| `wait END BEGUN` | the same, until somebody has made the file `END` |
-| `slow MS` | the call takes so long, each time that it is made |
-| `fail TEXT END` | it raises, until somebody has made the file `END` |
+| `wait END BEGUN` | as `take`, until the file `END` is there |
+| `slow MS` | the call takes so long, each time |
+| `fail TEXT END` | it raises, until the file `END` is there |
 | anything else | nothing |
 
 *Guarantees*: the log says when a call of the first two kinds begins, and when it ends.

@@ -64,8 +64,6 @@ class InlineProcessing:
     may be called (`_going`), have changed; the number of records of each task's next turn (`_limits`).
     """
 
-    high_watermark = 0
-
     def __init__(self, context: ThreadContext) -> None:
         self._clock = context.clock
         self._tasks: dict[TaskId, Task] = {}

@@ -36,15 +36,12 @@ log = logging.getLogger(__name__)
 FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
 """How often the stream thread has a turn while threads work: to send outputs, and to end turns (`Scheduler.wake`)."""
 
-ENOUGH, FEW = 3, 1
-"""Times `buffered_records_per_partition`: records in the input buffers from which on no more is fetched, while every
-thread has a task; and until when."""
+ENOUGH, FEW = 3_000, 1_000
+"""Records in the input buffers from which on no more is fetched, while every partition has some and every thread has a
+task; and until when."""
 
 KEPT = (Place.LOCKED, Place.QUARANTINED)
 """Places of a task that no thread may take."""
-
-LONGEST_REST_MS = 50
-"""How often input is fetched at least, however much waits: a task without any must get its records."""
 
 
 def start(worker: Worker, context: ThreadContext) -> WorkerHandle:
@@ -69,8 +66,7 @@ class ThreadedProcessing:
         thread's share of the instance's."""
         self._context, self._clock = context, context.clock
         self._staffing = staffing or ShareOfThreads(context)
-        self.high_watermark = ENOUGH * context.config.buffered_records_per_partition
-        self._few = FEW * context.config.buffered_records_per_partition
+        self._enough = min(ENOUGH, context.config.buffered_records_per_partition)
         priorities = context.config.task_priorities
         self._scheduler = Scheduler(
             context.clock,
@@ -84,7 +80,6 @@ class ThreadedProcessing:
         self._threads = WorkerPool(self._worker, lambda worker: launch(worker, context))
         self._tasks: dict[TaskId, Task] = {}
         self._arrivals = Arrivals()
-        self._fetched_ms = 0
         self._look_ms = FIRST_LOOK_MS
         self._seen = 0
         self._preparing_since_ms: dict[bool, int] = {}
@@ -199,12 +194,11 @@ class ThreadedProcessing:
     # -- back-pressure
 
     def should_fetch(self, timeout_ms: int) -> bool:
-        now_ms = self._clock.monotonic_ms()
-        if not self._sated(self.high_watermark) or now_ms - self._fetched_ms >= LONGEST_REST_MS:
-            self._fetched_ms = now_ms
+        if not self._sated(self._enough):
             return True
         self._rests += 1
-        self._scheduler.wait_for_news(timeout_ms, lambda: not self._sated(self._few))
+        few = self._enough * FEW // ENOUGH
+        self._scheduler.wait_for_news(timeout_ms, lambda: not self._sated(few))
         return False
 
     def _sated(self, enough: int) -> bool:

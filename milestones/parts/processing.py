@@ -103,11 +103,9 @@ class Processing(CommitGate, Protocol):
         fail: see `take_failed`."""
         ...
 
-    high_watermark: int
-    """The number of records that may wait in all tasks' buffers before `should_fetch` is False; 0: never for that."""
-
     def should_fetch(self, timeout_ms: int) -> bool:
-        """Whether processing needs more input, after a wait of up to `timeout_ms` for such a need."""
+        """Whether processing needs more input, after a wait of up to `timeout_ms` for such a need. Asked while each
+        partition has records that wait."""
         ...
 
     def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:

@@ -2,9 +2,9 @@
 
 *Guarantees*: a task's partition is fetched from the position that was committed, else from where its source's reset
 policy says: an end that it named is committed before the partition's first record is read, so that nothing is skipped
-when the task is begun again; buffers are bounded: twice `buffered_records_per_partition` records per partition, and
-this thread's share of `input_buffer_max_bytes`, each overshot by at most one fetch of a partition; and one record for
-each partition of a paused task. A turn looks at the tasks that have changed, and at partitions that got records.
+when the task is begun again; buffers are bounded as `throttle.py` says; a record that was fetched for a partition
+without records isn't kept in the client's queue behind those of others. A turn looks at the tasks that have changed,
+and at partitions that got records.
 *Assumes*: driven by the thread that owns the consumer and the tasks.
 """
 
@@ -20,9 +20,9 @@ from milestones.common.errors import MilestonesError, SourceTopicError, TimeoutE
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.retry import LATEST_MS, again_after_ms
 from milestones.common.mailbox import Mailbox
-from milestones.common.memory import Account
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.instance.admin_thread import AskBounds, Bounds
+from milestones.stream_thread.throttle import Throttle
 
 if TYPE_CHECKING:
     from milestones.common.kafka.consumers import Fetched
@@ -35,12 +35,15 @@ log = logging.getLogger(__name__)
 COMMIT_AGAIN_MS = 1_000
 """How often a commit of where a task begins is asked for."""
 
+DRAIN_MS = 20
+"""How long the client's queue is drained for partitions that wait for records."""
+
 
 class Inputs:
     """The tasks that are fed, and those that wait for where to start.
 
     *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`. For metrics: `polls`, `poll_ns`
-    the time they took, `fetched` records, `pauses` of full partitions, `buffered_bytes`.
+    the time they took, `fetched` records; `pauses`, `buffered_bytes` as in `Throttle`.
     """
 
     def __init__(self, context: ThreadContext, clients: ReadClients) -> None:
@@ -58,11 +61,9 @@ class Inputs:
         self._unfed: dict[TaskId, tuple[Task, Mapping[TopicPartition, int]]] = {}
         self._asked_ms = 0
         self._changed: dict[Task, None] = {}
-        self._held_bytes: dict[Task, int] = {}
-        self._to_look_at: set[TopicPartition] = set()
-        self._most = 0
         self._paused: frozenset[int] = frozenset()
-        self.polls = self.poll_ns = self.fetched = self.pauses = self.buffered_bytes = 0
+        self._throttle = Throttle(context, self._consumer, self._tasks, self._lost)
+        self.polls = self.poll_ns = self.fetched = 0
 
     def start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Start the task at its committed offsets, at once or as soon as it is known where partitions without one
@@ -98,9 +99,8 @@ class Inputs:
     def stop(self, task: Task) -> None:
         """Feed the task no more."""
         self._consumer.unassign(task.partitions)
-        self._to_look_at.difference_update(task.partitions)
+        self._throttle.end(task)
         self._changed.pop(task, None)
-        self.buffered_bytes -= self._held_bytes.pop(task, 0)
         self._waiting.pop(task.id, None)
         self._failing_since.pop(task.id, None)
         self._again.pop(task.id, None)
@@ -143,7 +143,7 @@ class Inputs:
     def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Fetch from there; the client pauses none of them any more."""
         self._consumer.assign(positions)
-        self._to_look_at.update(positions)
+        self._throttle.look_at(positions)
 
     def _ask(self, task: TaskId, partitions: frozenset[TopicPartition]) -> None:
         if partitions:
@@ -177,7 +177,7 @@ class Inputs:
         task.start(positions, {p: at.metadata for p, at in committed.items()}, initialise=False)
         self._tasks.update(dict.fromkeys(task.partitions, task))
         self._started.append(task)
-        self._held_bytes[task] = 0
+        self._throttle.begin(task)
         self._changed[task] = None
         if any(self._policy(partition) == "latest" for partition in resets):
             task.commit_start()
@@ -233,21 +233,39 @@ class Inputs:
         self._assign({partition: position})
 
     def fetch(self, timeout_ms: int) -> bool:
-        """One fetch into the buffers; False when nothing came."""
+        """One fetch into the buffers; False when nothing came.
+
+        While partitions wait for records beside others that have not been worked off, one fetch after the other, for
+        at most `DRAIN_MS`, until the client has no more: it has one queue, in which a record that would be processed at
+        once lies behind all that was prefetched of other partitions."""
+        behind = self._throttle.holding
+        until_ms = self._clock.monotonic_ms() + DRAIN_MS
+        count = first = self._fetch(timeout_ms)
+        while behind and count >= self._config.max_poll_records and self._clock.monotonic_ms() < until_ms:
+            self._throttle.run_once(())
+            if not self._throttle.hungry:
+                break
+            count = self._fetch(0)
+        return first > 0
+
+    def _fetch(self, timeout_ms: int) -> int:
+        """The number of records that came."""
         began = perf_counter_ns()
         fetched = self._consumer.fetch(self._config.max_poll_records, timeout_ms)
         self.polls += 1
         self.poll_ns += perf_counter_ns() - began
         now_ms = self._clock.monotonic_ms()
+        count = 0
         for partition, messages in fetched.records.items():
             self._tasks[partition].input.add(partition, messages)
-            self._to_look_at.add(partition)
-            self.fetched += len(messages)
+            count += len(messages)
+        self._throttle.look_at(fetched.records)
+        self.fetched += count
         for partition, end in fetched.ends.items():
             self._tasks[partition].input.reached_end(partition, end, now_ms)
             self._changed[self._tasks[partition]] = None
         self._mend(fetched)
-        return bool(fetched.records)
+        return count
 
     def _mend(self, fetched: Fetched) -> None:
         for partition in fetched.out_of_range:
@@ -263,74 +281,28 @@ class Inputs:
             self._consumer.unassign([partition])
             self._failed.append((self._tasks[partition].id, error))
 
-    def throttle(self, high_watermark: int = 0, changed: Iterable[Task] | None = None) -> None:
-        """Pause full partitions, resume those that have drained to a half: pausing throws prefetched records away, so
-        the two marks are far apart, and beyond the `high_watermark` that is kept of all of them. A partition is fetched
-        always while it is empty and its task waits for it to process what others have buffered. Those of paused tasks
-        stay paused, and keep one record at most, which takes no room from the others.
-
-        `changed`: the tasks that may have processed input since the last call, by default any."""
-        most = max(high_watermark, self._config.buffered_records_per_partition)
-        most_bytes = self._context.memory.part(Account.INPUT)
-        if most != self._most:
-            self._most = most
-            self._to_look_at.update(self._tasks)
-        looked_at, self._to_look_at = self._to_look_at, set()
-        if self._paused:
-            self._rest([partition for partition in looked_at if self._rests(partition)])
-        self._count(self._held_bytes if changed is None else changed)
-        self._count([self._tasks[partition] for partition in looked_at if partition in self._tasks])
-        total = self._going_bytes()
-        full = [p for p in looked_at if p in self._tasks and self._tasks[p].input.waiting_of(p) >= 2 * most]
-        if total >= most_bytes:
-            holding = [task for task, held in self._held_bytes.items() if held]
-            full = [p for task in holding for p in task.partitions if task.input.waiting_of(p)]
-        self._stop([partition for partition in full if not self._rests(partition)])
-        room = total < most_bytes // 2
-        stopped = [p for p in self._consumer.paused if p in self._tasks and not self._rests(p)]
-        self._consumer.resume([p for p in stopped if self._may_resume(p, most // 2 if room else -1)])
-
-    def _count(self, tasks: Iterable[Task]) -> None:
-        """What these tasks hold by now."""
-        for task in list(tasks):
-            before = self._held_bytes.get(task)
-            if before is not None:
-                held = self._held_bytes[task] = task.input.bytes()
-                self.buffered_bytes += held - before
-
-    def _going_bytes(self) -> int:
-        """What paused tasks keep doesn't go away: counted here, it could keep the others' partitions paused for as
-        long."""
-        if not self._paused:
-            return self.buffered_bytes
-        return sum(held for task, held in self._held_bytes.items() if task.id.subtopology not in self._paused)
-
-    def _stop(self, full: list[TopicPartition]) -> None:
-        if full:
-            self.pauses += len(self._consumer.assigned.intersection(full) - self._consumer.paused)
-            self._consumer.pause(full)
-
-    def _rests(self, partition: TopicPartition) -> bool:
-        """Its task is paused."""
-        return partition in self._tasks and self._tasks[partition].id.subtopology in self._paused
-
-    def _rest(self, partitions: list[TopicPartition]) -> None:
-        """Fetch nothing for paused tasks. What waits for them is dropped, and fetched again after the pause."""
-        for partition in partitions:
-            position = None if partition in self._lost else self._tasks[partition].input.shed(partition)
-            if position is not None:
-                self._consumer.assign({partition: position})
-        self._consumer.pause(partitions)
+    def throttle(self, changed: Iterable[Task] | None = None) -> None:
+        """Fetch no more for full partitions, and again for those that have drained, as `Throttle` says; before each
+        `fetch`. `changed`: the tasks that may have processed input since the last call, by default any."""
+        self._throttle.run_once(changed)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Fetch nothing for tasks of these sub-topologies, from the next `throttle` on; for all others again."""
         self._paused = subtopologies
-        self._to_look_at.update(self._tasks)
+        self._throttle.pause(subtopologies)
 
-    def _may_resume(self, partition: TopicPartition, most: int) -> bool:
-        task = self._tasks[partition]
-        waiting = task.input.waiting_of(partition)
-        return waiting <= most or (waiting == 0 and task.input.waiting() > 0)
+    @property
+    def hungry(self) -> bool:
+        """Some partition has no record that waits, as of the last `throttle`."""
+        return self._throttle.hungry
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._throttle.buffered_bytes
+
+    @property
+    def pauses(self) -> int:
+        return self._throttle.pauses
 
     def lags(self) -> dict[TopicPartition, int]:
         """Records not yet processed, by partition, as far as the consumer knows. Control records that nothing follows

@@ -17,7 +17,7 @@ from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.instance.capacity import processing_threads
 from milestones.instance.states import ThreadState
 from milestones.m2_processing_threads.commit_preparation import LONG_CALL_MS
-from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS
+from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS
 from milestones.m2_processing_threads.scheduler import SLICE_MS
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import CHANGELOG, ILLEGAL_GENERATION, A, B, Counting, counting, put
@@ -351,22 +351,28 @@ def test_the_end_waits_for_a_call_and_closes_its_task() -> None:
     assert r.world.states[-1] is ThreadState.RUNNING
 
 
-def test_nothing_more_is_fetched_while_every_thread_has_enough_to_do_and_no_partition_is_paused_for_that() -> None:
-    r = running(0, max_poll_records=500, buffered_records_per_partition=1_000)
-    enough = ENOUGH * 1_000
+def test_nothing_more_is_fetched_while_every_task_has_enough_and_no_partition_is_paused_for_that() -> None:
+    r = running(0, max_poll_records=500)
     r.world.workers.stuck = True
-    put(r.world, 0, *["v"] * 3 * enough)
+    put(r.world, 0, *["v"] * 3 * ENOUGH)
     fetches = []
-    for _ in range(enough // 500 + 20):
+    for _ in range(ENOUGH // 500 + 20):
         r.step()
         fetches.append(len(r.world.consumer.waits))
-    assert fetches[-1] - fetches[-10] <= 3
-    task = r.world.state.tasks[A]
-    assert enough <= task.input.waiting() < 2 * enough
-    r.world.clock.advance(LONGEST_REST_MS)
-    r.step()
-    assert len(r.world.consumer.waits) > fetches[-1]
+    assert fetches[-1] == fetches[-10]
+    assert ENOUGH <= r.world.state.tasks[A].input.waiting() < 2 * ENOUGH
     assert r.world.consumer.paused == set()
+
+
+def test_while_a_partition_has_no_records_fetches_go_on_however_much_waits_in_others() -> None:
+    r = running(0, 1, max_poll_records=500)
+    r.world.workers.stuck = True
+    put(r.world, 0, *["v"] * 2 * ENOUGH)
+    r.step(2 * ENOUGH // 500 + 20)
+    put(r.world, 1, "v")
+    r.step()
+    assert r.world.state.tasks[B].input.waiting() == 1
+    assert r.world.state.tasks[A].input.waiting() == 2 * ENOUGH
 
 
 def test_the_stream_thread_looks_after_working_tasks_often_and_less_often_in_long_calls() -> None:

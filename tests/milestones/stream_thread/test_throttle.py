@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from milestones.common.kafka.consumers import Fetched
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.stream_thread.inputs import Inputs
+from tests.milestones.fake_kafka import Log
 from tests.milestones.fakes import IN, FakeClients, World, passing, put
+from tests.milestones.stepped_workers import STAGES
 from tests.milestones.stream_thread.feeding import LEFT, RIGHT, Fed, full, two
 
+OTHER = TopicPartition("in", 1)
 
-def test_a_partition_pauses_at_twice_its_buffer_and_resumes_at_half() -> None:
+
+def test_a_partition_pauses_at_twice_its_buffer_and_goes_on_at_half_of_that() -> None:
     f = full(20, buffered_records_per_partition=10)
-    assert [f.paused(), f.paused(after=14), f.paused(after=1)] == [{IN}, {IN}, set()]
+    assert [f.paused(), f.paused(after=9), f.paused(after=1)] == [{IN}, {IN}, set()]
 
 
-def test_a_partition_pauses_beyond_the_stock_that_is_kept_anyway() -> None:
-    f = full(20, buffered_records_per_partition=5)
-    f.inputs.throttle(high_watermark=11)
-    assert f.world.consumer.paused == set()
-    f.inputs.throttle(high_watermark=10)
-    assert f.world.consumer.paused == {IN}
-
-
-def test_all_partitions_with_records_pause_when_the_bytes_of_the_thread_are_used_up() -> None:
+def test_a_partition_pauses_when_it_holds_all_bytes_and_goes_on_when_half_of_what_was_lent_is_back() -> None:
     f = full(10, input_buffer_max_bytes=2_000)
-    assert [f.paused(), f.paused(after=6), f.paused(after=1)] == [{IN}, {IN}, set()]
+    assert [f.paused(), f.paused(after=4), f.paused(after=2)] == [{IN}, {IN}, set()]
 
 
 def test_the_bytes_of_the_instance_are_shared_by_its_threads() -> None:
@@ -38,11 +37,95 @@ def test_an_empty_partition_that_its_task_waits_for_is_fetched_although_the_byte
     f.world.logs[RIGHT].add("y", "z")
     f.start(0, 0)
     f.inputs.fetch(0)
-    assert f.paused() == {LEFT, RIGHT}
+    assert f.paused() == {LEFT}
     assert f.task.process(10, 0) == 1
     assert f.paused() == {LEFT}
     f.inputs.fetch(0)
     assert f.task.process(10, 0) == 2
+
+
+def beside(quiet: int) -> Fed:
+    """Partition 0 with 20 records, more than the bytes of the thread; partition 1 with so many."""
+    f = Fed(input_buffer_max_bytes=4_000)
+    f.inputs.start(f.world.task(1), {OTHER: OffsetAndMetadata(0)})
+    put(f.world, 0, *["x"] * 20)
+    put(f.world, 1, *["y"] * quiet)
+    f.start(0)
+    f.inputs.fetch(0)
+    return f
+
+
+def test_a_partition_with_less_than_its_share_goes_on_while_another_has_used_up_the_bytes() -> None:
+    assert beside(quiet=2).paused() == {IN}
+
+
+def test_partitions_with_more_than_their_shares_pause_and_each_goes_on_below_half_of_it() -> None:
+    f = beside(quiet=10)
+    assert f.paused() == {IN, OTHER}
+    other = f.inputs._tasks[OTHER]
+    other.initialise()
+    other.process(8, 0)
+    assert f.paused() == {IN, OTHER}
+    other.process(1, 0)
+    assert f.paused() == {IN}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_record_larger_than_all_buffers_is_processed_beside_sixty_four_other_partitions(stage: str) -> None:
+    r = STAGES[stage](passing(), input_buffer_max_bytes=1_000).run(*range(65))
+    for partition in range(65):
+        put(r.world, partition, "x" * (5_000 if partition == 0 else 10), "y" * 10, "z" * 2_000)
+    r.step(300, ms=10)
+    assert r.loop._processing.processed == 3 * 65
+
+
+def batch(partition: TopicPartition, first: int, count: int) -> Fetched:
+    """So many records, as the client gives them in one call."""
+    log = Log(partition, first)
+    log.add(*["x"] * count)
+    return Fetched(records={partition: [message for message in log.entries if message is not None]})
+
+
+def two_partitions() -> Fed:
+    f = Fed(max_poll_records=2)
+    f.inputs.start(f.world.task(1), {OTHER: OffsetAndMetadata(0)})
+    f.start(0)
+    return f
+
+
+def test_a_record_that_lies_behind_prefetched_ones_of_a_partition_with_input_is_fetched_at_once() -> None:
+    f = two_partitions()
+    f.world.consumer.next.extend([batch(IN, 0, 2), batch(IN, 2, 2), batch(IN, 4, 2), batch(OTHER, 0, 1)])
+    f.inputs.fetch(0)
+    f.inputs.throttle()
+    assert f.task.input.waiting() == 2
+    f.inputs.fetch(0)
+    assert f.inputs._tasks[OTHER].input.waiting() == 1
+    assert f.task.input.waiting() == 6
+
+
+def test_one_fetch_is_enough_when_all_that_came_before_was_worked_off() -> None:
+    f = two_partitions()
+    f.world.consumer.next.extend([batch(IN, 0, 2), batch(IN, 2, 2), batch(OTHER, 0, 1)])
+    f.inputs.throttle()
+    f.inputs.fetch(0)
+    assert f.task.input.waiting() == 2
+    f.task.process(2, 0)
+    f.inputs.throttle()
+    f.inputs.fetch(0)
+    assert f.task.input.waiting() == 2
+
+
+def test_a_partition_that_fills_up_while_the_queue_is_drained_is_paused_on_the_way() -> None:
+    f = Fed(max_poll_records=2, buffered_records_per_partition=3)
+    f.inputs.start(f.world.task(1), {OTHER: OffsetAndMetadata(0)})
+    f.start(0)
+    put(f.world, 0, *["x"] * 100)
+    f.inputs.fetch(0)
+    f.inputs.throttle()
+    f.inputs.fetch(0)
+    assert f.task.input.waiting() == 6
+    assert f.world.consumer.paused == {IN}
 
 
 def test_nothing_more_is_fetched_for_a_paused_task_and_others_have_all_the_room() -> None:

@@ -143,13 +143,14 @@ class Look:
         counts = uncommitted._counts.values()
         assert (uncommitted.bytes, uncommitted.commit_bytes) == (sum(b for b, _ in counts), sum(b for _, b in counts))
         assert uncommitted._counts.keys() == uncommitted._tasks.keys()
-        assert self.loop._inputs.buffered_bytes == sum(self.loop._inputs._held_bytes.values())
+        assert self.loop._inputs.buffered_bytes == sum(self.loop._inputs._throttle._held.values())
         self.fetches_what_it_may()
         self.holds_the_locks_of_its_tasks()
 
     def is_known(self, task: Task) -> None:
         """The schedule of commits, collection and inputs know the task as it is."""
         uncommitted, inputs = self.loop._commits._uncommitted, self.loop._inputs
+        unseen = inputs._throttle._to_look_at
         if task.commit_needed():
             assert uncommitted._tasks.get(task.id) is task or task in uncommitted._told
         if task.commit_requested():
@@ -159,8 +160,9 @@ class Look:
             assert counted == task.uncommitted_bytes() or task in uncommitted._told
         if task not in self.loop._unsent and not self.threaded:
             assert not task.output_bytes(), "outputs that no turn will send"
-        if task in inputs._held_bytes and task not in self.loop._changed:
-            assert inputs._held_bytes[task] == task.input.bytes()
+        held = [inputs._throttle._held.get(partition) for partition in task.partitions]
+        if None not in held and task not in self.loop._changed:
+            assert held == [task.input.bytes_of(p) for p in task.partitions] or not unseen.isdisjoint(task.partitions)
 
     def is_served(self, task: Task) -> None:
         """The stream thread's processing will flush the task, process its input, and punctuate it in time."""
@@ -176,7 +178,7 @@ class Look:
         consumer, tasks = self.r.world.consumer, self.loop._inputs._tasks
         processing = self.loop._tasks.processing
         assert consumer.assigned == {TopicPartition(topic, id.partition) for id in processing for topic in TOPICS}
-        most = 2 * max(BUFFERED, self.processing.high_watermark)
+        most = 2 * BUFFERED
         full = [p for p in consumer.assigned - consumer.paused if tasks[p].input.waiting_of(p) >= most]
         self.over = Counter({partition: self.over[partition] + 1 for partition in full})
         assert all(turns < 3 for turns in self.over.values()), "a full partition is fetched on and on"

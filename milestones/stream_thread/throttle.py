@@ -1,0 +1,156 @@
+"""How much waits in the input buffers, and which partitions are fetched.
+
+    room, half of it shared in equal parts:  | share | share | share | ...  |  lent to whichever partitions need it  |
+
+*Guarantees*: a partition has fewer than twice `buffered_records_per_partition` waiting records, and all of them
+together this thread's share of `input_buffer_max_bytes`, each overshot by at most one fetch; besides one record for
+each partition of a paused task. A partition that holds less than its share of the room is never paused for the bytes of
+others. A turn looks at the tasks that have changed, and at partitions that got records; at all of them only while half
+of the room is used, or tasks are paused.
+*Assumes*: driven by the thread that owns the consumer and adds the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.memory import Account
+
+if TYPE_CHECKING:
+    from milestones.common.kafka.consumers import AssignedConsumer
+    from milestones.common.records import TopicPartition
+    from milestones.common.task.task import Task
+    from milestones.instance.context import ThreadContext
+
+
+class Throttle:
+    """*Owns*: which of the consumer's partitions are paused; what each partition holds, as of the last look.
+
+    For metrics: `pauses` of full partitions, `buffered_bytes`."""
+
+    def __init__(
+        self,
+        context: ThreadContext,
+        consumer: AssignedConsumer,
+        tasks: Mapping[TopicPartition, Task],
+        lost: Mapping[TopicPartition, int],
+    ) -> None:
+        """`tasks`, `lost`: the tasks that are fed, and partitions whose next position isn't known; the caller changes
+        both."""
+        self._consumer, self._tasks, self._lost = consumer, tasks, lost
+        self._memory = context.memory
+        self._records = context.config.buffered_records_per_partition
+        self._held: dict[TopicPartition, int] = {}
+        self._holding = 0
+        self._to_look_at: set[TopicPartition] = set()
+        self._paused: frozenset[int] = frozenset()
+        self.pauses = self.buffered_bytes = 0
+
+    def begin(self, task: Task) -> None:
+        """Count what the task holds, from now on."""
+        self._held.update(dict.fromkeys(task.partitions, 0))
+
+    def end(self, task: Task) -> None:
+        """Count the task no more."""
+        self._to_look_at.difference_update(task.partitions)
+        for partition in task.partitions:
+            self._note(partition, 0)
+            self._held.pop(partition, None)
+
+    def look_at(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note that these may have got records, or aren't paused any more."""
+        self._to_look_at.update(partitions)
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        """Fetch nothing for tasks of these sub-topologies, from the next `run_once` on; for all others again."""
+        self._paused = subtopologies
+        self._to_look_at.update(self._tasks)
+
+    @property
+    def holding(self) -> bool:
+        """Some partition has records that wait; those of paused tasks don't count."""
+        return bool(self._going()) if self._paused else self._holding > 0
+
+    @property
+    def hungry(self) -> bool:
+        """Some partition has no records that wait; those of paused tasks don't count."""
+        if self._paused:
+            return any(not self._held[partition] for partition in self._tasks if not self._rests(partition))
+        return self._holding < len(self._held)
+
+    def run_once(self, changed: Iterable[Task] | None = None) -> None:
+        """Pause full partitions, resume those that have drained to a half: the two marks are far apart, as pausing
+        throws prefetched records away, and the first record after it may come as late as the answer to the fetch that
+        is under way (`fetch.wait.max.ms`). A partition is fetched
+        always while it is empty and its task waits for it to process what others have buffered. Those of paused tasks
+        stay paused, and keep one record at most, which takes no room from the others.
+
+        `changed`: the tasks that may have processed input since the last call, by default any."""
+        looked_at = [partition for partition in self._to_look_at if partition in self._tasks]
+        self._to_look_at = set()
+        if self._paused:
+            self._rest([partition for partition in looked_at if self._rests(partition)])
+        for task in self._tasks.values() if changed is None else changed:
+            self._count(task.partitions)
+        self._count(looked_at)
+        full = [p for p in looked_at if self._tasks[p].input.waiting_of(p) >= 2 * self._records]
+        share, lent, borrowed = self._borrowed()
+        if sum(borrowed.values()) >= lent:
+            full += borrowed
+        self._stop([partition for partition in full if not self._rests(partition)])
+        tight = sum(borrowed.values()) >= max(1, lent // 2)
+        stopped = [p for p in self._consumer.paused if p in self._tasks and not self._rests(p)]
+        self._consumer.resume([p for p in stopped if self._may_resume(p, share // 2 if tight else None)])
+
+    def _borrowed(self) -> tuple[int, int, dict[TopicPartition, int]]:
+        """The bytes that each partition has a right to; those that are lent; what partitions hold above their rights,
+        unless that can't be half of what is lent."""
+        lent = self._memory.part(Account.INPUT) // 2
+        share = lent // max(1, len(self._held))
+        if self.buffered_bytes < lent // 2:
+            return share, lent, {}
+        held = self._going() if self._paused else self._held
+        return share, lent, {partition: size - share for partition, size in held.items() if size > share}
+
+    def _count(self, partitions: Iterable[TopicPartition]) -> None:
+        """What these partitions hold by now."""
+        for partition in partitions:
+            if partition in self._held:
+                self._note(partition, self._tasks[partition].input.bytes_of(partition))
+
+    def _note(self, partition: TopicPartition, held: int) -> None:
+        before = self._held.get(partition, 0)
+        if held != before:
+            self._held[partition] = held
+            self.buffered_bytes += held - before
+            self._holding += (held > 0) - (before > 0)
+
+    def _going(self) -> dict[TopicPartition, int]:
+        """What paused tasks keep doesn't go away: counted here, it could keep the others' partitions paused for as
+        long."""
+        return {partition: held for partition, held in self._held.items() if held and not self._rests(partition)}
+
+    def _stop(self, full: list[TopicPartition]) -> None:
+        if full:
+            self.pauses += len(self._consumer.assigned.intersection(full) - self._consumer.paused)
+            self._consumer.pause(full)
+
+    def _may_resume(self, partition: TopicPartition, most_bytes: int | None) -> bool:
+        task = self._tasks[partition]
+        waiting = task.input.waiting_of(partition)
+        if waiting == 0 and task.input.waiting() > 0:
+            return True
+        return waiting <= self._records and (most_bytes is None or self._held[partition] <= most_bytes)
+
+    def _rests(self, partition: TopicPartition) -> bool:
+        """Its task is paused."""
+        return partition in self._tasks and self._tasks[partition].id.subtopology in self._paused
+
+    def _rest(self, partitions: list[TopicPartition]) -> None:
+        """Fetch nothing for paused tasks. What waits for them is dropped, and fetched again after the pause."""
+        for partition in partitions:
+            position = None if partition in self._lost else self._tasks[partition].input.shed(partition)
+            if position is not None:
+                self._consumer.assign({partition: position})
+        self._consumer.pause(partitions)
