@@ -147,7 +147,7 @@ class DirectCollection:
         return task.take_outputs()
 
     def _hand_over_or_put_back(self, task: Task, outputs: Sequence[Emitted], room_ms: int) -> Sequence[Emitted]:
-        """As `_hand_over`. When no transaction could be begun for the outputs, the task isn't rolled back for the error:
+        """As `_hand_over`. When no transaction could be begun for the outputs, the task isn't rolled back of the error:
         its next commit must have them."""
         try:
             self._must_be_in_session()

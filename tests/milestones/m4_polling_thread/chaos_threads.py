@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from milestones.baseline.store_requests import StoreRequest
 from milestones.m1_state_updater.opening import StoreOpener
+from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.stream_thread.loop import StreamLoop
 from tests.milestones.stepped import Openers, Stepped
 from tests.milestones.stepped_workers import SteppedWorker
 
 if TYPE_CHECKING:
+    from milestones.baseline.refused_outputs import Answer
+    from milestones.instance.context import ThreadContext
     from tests.milestones.m4_polling_thread.chaos_world import ChaosWorld
 
 
@@ -121,6 +124,21 @@ class ChaosOpeners(Openers):
     def over(self) -> bool:
         """Whether no opener has anything to do."""
         return not self.taken and not any(len(opener._requests) for opener in self.all)
+
+
+class ChaosHandler(AskedBeside):
+    """The production exception handler. The polling thread that waits for its answer sees other threads run."""
+
+    def __init__(self, world: ChaosWorld, context: ThreadContext) -> None:
+        super().__init__(context, world.handler_threads.append)
+        self._world = world
+
+    def take(self, wait_ms: int = 0) -> Answer | None:
+        if wait_ms:
+            self._world.waits.ask("handlers", wait_ms)
+            self._world.clock.advance(min(5, wait_ms))
+            self._world.waits.others()
+        return super().take()
 
 
 class SteppedPolling:

@@ -12,13 +12,13 @@ from milestones.client.crew import Crew
 from milestones.common.records import TopicPartition
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
-from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m4_polling_thread.counted_threads import CountedThreads
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from tests.milestones.m4_polling_thread.chaos_kafka import AskedClock, ChaosClients, Group, Moods, Waits
 from tests.milestones.m4_polling_thread.chaos_stores import ChaosState
 from tests.milestones.m4_polling_thread.chaos_threads import (
+    ChaosHandler,
     ChaosOpeners,
     ChaosUpdater,
     ChaosWorker,
@@ -68,9 +68,7 @@ class ChaosWorld(PollingWorld):
             processing=lambda context: ThreadedProcessing(
                 context, self._launch_worker, self._wait, CountedThreads(context)
             ),
-            collection=lambda context, clients: BufferedCollection(
-                context, clients, AskedBeside(context, self.handler_threads.append)
-            ),
+            collection=lambda context, clients: BufferedCollection(context, clients, ChaosHandler(self, context)),
             task_ends=lambda context: SingleTaskEnds(context, self.handler_threads.append),
         )
         self.polling: list[SteppedPolling] = []

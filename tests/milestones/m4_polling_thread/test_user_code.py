@@ -85,7 +85,8 @@ class Listener(StateRestoreListener, StandbyUpdateListener):
 
 
 class Refusing(Ledger):
-    """Refuses an output at once, as the client does, if its value is "refused"; the first offsets of all are."""
+    """Refuses an output for the sink's topic at once, as the client does, if its value is "refused"; the first offsets
+    of all are refused, too."""
 
     stale = True
 
@@ -94,7 +95,7 @@ class Refusing(Ledger):
     ) -> Sequence[Emitted]:
         kept = []
         for output in map(Output._make, outputs):
-            if output.value == b"refused":
+            if output.value == b"refused" and output.topic == "out":
                 self.refused.append(Refused(task, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output))
             else:
                 kept.append(output)

@@ -17,6 +17,7 @@ from milestones.m2_processing_threads.pool import WorkerPool
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import RemovedTask
 from milestones.stream_thread.commit_schedule import CommitSchedule
+from milestones.stream_thread.task_removal import TaskRemoval
 from milestones.stream_thread.tasks import ThreadTasks
 from tests.milestones.m4_polling_thread.chaos import play
 
@@ -85,29 +86,29 @@ def test_the_campaign_sees_a_processing_thread_that_dies(monkeypatch: pytest.Mon
 
 
 def test_the_campaign_sees_stores_that_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ThreadTasks, "_close_stores", lambda self, entry, stores: self._closed(entry))
+    monkeypatch.setattr(TaskRemoval, "close_stores", lambda self, entry, stores: self._closed(entry))
     found("its stores are open", "no task owns the open stores")
 
 
 def test_the_campaign_sees_stores_that_are_closed_under_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    wait_with = ThreadTasks._wait_with
+    wait_with = TaskRemoval._wait_with
 
     def close(self: Any, entry: Any, stores: Any) -> None:
         stores.close()
         wait_with(self, entry, stores)
 
-    monkeypatch.setattr(ThreadTasks, "_wait_with", close)
+    monkeypatch.setattr(TaskRemoval, "_wait_with", close)
     found("its stores are closed", "of a closed store")
 
 
 def test_the_campaign_sees_stores_that_are_closed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    close_stores = ThreadTasks._close_stores
+    close_stores = TaskRemoval.close_stores
 
     def twice(self: Any, entry: Any, stores: Any) -> None:
         stores.close()
         close_stores(self, entry, stores)
 
-    monkeypatch.setattr(ThreadTasks, "_close_stores", twice)
+    monkeypatch.setattr(TaskRemoval, "close_stores", twice)
     found("close of a closed store")
 
 
