@@ -1,12 +1,14 @@
 """The processing threads of one stream thread: as many as are its share now.
 
 *Guarantees*: no two threads have one name at a time. A thread that isn't wanted any more ends once it has given its
-task back, however much there is to do; after the end of the stream thread it ends when all is closed.
+task back, however much there is to do; after the end of the stream thread it ends when all is closed. A thread that the
+system doesn't start is tried again by each later call: the others do its work until then.
 *Assumes*: driven by the stream thread.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.m2_processing_threads.worker import Worker
+
+log = logging.getLogger(__name__)
 
 SHORTEST_WAIT_MS = 100
 """How long `join` waits for each thread at least."""
@@ -26,12 +30,15 @@ class WorkerHandle(Protocol):
 
 
 class WorkerPool:
-    """*Owns*: the workers' threads. `make` makes the worker of this number, from 1; `launch` starts a thread for it."""
+    """*Owns*: the workers' threads. `make` makes the worker of this number, from 1; `launch` starts a thread for it.
+
+    `refused`: why the system doesn't start a thread that is missing; None when there is none."""
 
     def __init__(self, make: Callable[[int], Worker], launch: Callable[[Worker], WorkerHandle]) -> None:
         self._make, self._launch = make, launch
         self._at_work: dict[int, tuple[Worker, WorkerHandle]] = {}
         self._leaving: dict[int, tuple[Worker, WorkerHandle]] = {}
+        self.refused: RuntimeError | None = None
 
     def __len__(self) -> int:
         """Threads that are to stay."""
@@ -55,7 +62,14 @@ class WorkerPool:
             self._leaving[number][0].leaving = True
         for number in sorted(set(numbers) - self._at_work.keys() - self._leaving.keys()):
             worker = self._make(number)
-            self._at_work[number] = worker, self._launch(worker)
+            try:
+                self._at_work[number] = worker, self._launch(worker)
+            except RuntimeError as error:
+                if self.refused is None:
+                    log.error("%s: %s; it is tried again until it starts", worker.name, error)
+                self.refused = error
+                return
+        self.refused = None
 
     @property
     def numbers(self) -> frozenset[int]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
-from milestones.common.kafka.failures import caught
 from milestones.common.memory import Account
 from milestones.instance.identity import processing_thread
 from milestones.m2_processing_threads.arrivals import Arrivals
@@ -129,8 +128,11 @@ class ThreadedProcessing:
         self._scheduler.retire(task, close_mode)
         if not self._scheduler.closing:
             self._start()
-        elif (error := caught(lambda: self._threads.resize(len(self._threads) + 1), RuntimeError)) is not None:
-            log.error("task %s isn't closed, its state stays locked until this process ends: %s", task.id, error)
+            return
+        self._threads.resize(len(self._threads) + 1)
+        if self._threads.refused is not None:
+            why = self._threads.refused
+            log.error("task %s isn't closed, its state stays locked until this process ends: %s", task.id, why)
 
     def take_removed(self) -> list[RemovedTask]:
         late, self._late = self._late, []

@@ -6,6 +6,8 @@ import threading
 from contextlib import nullcontext
 from typing import Any
 
+import pytest
+
 from milestones.m2_processing_threads.pool import WorkerPool
 from milestones.m2_processing_threads.worker import ProcessingThread
 
@@ -57,3 +59,23 @@ def test_threads_that_are_too_many_end_however_much_there_is_to_do_and_those_tha
     for thread in threads.values():
         thread.join(WAIT_S)
     assert all(worker.ended for worker in made)
+
+
+def test_a_thread_that_the_system_does_not_start_is_tried_again_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    started: list[str] = []
+    room = 1
+
+    def launch(worker: Any) -> Any:
+        if len(started) >= room:
+            raise RuntimeError("can't start new thread")
+        started.append(worker.name)
+
+    make: Any = Busy
+    pool = WorkerPool(make, launch)
+    pool.resize(3)
+    pool.resize(3)
+    assert (started, pool.numbers, str(pool.refused)) == (["busy-1"], {1}, "can't start new thread")
+    assert caplog.text.count("busy-2: can't start new thread") == 1
+    room = 3
+    pool.resize(3)
+    assert (started, pool.refused) == (["busy-1", "busy-2", "busy-3"], None)

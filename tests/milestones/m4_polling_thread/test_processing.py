@@ -90,3 +90,18 @@ def test_the_capacity_is_that_of_every_stage_and_follows_threads_that_come_and_g
         r.registry.remove()
         r.registry.remove()
         assert identity.capacity() == max(1, capacity - 1)
+
+
+def test_a_thread_that_the_system_does_not_start_ends_no_polling_thread_and_comes_when_it_does() -> None:
+    r = RunningPolling(num_processing_threads=2)
+    launch = r.loop._processing._threads._launch  # type: ignore[attr-defined]
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    r.loop._processing._threads._launch = refuse  # type: ignore[attr-defined]
+    r.step(3, ms=1_000)
+    assert r.told() == []
+    r.loop._processing._threads._launch = launch  # type: ignore[attr-defined]
+    r.step(2, ms=1_000)
+    assert set(r.told()) == {("1", "RUNNING"), ("2", "RUNNING")}
