@@ -36,8 +36,7 @@ FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
 """How often the stream thread has a turn while threads work: to send outputs, and to end turns (`Scheduler.wake`)."""
 
 ENOUGH, FEW = 3_000, 1_000
-"""Records in the input buffers from which on no more is fetched, while every partition has some and every thread has a
-task; and until when."""
+"""Records in the input buffers from which on no more is fetched, while every thread has a task; and until when."""
 
 KEPT = (Place.LOCKED, Place.QUARANTINED)
 """Places of a task that no thread may take."""

@@ -104,8 +104,7 @@ class Processing(CommitGate, Protocol):
         ...
 
     def should_fetch(self, timeout_ms: int) -> bool:
-        """Whether processing needs more input, after a wait of up to `timeout_ms` for such a need. Asked while each
-        partition has records that wait."""
+        """Whether processing needs more input, after a wait of up to `timeout_ms` for such a need."""
         ...
 
     def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:

@@ -2,9 +2,9 @@
 
 *Guarantees*: a task's partition is fetched from the position that was committed, else from where its source's reset
 policy says: an end that it named is committed before the partition's first record is read, so that nothing is skipped
-when the task is begun again; buffers are bounded as `throttle.py` says; a record that was fetched for a partition
-without records isn't kept in the client's queue behind those of others. A turn looks at the tasks that have changed,
-and at partitions that got records.
+when the task is begun again; buffers are bounded as `throttle.py` says; a record that the client has for a partition
+without records isn't kept behind those of others, however slowly these are processed. A turn looks at the tasks that
+have changed, and at partitions that got records.
 *Assumes*: driven by the thread that owns the consumer and the tasks.
 """
 
@@ -35,8 +35,9 @@ log = logging.getLogger(__name__)
 COMMIT_AGAIN_MS = 1_000
 """How often a commit of where a task begins is asked for."""
 
-DRAIN_MS = 20
-"""How long the client's queue is drained for partitions that wait for records."""
+RESTED_MS, DRAIN_MS = 50, 20
+"""How long nothing has been fetched, beside input that waits, before the client's queue is drained for partitions
+without records; and for how long it is."""
 
 
 class Inputs:
@@ -63,6 +64,7 @@ class Inputs:
         self._changed: dict[Task, None] = {}
         self._paused: frozenset[int] = frozenset()
         self._throttle = Throttle(context, self._consumer, self._tasks, self._lost)
+        self._fetched_ms = self._clock.monotonic_ms()
         self.polls = self.poll_ns = self.fetched = 0
 
     def start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -233,20 +235,26 @@ class Inputs:
         self._assign({partition: position})
 
     def fetch(self, timeout_ms: int) -> bool:
-        """One fetch into the buffers; False when nothing came.
-
-        While partitions wait for records beside others that have not been worked off, one fetch after the other, for
-        at most `DRAIN_MS`, until the client has no more: it has one queue, in which a record that would be processed at
-        once lies behind all that was prefetched of other partitions."""
-        behind = self._throttle.holding
+        """One fetch into the buffers; False when nothing came. While `starving`, one after the other, for at most
+        `DRAIN_MS`, until the client has no more."""
         until_ms = self._clock.monotonic_ms() + DRAIN_MS
+        starving = self.starving
         count = first = self._fetch(timeout_ms)
-        while behind and count >= self._config.max_poll_records and self._clock.monotonic_ms() < until_ms:
+        while starving and count >= self._config.max_poll_records and self._clock.monotonic_ms() < until_ms:
             self._throttle.run_once(())
             if not self._throttle.hungry:
                 break
             count = self._fetch(0)
+        self._fetched_ms = self._clock.monotonic_ms()
         return first > 0
+
+    @property
+    def starving(self) -> bool:
+        """A partition has no records, beside others whose records wait for so long that nothing is fetched meanwhile,
+        as of the last `throttle`: the client has one queue, in which a record that would be processed at once may lie
+        behind all that was prefetched of the others."""
+        rested_ms = self._clock.monotonic_ms() - self._fetched_ms
+        return rested_ms >= RESTED_MS and self._throttle.holding and self._throttle.hungry
 
     def _fetch(self, timeout_ms: int) -> int:
         """The number of records that came."""
@@ -290,11 +298,6 @@ class Inputs:
         """Fetch nothing for tasks of these sub-topologies, from the next `throttle` on; for all others again."""
         self._paused = subtopologies
         self._throttle.pause(subtopologies)
-
-    @property
-    def hungry(self) -> bool:
-        """Some partition has no record that waits, as of the last `throttle`."""
-        return self._throttle.hungry
 
     @property
     def buffered_bytes(self) -> int:

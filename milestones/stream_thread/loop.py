@@ -119,7 +119,7 @@ class StreamLoop:
         idle_ms = 0 if self._busy or restored or self._commits.under_way else self._idle_ms(now_ms)
         self.pause(self._context.thread_registry.paused)
         self._inputs.throttle(self._changed)
-        needed = self._inputs.hungry or self._processing.should_fetch(idle_ms)
+        needed = self._inputs.starving or self._processing.should_fetch(idle_ms)
         fetched = needed and self._inputs.fetch(idle_ms)
         self._processing.hold(self._collection.held or self._commits.behind)
         processed = self._processing.run_once(self._clock.monotonic_ms())

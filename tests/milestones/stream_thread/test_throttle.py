@@ -8,7 +8,7 @@ import pytest
 
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.records import OffsetAndMetadata, TopicPartition
-from milestones.stream_thread.inputs import Inputs
+from milestones.stream_thread.inputs import RESTED_MS, Inputs
 from tests.milestones.fake_kafka import Log
 from tests.milestones.fakes import IN, FakeClients, World, passing, put
 from tests.milestones.stepped_workers import STAGES
@@ -93,15 +93,30 @@ def two_partitions() -> Fed:
     return f
 
 
-def test_a_record_that_lies_behind_prefetched_ones_of_a_partition_with_input_is_fetched_at_once() -> None:
-    f = two_partitions()
+def behind(f: Fed) -> Fed:
+    """A record of a partition without records lies behind prefetched ones of another, whose first ones wait already."""
     f.world.consumer.next.extend([batch(IN, 0, 2), batch(IN, 2, 2), batch(IN, 4, 2), batch(OTHER, 0, 1)])
     f.inputs.fetch(0)
     f.inputs.throttle()
     assert f.task.input.waiting() == 2
+    return f
+
+
+def test_a_record_that_lies_behind_prefetched_ones_of_a_partition_whose_input_waits_is_fetched_at_once() -> None:
+    f = behind(two_partitions())
+    f.world.clock.advance(RESTED_MS)
+    assert f.inputs.starving
     f.inputs.fetch(0)
     assert f.inputs._tasks[OTHER].input.waiting() == 1
     assert f.task.input.waiting() == 6
+
+
+def test_as_long_as_fetches_follow_one_another_the_client_brings_each_partition_its_records_in_turn() -> None:
+    f = behind(two_partitions())
+    f.world.clock.advance(RESTED_MS - 1)
+    assert not f.inputs.starving
+    f.inputs.fetch(0)
+    assert f.task.input.waiting() == 4
 
 
 def test_one_fetch_is_enough_when_all_that_came_before_was_worked_off() -> None:
@@ -112,6 +127,7 @@ def test_one_fetch_is_enough_when_all_that_came_before_was_worked_off() -> None:
     assert f.task.input.waiting() == 2
     f.task.process(2, 0)
     f.inputs.throttle()
+    f.world.clock.advance(RESTED_MS)
     f.inputs.fetch(0)
     assert f.task.input.waiting() == 2
 
@@ -123,6 +139,7 @@ def test_a_partition_that_fills_up_while_the_queue_is_drained_is_paused_on_the_w
     put(f.world, 0, *["x"] * 100)
     f.inputs.fetch(0)
     f.inputs.throttle()
+    f.world.clock.advance(RESTED_MS)
     f.inputs.fetch(0)
     assert f.task.input.waiting() == 6
     assert f.world.consumer.paused == {IN}
