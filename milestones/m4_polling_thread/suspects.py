@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -25,42 +25,52 @@ TURN_MS, OTHERS_MS = 500, 50
 Reached = Mapping["TopicPartition", int]
 
 
+class Suspicion(NamedTuple):
+    """How far a suspect had come when its transaction failed, and since when it has been one."""
+
+    reached: Reached
+    since_ms: int
+
+
 class Suspects:
-    """*Owns*: the turns; how far each suspect had come."""
+    """*Owns*: the turns and the suspicions."""
 
     def __init__(self) -> None:
-        self._reached: dict[TaskId, Reached] = {}
+        self._suspicions: dict[TaskId, Suspicion] = {}
         self._turns: deque[TaskId | None] = deque()  # None: all other tasks
-        self._suspected_since_ms: dict[TaskId, int] = {}
         self._since_ms = 0
         self._committed = self._kept = False
 
     def __bool__(self) -> bool:
-        return bool(self._reached)
+        return bool(self._suspicions)
 
     def begin(self, reached: Mapping[TaskId, Reached], now_ms: int) -> None:
         """The transaction that failed had outputs of these tasks, which had come so far in their inputs. Tasks that are
         suspected of an earlier one stay so."""
-        self._reached.update(reached)
-        self._suspected_since_ms = dict.fromkeys(reached, now_ms) | self._suspected_since_ms
-        self._turns = deque([None, *sorted(self._reached)])
+        for task, at in reached.items():
+            before = self._suspicions.get(task)
+            self._suspicions[task] = Suspicion(at, now_ms if before is None else before.since_ms)
+        self._turns = deque([None, *sorted(self._suspicions)])
         self._since_ms, self._committed, self._kept = now_ms, False, False
 
-    def suspected_ms(self, task: TaskId, now_ms: int) -> int:
-        """For how long the task has been suspected; 0 if it isn't."""
-        return now_ms - self._suspected_since_ms.get(task, now_ms)
+    def suspected_ms(self, task: TaskId, now_ms: int) -> int | None:
+        """For how long the task has been suspected; None if it isn't."""
+        suspicion = self._suspicions.get(task)
+        return None if suspicion is None else now_ms - suspicion.since_ms
 
     def admits(self, task: TaskId) -> bool:
-        if not self._reached:
+        if not self._suspicions:
             return True
         turn = self._turns[0]
-        return task == turn if turn is not None else task not in self._reached
+        return task == turn if turn is not None else task not in self._suspicions
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Note a commit that was made."""
         self._committed = True
-        turn = self._turns[0] if self._reached else None
-        if turn is not None and all(p in offsets and offsets[p].offset >= at for p, at in self._reached[turn].items()):
+        turn = self._turns[0] if self._suspicions else None
+        if turn not in self._suspicions:  # all other tasks', or it has failed for good beside its commit
+            return
+        if all(p in offsets and offsets[p].offset >= at for p, at in self._suspicions[turn].reached.items()):
             self.clear(turn)
 
     def keep(self, now_ms: int) -> None:
@@ -70,26 +80,24 @@ class Suspects:
 
     def clear(self, task: TaskId) -> None:
         """The task isn't suspected any more, or is gone."""
-        self._reached.pop(task, None)
-        self._suspected_since_ms.pop(task, None)
+        self._suspicions.pop(task, None)
 
     def stop(self) -> None:
         """Suspect no task."""
-        self._reached.clear()
-        self._suspected_since_ms.clear()
+        self._suspicions.clear()
 
     def run_once(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
         """The next turn, if this one is over; called while no transaction is open. `has_work`: whether a task has
         anything to commit."""
-        if not self._reached:
+        if not self._suspicions:
             return
         turn = self._turns[0]
-        idle = turn is not None and not (turn in self._reached and (self._kept or has_work(turn)))
+        idle = turn is not None and not (turn in self._suspicions and (self._kept or has_work(turn)))
         most_ms = OTHERS_MS if turn is None else TURN_MS
         if not (self._committed or idle or now_ms - self._since_ms >= most_ms):
             return
         self._turns.rotate(-1)
-        self._turns = deque(turn for turn in self._turns if turn is None or turn in self._reached)
+        self._turns = deque(turn for turn in self._turns if turn is None or turn in self._suspicions)
         while (turn := self._turns[0]) is not None and not has_work(turn):
             self._turns.rotate(-1)
         self._since_ms, self._committed, self._kept = now_ms, False, False

@@ -91,7 +91,7 @@ class SingleTaskEnds:
         if len(reached) > 1:
             self._isolate(reached, error)
             return Blame()
-        self._suspects.keep(self._context.clock.monotonic_ms())
+        self._suspects.keep(self._now_ms())
         return Blame(one_by_one=True) if reached else None
 
     def _isolate(self, reached: Mapping[TaskId, Reached], error: BaseException) -> None:
@@ -99,17 +99,21 @@ class SingleTaskEnds:
             "%s: Kafka doesn't take a record of one of %d tasks; each commits alone until it is known of which: %s",
             self._context.name, len(reached), error,
         )  # fmt: skip
-        self._suspects.begin(reached, self._context.clock.monotonic_ms())
+        self._suspects.begin(reached, self._now_ms())
 
     def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Blame | None:
         """A topic isn't known yet, or takes nothing for a while: tasks whose outputs are taken must not wait for the
         others. A task that was alone with it for `task_timeout_ms` has failed of it."""
-        if len(reached) > 1:
+        task, *others = reached or [None]
+        suspected_ms = None if others or task is None else self._suspects.suspected_ms(task, self._now_ms())
+        if suspected_ms is not None:
+            return Blame(failed=task) if suspected_ms > self._context.config.task_timeout_ms else None
+        if reached:
             self._isolate(reached, error)
-            return None
-        suspected_ms = {task: self._suspects.suspected_ms(task, self._context.clock.monotonic_ms()) for task in reached}
-        late = [task for task, ms in suspected_ms.items() if ms > self._context.config.task_timeout_ms]
-        return Blame(failed=late[0]) if late else None
+        return None
+
+    def _now_ms(self) -> int:
+        return self._context.clock.monotonic_ms()
 
     @property
     def isolating(self) -> bool:

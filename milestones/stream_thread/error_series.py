@@ -1,7 +1,7 @@
 """`ErrorSeries`: limits how long a stream thread recovers from one error after the other.
 
 *Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`. A lost generation isn't a
-failure of Kafka: a new series begins after it.
+failure of Kafka, nor is what one task ends of: a new series begins after it.
 *Assumes*: one owner.
 """
 
@@ -40,6 +40,10 @@ class ErrorSeries:
             raise TimeoutExceededError(
                 f"every commit has failed for more than task_timeout_ms ({self._limit_ms}), the last one with: {error}"
             ) from error
+
+    def explained(self) -> None:
+        """Note that these errors were the fault of one task, which ends of them: the next one begins a new series."""
+        self._commits = NONE
 
     def over(self, now_ms: int) -> None:
         """Note the end of the recovery from the last error, successful or not."""

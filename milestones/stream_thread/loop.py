@@ -199,15 +199,17 @@ class StreamLoop:
         nothing uncommitted. Other errors are raised again."""
         isolated, transaction = self._ends.isolating, self._transaction()
         blame = self._ends.blame(error, transaction)
-        if blame is not None:
+        if blame is None:
+            self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
+        else:
             if blame.failed is not None:
                 self._tasks.failures.note(blame.failed, error, void=True)
                 self._tasks.failures.tell()
+                self._error_series.explained()
             if not self._clients.producer.transactional:
                 self._commits.hasten()  # what the other tasks have sent stays, and may have been in the one that failed
                 return
             error = TaskCorruptedError(f"the transaction has an output that isn't taken: {error}", transaction.reached)
-        self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
         recovered = self._recovery.recover(error)
         self._error_series.over(self._clock.monotonic_ms())
         if recovered:

@@ -9,6 +9,7 @@ from milestones.common.errors import TimeoutExceededError, TransactionalIdError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.parts import DecidedError
 from milestones.stream_thread.task_registry import OPENED, Phase
+from tests.milestones.m4_polling_thread.chaos_kafka import REFUSES
 
 if TYPE_CHECKING:
     from tests.milestones.m4_polling_thread.chaos import Chaos
@@ -130,6 +131,7 @@ def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
     """A polling thread has ended: as it may, and what is still open belongs to a call that hasn't returned."""
     if polling.died is not None:
         assert isinstance(polling.died, DEATHS), f"the polling thread died of {polling.died!r}"
+        assert REFUSES not in str(polling.died), f"the polling thread died of one task's outputs: {polling.died!r}"
     chaos.happened["polling threads stopped" if polling.died is None else type(polling.died).__name__] += 1
     loop: Any = polling.loop
     counts = {"commits": loop._commits.commits, "tasks rolled back": loop._tasks.roll_backs.count}

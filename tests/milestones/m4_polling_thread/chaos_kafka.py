@@ -29,6 +29,8 @@ from tests.milestones.m3_fencing_tolerance.tolerant import unready
 from tests.milestones.stepped_workers import Ledger
 
 REFUSED = KafkaError(KafkaError.INVALID_RECORD)
+REFUSES = "the broker refuses a record"
+"""The text of a transaction's failure that is one task's."""
 
 
 @dataclass
@@ -194,7 +196,7 @@ class ChaosProducer(AskedCalls, SimulatedProducer):
     ) -> None:
         self._live()
         if self._bad():
-            raise RefusedInTransactionError("the broker refuses a record", single=True)
+            raise RefusedInTransactionError(REFUSES, single=True)
         if self._moods.stale:
             self._moods.stale = False
             raise ILLEGAL_GENERATION

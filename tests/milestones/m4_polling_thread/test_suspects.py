@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -47,8 +47,10 @@ def refusing(keys: set[bytes], **settings: Any) -> RunningPolling:
     return running(Refusing, keys, **settings)
 
 
-def running(kind: Callable[..., Any], keys: set[bytes], **settings: Any) -> RunningPolling:
-    """Some tasks, each with a key of its own, and a producer of this kind."""
+def running(
+    kind: Callable[..., Any], keys: set[bytes], fed: Iterable[int] = range(TASKS), **settings: Any
+) -> RunningPolling:
+    """Some tasks, each with a key of its own, and a producer of this kind. `fed`: the partitions with input."""
     r = RunningPolling(commit_interval_ms=100, num_processing_threads=2, **settings)
 
     def producer() -> Any:
@@ -58,7 +60,7 @@ def running(kind: Callable[..., Any], keys: set[bytes], **settings: Any) -> Runn
 
     r.world.clients.producer, r.world.clients.new_producer = producer(), producer  # type: ignore[method-assign]
     r.run(*range(TASKS))
-    for partition in range(TASKS):
+    for partition in fed:
         put(r.world, partition, "a", "b", key=f"k{partition}")
     return r
 
@@ -166,6 +168,28 @@ def test_a_task_whose_outputs_are_not_delivered_within_task_timeout_ends_alone()
     assert {count for id, count in r.rolled_back().items() if id != TaskId(0, 3)} == {1}
 
 
+@pytest.mark.parametrize("kind", [Undelivering, Unknown])
+def test_a_task_whose_outputs_are_not_delivered_ends_alone_also_while_no_other_one_has_input(kind: Any) -> None:
+    r = running(kind, {b"k3"}, [3], task_timeout_ms=2_000)
+    r.step(300, ms=20)
+    assert r.tasks.ended.keys() == {TaskId(0, 3)}
+    assert {count for id, count in r.rolled_back().items() if id != TaskId(0, 3)} == {1}
+    put(r.world, 0, "a", key="k0")
+    r.step(20, ms=20)
+    assert committed(r) == [1, 0, 0, 0, 0, 0]
+
+
+def test_a_task_that_is_refused_again_and_again_is_opened_anew_for_as_long_as_it_takes() -> None:
+    """Also beyond `task_timeout_ms`, and while no other task commits anything."""
+    keys = {b"k3"}
+    r = running(Refusing, keys, [3], task_timeout_ms=2_000)
+    r.world.decision = Exceptions.REPLACE_THREAD
+    r.step(1_000, ms=20)
+    keys.clear()
+    r.step(1_000, ms=20)
+    assert committed(r) == [0, 0, 0, 2, 0, 0]
+
+
 def test_outputs_for_which_no_transaction_could_be_begun_are_in_the_next_one() -> None:
     """Their task isn't rolled back, as only the tasks of a transaction that fails are while suspects take turns."""
     r = refusing({b"k3"})
@@ -229,7 +253,17 @@ def test_those_of_an_earlier_transaction_stay_suspected() -> None:
     suspects.begin({ONE: {IN: 5}}, 0)
     suspects.begin({TWO: {IN: 5}}, 1_000)
     assert in_turn(suspects) == ["0_2"]
-    assert [suspects.suspected_ms(task, 3_000) for task in (ONE, TWO, THREE)] == [3_000, 2_000, 0]
+    assert [suspects.suspected_ms(task, 3_000) for task in (ONE, TWO, THREE)] == [3_000, 2_000, None]
+
+
+def test_a_suspect_may_fail_for_good_while_its_commit_is_under_way() -> None:
+    suspects = Suspects()
+    suspects.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
+    suspects.run_once(OTHERS_MS, able)
+    suspects.clear(ONE)
+    suspects.committed({IN: OffsetAndMetadata(5)})
+    suspects.run_once(OTHERS_MS + 1, able)
+    assert in_turn(suspects) == ["0_1"]
 
 
 def test_a_suspect_that_leaves_is_passed_over() -> None:

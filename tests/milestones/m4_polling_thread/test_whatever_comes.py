@@ -3,7 +3,7 @@ counts. Each check finds the fault that it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
@@ -17,12 +17,15 @@ from milestones.m2_processing_threads.pool import WorkerPool
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import RemovedTask
 from milestones.stream_thread.commit_schedule import CommitSchedule
+from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.task_removal import TaskRemoval
 from milestones.stream_thread.tasks import ThreadTasks
 from tests.milestones.m4_polling_thread.chaos import play
 
 SEEDS = range(24)
 FAULTY_SEEDS = range(60)
+SEEDS_OF_REFUSALS = range(800, 900)
+"""Some have nothing for a long time but records that Kafka refuses."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -34,10 +37,10 @@ def test_every_task_is_in_one_place_nothing_leaks_and_every_input_counts(seed: i
 # -- planted faults
 
 
-def found(*words: str) -> str:
+def found(*words: str, seeds: Iterable[int] = FAULTY_SEEDS) -> str:
     """The first finding of the campaign that has one of these words."""
     others = set[str]()
-    for seed in FAULTY_SEEDS:
+    for seed in seeds:
         try:
             play(seed)
         except Exception as error:
@@ -192,3 +195,16 @@ def test_the_campaign_sees_a_polling_thread_that_dies_of_what_it_mustnt(monkeypa
 
     monkeypatch.setattr("milestones.m4_polling_thread.task_ends.SingleTaskEnds.fail", die)
     assert "of a task's failure" in found("the polling thread died of")
+
+
+def test_the_campaign_sees_a_polling_thread_that_dies_of_the_records_that_kafka_refuses_one_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recover = StreamLoop._recover_from
+
+    def count(self: Any, error: Exception) -> None:
+        self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
+        recover(self, error)
+
+    monkeypatch.setattr(StreamLoop, "_recover_from", count)
+    found("died of one task's outputs", seeds=SEEDS_OF_REFUSALS)
