@@ -11,9 +11,10 @@ import pytest
 
 from milestones import wiring
 from milestones.common.records import Record
-from milestones.common.task.task import State, Task
+from milestones.common.task.task import Task
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
 from tests.milestones.m3_fencing_tolerance.scenario import SETTINGS, Scenario
+from tests.milestones.planted import keep_programs
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
 SEEDS = range(60)
@@ -90,14 +91,5 @@ def test_a_wrong_guess_would_be_mended_where_the_committed_offsets_contradict_it
 
 
 def test_the_simulation_sees_a_program_that_is_kept_over_a_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    initialise = Task.initialise
-
-    def keep(task: Task) -> None:
-        if not task._program.made:
-            initialise(task)
-        elif not task.initialised:
-            task._initialised = True
-            task.lifecycle.move(State.READY)
-
-    monkeypatch.setattr(Task, "initialise", keep)
+    keep_programs(monkeypatch)
     assert any(_goes_wrong(seed) for seed in SEEDS)

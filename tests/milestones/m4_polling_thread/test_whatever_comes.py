@@ -10,7 +10,6 @@ import pytest
 
 from milestones.baseline.committing import OffsetCommit
 from milestones.common.steps import AT_ONCE_MS
-from milestones.common.task.task import State, Task
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m2_processing_threads.pool import WorkerPool
@@ -21,6 +20,7 @@ from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.task_removal import TaskRemoval
 from milestones.stream_thread.tasks import ThreadTasks
 from tests.milestones.m4_polling_thread.chaos import play
+from tests.milestones.planted import keep_programs
 
 SEEDS = range(24)
 FAULTY_SEEDS = range(60)
@@ -166,16 +166,7 @@ def test_the_campaign_sees_a_task_that_waits_for_ever(monkeypatch: pytest.Monkey
 
 
 def test_the_campaign_sees_a_program_that_is_kept_over_a_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    initialise = Task.initialise
-
-    def keep(task: Task) -> None:
-        if not task._program.made:
-            initialise(task)
-        elif not task.initialised:
-            task._initialised = True
-            task.lifecycle.move(State.READY)
-
-    monkeypatch.setattr(Task, "initialise", keep)
+    keep_programs(monkeypatch)
     found("changelog", "out")
 
 
