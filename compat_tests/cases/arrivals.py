@@ -30,18 +30,16 @@ class Arrivals:
 
 
 class Pauses:
-    """For how long nothing went on while input did, by input partition; look often."""
+    """For how long nothing went on while input did, by input partition; look often. `moved`: where something went on
+    since it was asked last."""
 
-    def __init__(self) -> None:
+    def __init__(self, moved: Callable[[], Iterable[Place]]) -> None:
+        self._moved = moved
         self._last: dict[Place, float] = {}
         self.longest: dict[Place, float] = {}
 
-    def moved(self) -> Iterable[Place]:
-        """Where something went on since the last look."""
-        raise NotImplementedError
-
     def look(self) -> None:
-        places = set(self.moved())
+        places = set(self._moved())
         now = time.monotonic()
         for place in places:
             self._note(place, now)
@@ -68,22 +66,19 @@ class Gaps(Pauses):
     """For how long nothing came out."""
 
     def __init__(self, tail: TopicTail) -> None:
-        super().__init__()
-        self._arrivals = Arrivals(tail)
-
-    def moved(self) -> Iterable[Place]:
-        return [origin.place for origin in self._arrivals.new()]
+        arrivals = Arrivals(tail)
+        super().__init__(lambda: [origin.place for origin in arrivals.new()])
 
 
 class CommitGaps(Pauses):
     """For how long nothing was committed."""
 
     def __init__(self, world: World) -> None:
-        super().__init__()
+        super().__init__(self._new)
         self._world = world
         self._committed: Mapping[Place, int] = {}
 
-    def moved(self) -> Iterable[Place]:
+    def _new(self) -> Iterable[Place]:
         before, self._committed = self._committed, self._world.committed()
         return [place for place, offset in self._committed.items() if offset != before.get(place)]
 
