@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 CONSUMER_DEFAULTS: Mapping[str, Any] = {
     "fetch.queue.backoff.ms": 10,  # librdkafka's 1000 stalls the fetch after a full queue: 2.4 times the throughput
-    "fetch.wait.max.ms": 100,  # a partition is first fetched, or is fetched again, when the fetch under way is over
+    # A partition is first fetched, or is fetched again, when the fetch under way is over. Of a changelog, an end after
+    # control records is told by an empty fetch only: a takeover waits for it.
+    "fetch.wait.max.ms": 100,
     "max.partition.fetch.bytes": 262_144,  # what comes of one partition before the next one's records in the one queue
     "queued.min.messages": 10_000,  # of the client, whatever its partitions; as fast as 100,000
     "queued.max.messages.kbytes": 16_384,  # likewise; the most bytes of an answer, too

@@ -120,8 +120,7 @@ class OutputProducer(BegunCalls):
     `one_record_per_batch`: each output is sent alone, very slowly, since a broker that refuses a record refuses its
     whole batch; so `refused` has refused outputs only, of transactions, too. `letters`: a user's dead letters that wait
     for room, by task; those of a transaction end with it, as do the `undecided`: refused outputs about which a user's
-    handler is being asked. `contributors`: the tasks with outputs in the transaction
-    that is open, or was last.
+    handler is being asked. `contributors`: the tasks with outputs in the transaction that is open, or was last.
     """
 
     def __init__(

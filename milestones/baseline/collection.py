@@ -58,11 +58,7 @@ from milestones.baseline.refused_outputs import (
 )
 from milestones.common.errors import ProcessingError, ProductionError, TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.clients import text_of
-from milestones.common.kafka.failures import (
-    TOO_LARGE,
-    UNKNOWN_TOPIC,
-    is_retriable,
-)
+from milestones.common.kafka.failures import TOO_LARGE, UNKNOWN_TOPIC, is_retriable
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.kafka.producer import Refused
 from milestones.common.kafka.retry import RETRY_PAUSE_MS

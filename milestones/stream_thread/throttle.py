@@ -82,9 +82,9 @@ class Throttle:
     def run_once(self, changed: Iterable[Task] | None = None) -> None:
         """Pause full partitions, resume those that have drained to a half: the two marks are far apart, as pausing
         throws prefetched records away, and the first record after it may come as late as the answer to the fetch that
-        is under way (`fetch.wait.max.ms`). A partition is fetched
-        always while it is empty and its task waits for it to process what others have buffered. Those of paused tasks
-        stay paused, and keep one record at most, which takes no room from the others.
+        is under way (`fetch.wait.max.ms`). A partition is fetched always while it is empty and its task waits for it to
+        process what others have buffered. Those of paused tasks stay paused, and keep one record at most, which takes
+        no room from the others.
 
         `changed`: the tasks that may have processed input since the last call, by default any."""
         looked_at = [partition for partition in self._to_look_at if partition in self._tasks]

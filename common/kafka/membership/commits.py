@@ -16,12 +16,7 @@ from milestones.common.errors import MilestonesError, OffsetsRefusedError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
 from milestones.common.kafka.membership.events import CommitOffsets, Membership
-from milestones.common.kafka.membership.reactions import (
-    CommitRetriableError,
-    Reaction,
-    failure,
-    reaction_to,
-)
+from milestones.common.kafka.membership.reactions import CommitRetriableError, Reaction, failure, reaction_to
 from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.records import TopicPartition
 
