@@ -43,6 +43,9 @@ from benchmarks.moves.work import AFTER_S, BEFORE_S, COMMIT_INTERVAL_MS, NAMES, 
 from benchmarks.report import columns
 
 GHOSTS_AFTER_S = 1.0
+CALM_S = 0.5
+"""The longest time without an output of a task, in the 5 s before, with which the first instance is stopped: standbys
+that have just read all of the state still write it to the disk."""
 CAUGHT_UP = 100
 """Records that each standby may lag behind when the next instance is stopped."""
 RECOVERY_LAG = 10_000
@@ -144,6 +147,7 @@ class Upgrade:
             with thread(reader, "reader"), thread(self._feeder, "feeder"):
                 self._feeder.on.set()
                 group.wait(lambda: all(reader.seen), "each task puts out", TIMEOUT_S)
+                group.wait(lambda: _gap_before(time.time(), reader.seen) <= CALM_S, "outputs come evenly", TIMEOUT_S)
                 for stage in (second, first):
                     for name in NAMES:
                         yield self._restart(name, stage, reader.seen)
@@ -179,7 +183,7 @@ class Upgrade:
             self._setup.guarantee,
             away=min(self._joined(name)) - start,
             took=end - start,
-            before=max(longest_gap(times, start - BEFORE_S, start) for times in seen),
+            before=_gap_before(start, seen),
             its_gap=worst(gap for task, gap in enumerate(gaps) if had[task] == name),
             others_gap=worst(gap for task, gap in enumerate(gaps) if had[task] != name),
             generations=self._generation() - generation,
@@ -204,6 +208,10 @@ class Upgrade:
         group = self._admin.describe_consumer_groups([self._app], request_timeout=CALL_S)[self._app].result(CALL_S)
         threads = {name: [*joined(self._group.log(name))] for name in self._group.processes}
         return ghosts([member.group_instance_id or member.client_id for member in group.members], threads)
+
+
+def _gap_before(start: float, seen: Sequence[Sequence[float]]) -> float:
+    return max(longest_gap(times, start - BEFORE_S, start) for times in seen)
 
 
 def ghosts(members: Iterable[str], threads: Mapping[str, Sequence[str]]) -> int:

@@ -87,6 +87,11 @@ class TaskCommits:
         """Whether a confirmed commit isn't in the engines yet."""
         return self._to_apply is not None
 
+    @property
+    def to_apply(self) -> Mapping[str, int]:
+        """The changelog offsets, by store, of the confirmed commit that isn't in the engines yet."""
+        return self._to_apply or {}
+
     def needed(self) -> bool:
         """Whether anything has changed since the last frozen boundary, if only by trailing control records."""
         if self._boundary.changed or (self.start_pends and self.pending is None):

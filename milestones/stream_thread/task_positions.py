@@ -14,7 +14,7 @@ from milestones.stream_thread.task_registry import Phase
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
-    from milestones.common.task.task import TaskStorage
+    from milestones.common.task.task import Task, TaskStorage
     from milestones.instance.context import ThreadContext
     from milestones.parts import Restoration, StateOwnership
     from milestones.stream_thread.task_registry import TaskRegistry
@@ -26,10 +26,11 @@ def told(
     """By task, the sum of its changelogs' offsets: of standbys, of active tasks that don't have all of theirs yet, and
     of those that leave. The thread that speaks for the instance adds what lies closed on the instance's disk."""
     speaks = context.identity.speaks()
-    waiting = tasks.of(Phase.WAITING, Phase.OPENING)
+    waiting, leaving = tasks.of(Phase.WAITING, Phase.OPENING), tasks.of(Phase.LEAVING)
     # Their stores may be open already: it isn't known before the answer is taken.
     opening = {entry.id for entry in tasks.of(Phase.OPENING) if not entry.locked_out}
-    closed = state.closed_positions(opening) if speaks or waiting else {}
+    opening |= {entry.id for entry in leaving if entry.position is None}
+    closed = state.closed_positions(opening) if speaks or waiting or leaving else {}
     found = dict(closed) if speaks else {}
     found |= restoration.positions()
     for entry in tasks.of(Phase.POSITIONING):
@@ -40,7 +41,11 @@ def told(
             found[entry.id] = position_of(context, entry.id, entry.stores) or 0
         elif entry.active and _changelogs(context, entry.id) and not entry.locked_out:
             found[entry.id] = closed.get(entry.id, 0)
-    found |= {entry.id: entry.position for entry in tasks.of(Phase.LEAVING) if entry.position is not None}
+    for entry in leaving:
+        if entry.position is not None:
+            found[entry.id] = entry.position
+        elif entry.id in closed:
+            found.setdefault(entry.id, closed[entry.id])
     return found
 
 
@@ -48,6 +53,11 @@ def position_of(context: ThreadContext, task: TaskId, stores: TaskStorage, but: 
     """The sum of the changelogs' offsets of these stores, without those in `but`; None without changelogs."""
     changelogs, offsets = _changelogs(context, task), stores.offsets()
     return sum(offsets.get(store) or 0 for store in changelogs if store not in but) if changelogs else None
+
+
+def position_of_task(task: Task) -> int | None:
+    """The same of a task that is open, as of its last commit."""
+    return task.position() if task.subtopology.changelogs else None
 
 
 def _changelogs(context: ThreadContext, task: TaskId) -> Collection[str]:

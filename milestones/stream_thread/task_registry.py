@@ -137,7 +137,7 @@ class AssignedTask:
     failure: TaskFailed | None = None
     """Why it is given up, if it has failed for good."""
     position: int | None = None
-    """The sum of its changelogs' offsets, while its stores are being closed."""
+    """The sum of its changelogs' offsets, while it leaves, as far as it is known."""
 
     @property
     def active(self) -> bool:

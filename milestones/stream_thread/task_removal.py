@@ -22,7 +22,7 @@ from milestones.common.task.lifecycle import State
 from milestones.common.task.task import Task
 from milestones.common.testing.faults import reach
 from milestones.parts import CloseMode, OpenedStores
-from milestones.stream_thread.task_positions import position_of
+from milestones.stream_thread.task_positions import position_of, position_of_task
 from milestones.stream_thread.task_registry import AssignedTask, Phase, Role, TaskRegistry
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class TaskRemoval:
             Phase.RESTORING: self._part_from_restoration,
             Phase.STARTING: self._part_from_inputs,
             Phase.PROCESSING: self._part_from_processing,
-            Phase.RETURNING: self.leave,
+            Phase.RETURNING: self._leave_with_state,
             Phase.STANDBY: self._part_from_restoration,
             Phase.LEAVING: lambda _: None,
             Phase.ENDED: self._part_from_waiting,
@@ -124,13 +124,20 @@ class TaskRemoval:
 
     def _part_from_processing(self, entry: AssignedTask) -> None:
         self._inputs.stop(entry.active_task)
-        self.leave(entry)
+        self._leave_with_state(entry)
         self._processing.remove(entry.id, CloseMode.CLOSE)
 
     def _retire(self, entry: AssignedTask) -> None:
         task = entry.active_task
-        self.leave(entry)
+        self._leave_with_state(entry)
         self._processing.retire(task, CloseMode.CLOSE)
+
+    def _leave_with_state(self, entry: AssignedTask) -> None:
+        """Note that an open active task leaves, and how far its state is: the group may be told before the task is
+        given back."""
+        position = None if entry.damage else position_of_task(entry.active_task)
+        self.leave(entry)
+        entry.position = position
 
     # -- what comes back
 

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from milestones.client.client_events import RemoveThread
 from milestones.common.kafka.membership import CommitRetriableError
@@ -61,6 +62,7 @@ class Chaos:
             *[self.poison, self.break_stores, self.trouble, self.refuse, self.add_thread, self.remove_thread] * 2,
             *[self.jump, self.soothe, self.withhold_before_join] * 3,
         ]  # fmt: skip
+        world.group.told = partial(chaos_checks.check_told, self)
         world.crew.start()
 
     # -- the threads

@@ -12,6 +12,7 @@ from milestones.stream_thread.task_registry import OPENED, Phase
 from tests.milestones.m4_polling_thread.chaos_kafka import REFUSES
 
 if TYPE_CHECKING:
+    from milestones.common.assignment.model import Subscription
     from tests.milestones.m4_polling_thread.chaos import Chaos
     from tests.milestones.m4_polling_thread.chaos_threads import SteppedPolling
 
@@ -125,6 +126,17 @@ def check_stores(chaos: Chaos) -> None:
             assert not owned, f"{what}, its stores are open"
     unowned = live.keys() - places(chaos).keys() - orphans
     assert not unowned, f"no task owns the open stores of {unowned}"
+
+
+def check_told(chaos: Chaos, said: Subscription) -> None:
+    """The group is told of all state that is open here: else it takes the task elsewhere, as if the state were lost."""
+    live, orphans = chaos.world.state.live, chaos.world.state.orphans
+    kept = {id for storage, id in live.items() if storage not in orphans and any(storage.offsets().values())}
+    untold = kept - said.active - said.positions.keys()
+    if untold:
+        where = places(chaos)
+        chaos.world.wrong.append(f"the group isn't told of {', '.join(f'{id}, {where[id].value}' for id in untold)}")
+    chaos.happened["joins with open state"] += bool(kept)
 
 
 def note_end(chaos: Chaos, polling: SteppedPolling) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from milestones.common.assignment.model import Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Assigned, CommitRetriableError, JoinNeeded, Lost, StaleGenerationError
@@ -312,10 +313,11 @@ class ChaosClients(SimulatedClients):
 
 
 class Group:
-    """The coordinator as the member sees it: JoinNeeded, the join, then an assignment."""
+    """The coordinator as the member sees it: JoinNeeded, the join, then an assignment. `told`: what each join says."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.told: Callable[[Subscription], object] = lambda _: None
         self._generation = self._rejoins = 0
         self.joined = False
 
@@ -329,7 +331,8 @@ class Group:
         self.member.on_join = self._on_join
         self.need()
 
-    def _on_join(self, _: object) -> None:
+    def _on_join(self, said: Subscription) -> None:
+        self.told(said)
         self.member.gate = self.joined = True
         self.member.metadata_error = None
 

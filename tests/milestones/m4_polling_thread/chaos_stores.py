@@ -82,6 +82,7 @@ class ChaosStorage(FakeTaskStorage):
     def close(self) -> None:
         self._call("close")
         self._state.closes += 1
+        self._state.closed[self.task] = sum(offset or 0 for offset in self.offsets().values())
         self._state.live.pop(self, None)
         self._state.held.discard(self.task)
         if self._state.broken.get(self.task) == "close":

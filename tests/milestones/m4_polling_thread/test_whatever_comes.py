@@ -115,6 +115,11 @@ def test_the_campaign_sees_stores_that_are_closed_twice(monkeypatch: pytest.Monk
     found("close of a closed store")
 
 
+def test_the_campaign_sees_open_state_of_which_the_group_isnt_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskRemoval, "_leave_with_state", TaskRemoval.leave)
+    found("the group isn't told of")
+
+
 def test_the_campaign_sees_a_wait_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ThreadContext, "longest_wait_ms", property(lambda self: self.config.max_poll_interval_ms))
     found("waits of more than a quarter")

@@ -8,11 +8,12 @@ import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
+from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.task.task import State
 from milestones.stream_thread.task_removal import LOCK_PAUSE_MS
 from tests.milestones.fake_kafka import ILLEGAL_GENERATION
 from tests.milestones.fakes import IN, LOG, A, B, FailsToClose, Running, World, busy, counting, standby
-from tests.milestones.stepped_workers import with_ledger
+from tests.milestones.stepped_workers import STAGES, with_ledger
 
 
 def stores_of(task: Any) -> Any:
@@ -63,6 +64,38 @@ def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() 
     assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
     assert world.member.rejoins == ["tasks were released to their new owners"]
     assert world.state.standbys[A].counters.restored == 0
+
+
+@pytest.mark.parametrize("held", ["processing", "being rolled back"])
+def test_a_released_task_that_a_processing_thread_still_has_counts_as_far_as_its_last_commit(held: str) -> None:
+    """Else the group takes its state for lost, and moves it to another instance instead of another thread of this."""
+    r = STAGES["m2"](commit_interval_ms=10_000)
+    r.world.fed("x", "y")
+    r.run(0)
+    r.step(2)
+    r.world.workers.stuck = held == "processing"
+    if held == "being rolled back":
+        r.hear(JoinNeeded("a test"))
+        r.world.workers.stuck = True
+        r.tasks.roll_back()
+    r.rebalance()
+    assert r.places == {A: "leaving"}
+    r.hear(JoinNeeded("a test"))
+    said = r.world.member.joins[-1]
+    assert (said.active, said.positions) == (frozenset(), {A: 2})
+
+
+def test_a_task_that_leaves_while_its_stores_are_opened_is_as_far_as_what_lies_on_the_disk() -> None:
+    """Also when another thread tells what else lies there: it takes the task for an open one."""
+    r = STAGES["m1"]()
+    r.world.state.closed = {A: 2}
+    r.world.context.thread_registry.add()
+    r.world.context.thread_registry.remove(1)
+    r.world.openers.hang = True
+    r.rebalance(0)
+    r.step()
+    r.rebalance()
+    assert (r.places, r.tasks.positions()) == ({A: "leaving"}, {A: 2})
 
 
 def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> None:
