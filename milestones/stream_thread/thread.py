@@ -17,6 +17,7 @@ from milestones.instance.context import Exceptions, ThreadContext, ThreadFailed,
 from milestones.instance.states import ThreadState, thread_moved
 from milestones.parts import ClientFactory, Clients, DecidedError, ThreadParts
 from milestones.stream_thread.loop import StreamLoop
+from milestones.stream_thread.start_line import StartLine
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +44,15 @@ class StreamThread(threading.Thread):
     """
 
     def __init__(
-        self, context: ThreadContext, parts: ThreadParts, client_factory: Callable[[ThreadContext], ClientFactory]
+        self,
+        context: ThreadContext,
+        parts: ThreadParts,
+        client_factory: Callable[[ThreadContext], ClientFactory],
+        start_line: StartLine | None = None,
     ) -> None:
+        """`start_line`: of the threads that start together; None: this one starts alone."""
         super().__init__(name=context.name, daemon=True)
+        self._start_line = start_line or StartLine(1)
         self._surroundings, self._parts, self._client_factory = context, parts, client_factory
         self._state = ThreadState.CREATED
         self._requests: Mailbox[Stop | RequestRejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
@@ -69,6 +76,7 @@ class StreamThread(threading.Thread):
             self._move(ThreadState.STARTING)
             clients = self._parts.clients(self._surroundings, self._client_factory(self._surroundings))
             loop = StreamLoop(self._surroundings, self._parts, clients, self._move)
+            self._start_line.cross()
             clients.member.start()
             while (stop := self._next_stop(clients)) is None:
                 loop.run_once(self._surroundings.clock.monotonic_ms())
@@ -77,6 +85,7 @@ class StreamThread(threading.Thread):
             loop.shut_down(leave_group=leave_group)
         except BaseException as raised:
             error = raised
+        self._start_line.drop_out()
         if error is not None:
             failure = self._fail(loop, error)  # not in the handler: see `failures.caught`
         if clients is not None:

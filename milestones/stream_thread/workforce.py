@@ -1,6 +1,7 @@
 """`StreamThreads`: the workforce up to M3, of stream threads, each with its own loop, clients and tasks.
 
-*Guarantees*: a thread's name follows from its number; the registry keeps numbers apart.
+*Guarantees*: a thread's name follows from its number; the registry keeps numbers apart. The first threads join the
+group together (`StartLine`).
 *Assumes*: `ThreadRegistry` as documented there.
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from milestones.common.config import thread_name
 from milestones.instance.identity import StreamThreadIdentity
+from milestones.stream_thread.start_line import StartLine
 from milestones.stream_thread.thread import StreamThread
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class StreamThreads:
         self._config, self._client_id, self._registry = config, client_id, thread_registry
         self._parts, self._client_factory = parts, client_factory
         self._first = range(1, config.num_stream_threads + 1)
+        self._start_line = StartLine(config.num_stream_threads)
         thread_registry.begin(self._first)
 
     def first(self) -> Sequence[int]:
@@ -50,4 +53,4 @@ class StreamThreads:
         return StreamThreadIdentity(self._config, self._client_id, self._registry, number)
 
     def make(self, context: ThreadContext) -> StreamThread:
-        return StreamThread(context, self._parts, self._client_factory)
+        return StreamThread(context, self._parts, self._client_factory, self._start_line)

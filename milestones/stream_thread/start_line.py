@@ -1,0 +1,35 @@
+"""`StartLine`: has the threads with which an instance starts join their group together.
+
+A thread that joins later costs the group a rebalance of its own. Until then the leader sees a smaller instance, and
+gives tasks of its to others.
+
+*Guarantees*: a thread waits until all of the first ones have made their clients, at most `PATIENCE_S`; threads that
+come later don't wait.
+*Assumes*: each of the first threads crosses once.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError
+
+PATIENCE_S = 3.0
+"""About as long as a new group waits for its first members (`group.initial.rebalance.delay.ms`)."""
+
+
+class StartLine:
+    """*Concurrency*: a barrier, which is broken once it has been crossed."""
+
+    def __init__(self, threads: int) -> None:
+        """`threads`: how many start together."""
+        self._barrier = Barrier(threads)
+
+    def cross(self) -> None:
+        """Wait for the others."""
+        with suppress(BrokenBarrierError):
+            self._barrier.wait(PATIENCE_S)
+        self.drop_out()
+
+    def drop_out(self) -> None:
+        """Have no thread wait any more: this one won't join."""
+        self._barrier.abort()
