@@ -251,13 +251,16 @@ def standbys_(stage_names: list[str], records: int, seed: int) -> None:
 @click.option("--rate", default=5.0, show_default=True, type=click.FloatRange(1, 100),
               help="Records a second in each of the 64 partitions.")  # fmt: skip
 @click.option("--rounds", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option("--calls", is_flag=True, help="Then a call of user code takes as long, too.")
 @options.keep
 @options.guarantee
-def opening_(stage_names: list[str], rate: float, rounds: int, keep: Path | None, guarantees: list[str]) -> None:
+def opening_(
+    stage_names: list[str], rate: float, rounds: int, calls: bool, keep: Path | None, guarantees: list[str]
+) -> None:
     """What a store that takes 12 s to open keeps up, among 64 tasks of three stores."""
     found: list[opening.Opened] = []
     with _cluster() as (at, runs):
-        work = opening.Opening(at, keep or runs, rate)
+        work = opening.Opening(at, keep or runs, rate, calls=calls)
         for stage, guarantee, _ in itertools.product(stage_names, guarantees, range(rounds)):
             found.append(work.measure(stage, guarantee))
             _progress(str(found[-1]))

@@ -1,7 +1,8 @@
 """One instance: tasks of three stores, which each record writes.
 
 `python -m benchmarks.opening.app CONFIG INPUT OUTPUT SLOW`. The last store of the task that the file SLOW names opens
-slowly. The log has each long turn of the stream loop; each of the log's lines begins with the time, s since the epoch.
+slowly; if it says `calls`, a call of user code takes as long. The log has how long the loop let its group wait, and
+each long commit; each of the log's lines begins with the time, s since the epoch.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from benchmarks.opening import LONG_S, OPEN, SLOW_S, STORES
+from benchmarks.looks import watch_looks
+from benchmarks.opening import CALLED, CALLS, LONG_S, OPEN, SLOW_S, STORES
 from milestones import Processor, ProcessorContext, Record, StoreSpec, Streams, StreamsConfig, Topology, serdes
 from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.stream_thread.commit_schedule import CommitSchedule
-from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.tasks import ThreadTasks
 
 P = ParamSpec("P")
@@ -71,19 +72,25 @@ def slow_opening(slow: Path) -> None:
     LocalTaskStorage.open = open_slowly  # type: ignore[assignment, method-assign]
 
 
+def slow_calls(slow: Path) -> None:
+    """From now on a call of user code takes long while the file says so."""
+    process = InEachStore.process
+
+    def call_slowly(processor: InEachStore, record: Record) -> None:
+        slowly = slow.exists() and slow.read_text() == CALLS
+        if slowly:
+            slow.unlink()
+            log.info("a call takes %.0f s", SLOW_S)
+            time.sleep(SLOW_S)
+        process(processor, record)
+        if slowly:
+            log.info(CALLED)
+
+    InEachStore.process = call_slowly  # type: ignore[assignment, method-assign]
+
+
 def timed_turns() -> None:
-    """From now on the log has each long time from one turn of the stream loop to the next, and each long one that the
-    loop spent on moving tasks on, or on a commit."""
-    last: dict[StreamLoop, float] = {}
-    run_once = StreamLoop.run_once
-
-    def turn(loop: StreamLoop, now_ms: int) -> bool:
-        now = time.perf_counter()
-        note("turn", now - last.get(loop, now))
-        last[loop] = now
-        return run_once(loop, now_ms)
-
-    StreamLoop.run_once = turn  # type: ignore[assignment, method-assign]
+    """From now on the log has each long time that the stream loop spent on moving tasks on, or on a commit."""
     ThreadTasks.run_once = timed("tasks", ThreadTasks.run_once)  # type: ignore[method-assign]
     CommitSchedule.run_once = timed("commit", CommitSchedule.run_once)  # type: ignore[method-assign]
 
@@ -112,6 +119,8 @@ def main() -> int:
     logging.basicConfig(level=LEVEL, format="%(created).3f %(levelname)s %(name)s: %(message)s")
     config_file, source, output, slow = sys.argv[1:]
     slow_opening(Path(slow))
+    slow_calls(Path(slow))
+    watch_looks()
     timed_turns()
     return Streams(topology(source, output), StreamsConfig.from_toml(config_file)).run()
 

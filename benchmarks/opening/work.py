@@ -1,5 +1,6 @@
 """Two instances share 64 tasks of three stores; one is stopped, and one of the stores that the other has to open then
-takes 12 s.
+takes 12 s, three times `max_poll_interval_ms`. With `--calls` a call of user code takes as long after that, on the only
+thread that calls it.
 
 | figure | what |
 |---|---|
@@ -9,7 +10,8 @@ takes 12 s.
 | fed | how long the feeder's own records waited for the broker at most: what the machine itself adds |
 | moved | the longest pause of a partition whose task moved, but for the slow one's |
 | slow | the pause of the slow task's partition |
-| turn before, turn | the longest turn of the stream loop that goes on, before the stop and from it on |
+| looks start | the longest time between two looks of a loop at its group, outside Kafka's calls, until the stop |
+| looks, looks calls | the same from the stop on, of the instance that stays, and during the call |
 | tasks, commit | the longest part of a turn that moved tasks on, or committed, from the stop on |
 
 *Guarantees*: a run counts only when the slow store was opened slowly, no input lacks its output and, under exactly
@@ -36,16 +38,18 @@ from benchmarks.cluster import CALL_S, Cluster
 from benchmarks.errors import BenchmarkError
 from benchmarks.fed import STAMPED
 from benchmarks.job import EXACTLY_ONCE
+from benchmarks.looks import SAID_LATE_S, longest_look
 from benchmarks.moves.group import Group
 from benchmarks.moves.timeline import assignments, longest_gap, owners, worst
 from benchmarks.moves.traffic import thread
-from benchmarks.opening import OPEN, PARTITIONS
+from benchmarks.opening import CALLED, CALLS, OPEN, PARTITIONS, SLOW_S
 from benchmarks.report import columns
 from milestones.common.kafka.producer_log import UNWATCHED
 
 TIMEOUT_S = 300.0
 BEFORE_S, LOOK_BACK_S, AFTER_S = 10.0, 5.0, 3.0
 COMMIT_INTERVAL_MS = 100
+MAX_POLL_INTERVAL_MS = int(SLOW_S * 1000 / 3)
 NAMES = STAYS, STOPS = ("one", "two")
 APP = "benchmarks.opening.app"
 KEYS = 10
@@ -54,8 +58,8 @@ TOOK = re.compile(r"^(\d+\.\d+) .*: (\w+) took (\d+\.\d+) s$", re.MULTILINE)
 LOST = "membership lost"
 EVERYTHING = "read_uncommitted"
 HEADINGS = (
-    "stage", "guarantee", "before", "pause", "late", "fed", "moved", "slow", "turn before", "turn", "tasks", "commit",
-    "given", "lost", "twice", "load",
+    "stage", "guarantee", "before", "pause", "late", "fed", "moved", "slow", "looks start", "looks", "looks calls",
+    "tasks", "commit", "given", "lost", "twice", "load",
 )  # fmt: skip
 
 
@@ -72,8 +76,9 @@ class Opened:
     fed: float
     moved: float
     slow: float
-    turn_before: float
-    turn: float
+    looks_start: float
+    looks: float
+    looks_calls: float
     tasks: float
     commit: float
     generations: int
@@ -111,10 +116,10 @@ class PacedFeed:
 
 
 class Opening:
-    """Runs with so many records a second in each partition."""
+    """Runs with so many records a second in each partition. `calls`: a call is slow, too."""
 
-    def __init__(self, cluster: Cluster, directory: Path, rate: float) -> None:
-        self._cluster, self._directory, self._rate = cluster, directory, rate
+    def __init__(self, cluster: Cluster, directory: Path, rate: float, *, calls: bool = False) -> None:
+        self._cluster, self._directory, self._rate, self._calls = cluster, directory, rate, calls
         self._runs = 0
 
     def measure(self, stage: str, guarantee: str) -> Opened:
@@ -130,6 +135,7 @@ class Opening:
         settings = {
             "application_id": app, "bootstrap_servers": servers, "milestones": stage, "num_stream_threads": 1,
             "processing_guarantee": guarantee, "commit_interval_ms": COMMIT_INTERVAL_MS,
+            "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
         }  # fmt: skip
         fed = PacedFeed(servers, source, self._rate)
         with (
@@ -150,6 +156,10 @@ class Opening:
                 group.settle(TIMEOUT_S)
                 time.sleep(AFTER_S)
                 end, load = time.time(), os.getloadavg()[0]
+                if self._calls:
+                    slow.write_text(CALLS)
+                    group.wait(lambda: CALLED in group.log(STAYS), "the call is over", TIMEOUT_S)
+                called = time.time()
             group.wait(lambda: committed() >= fed.records, "all inputs are committed", TIMEOUT_S)
             group.stop(STAYS)
         told = group.log(STAYS)
@@ -160,8 +170,10 @@ class Opening:
             stage,
             guarantee,
             **figures(fed.given, dict(inputs), outputs, span),
-            turn_before=longest("turn", told, start - LOOK_BACK_S, start),
-            **{what: longest(what, told, start, end) for what in ("turn", "tasks", "commit")},
+            looks_start=longest_look(told, 0.0, start),
+            looks=longest_look(told, start, end),
+            looks_calls=longest_look(told, end, called + SAID_LATE_S),
+            **{what: longest(what, told, start, end) for what in ("tasks", "commit")},
             generations=sum(one.at >= start for one in assignments(told)),
             lost=told.count(LOST),
             doubled=doubled(values, fed.records, guarantee),
@@ -240,7 +252,7 @@ def table(title: str, found: Iterable[Opened]) -> Table:
     shown = columns(title, *HEADINGS)
     for one in found:
         times = (one.before, one.pause, one.late, one.fed, one.moved, one.slow)
-        turns = (one.turn_before, one.turn, one.tasks, one.commit)
+        turns = (one.looks_start, one.looks, one.looks_calls, one.tasks, one.commit)
         counts = (one.generations, one.lost, one.doubled)
         shown.add_row(
             one.stage, one.guarantee, *(f"{s:.2f}" for s in (*times, *turns)), *map(str, counts), f"{one.load:.0f}"

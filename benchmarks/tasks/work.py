@@ -32,19 +32,14 @@ from benchmarks.fed import STAMPED, TIMEOUT_S, Fresh
 from benchmarks.idle import PLAIN, STATEFUL, STATEFUL_SHARE
 from benchmarks.idle.work import SETTLE_S, START_S
 from benchmarks.job import Job
+from benchmarks.looks import LOOKED, SAID_LATE_S, longest_look
 from benchmarks.moves.timeline import worst
 from benchmarks.process import Measured
 from benchmarks.rows import Figure
 
-LOOKED = re.compile(
-    r"^(\d+\.\d+) .*: looks at the group at most (\d+\.\d+) s apart, (\d+\.\d+) s of it outside Kafka's calls$",
-    re.MULTILINE,
-)
 COMMITTED = re.compile(r"^(\d+\.\d+) .*: a commit took (\d+\.\d+) s$", re.MULTILINE)
 KEYS = 100
 """Of each partition."""
-SAID_LATE_S = 1.5
-"""A loop says once a second, at its next turn, what it has seen."""
 
 
 class Tasks(Fresh):
@@ -140,18 +135,14 @@ class Phases:
 
 def loops(log: str, at: Phases) -> dict[str, float]:
     """What the log says of looks at the group, and of commits, in ms."""
-    looks = [(float(when), float(gap), float(own)) for when, gap, own in LOOKED.findall(log)]
+    looks = [(float(when), float(gap)) for when, gap, _ in LOOKED.findall(log)]
     commits = [float(took) for when, took in COMMITTED.findall(log) if at.first <= float(when) <= at.last + SAID_LATE_S]
     if not looks or not commits:
         raise BenchmarkError("the log tells of no look at the group, or of no commit: give it more records (--records)")
-
-    def own(start: float, end: float) -> float:
-        return 1000 * worst(own for when, _, own in looks if start <= when <= end)
-
     return {
-        "busy_ms": own(0.0, at.last + SAID_LATE_S),
-        "idle_ms": own(at.idle + SAID_LATE_S, at.ended),
-        "gap_ms": 1000 * worst(gap for when, gap, _ in looks if when <= at.ended),
+        "busy_ms": 1000 * longest_look(log, 0.0, at.last + SAID_LATE_S),
+        "idle_ms": 1000 * longest_look(log, at.idle + SAID_LATE_S, at.ended),
+        "gap_ms": 1000 * worst(gap for when, gap in looks if when <= at.ended),
         "commit_ms": 1000 * median(commits),
         "longest_commit_ms": 1000 * max(commits),
     }

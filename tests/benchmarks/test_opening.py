@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.opening import OPEN, PARTITIONS, STORES, app
+from benchmarks.opening import CALLED, CALLS, OPEN, PARTITIONS, SLOW_S, STORES, app
 from benchmarks.opening.work import HEADINGS, Appended, Opened, Span, doubled, figures, longest, table, task_of
 from milestones import StoreSpec
 from milestones.testing import TopologyTestDriver
@@ -18,9 +18,8 @@ from milestones.testing import TopologyTestDriver
 EVERY_S = 0.1
 SPAN = Span(start=100.0, end=120.0, stayed=frozenset(range(0, PARTITIONS, 2)), slow=1)
 LOG = """\
-99.000 INFO benchmarks.opening: turn took 3.000 s
-101.000 INFO benchmarks.opening: turn took 0.060 s
-102.000 INFO benchmarks.opening: turn took 0.110 s
+99.000 INFO benchmarks.opening: commit took 3.000 s
+101.000 INFO benchmarks.opening: commit took 0.060 s
 102.100 INFO benchmarks.opening: commit took 0.100 s
 """
 
@@ -54,8 +53,8 @@ def test_pauses_count_for_tasks_that_stayed_for_tasks_that_moved_and_for_the_slo
 
 
 def test_a_log_says_what_took_longest_from_the_stop_on() -> None:
-    assert (longest("turn", LOG, 100.0, 120.0), longest("commit", LOG, 100.0, 120.0)) == (0.11, 0.1)
-    assert longest("turn", LOG, 95.0, 100.0) == 3.0
+    assert longest("commit", LOG, 100.0, 120.0) == 0.1
+    assert longest("commit", LOG, 95.0, 100.0) == 3.0
     assert longest("tasks", LOG, 100.0, 120.0) == 0
 
 
@@ -106,8 +105,27 @@ def test_only_the_last_store_of_the_task_in_the_file_opens_slowly(
     assert opened == 3 * list(STORES)
 
 
+def test_the_next_call_is_slow_while_the_file_says_so_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(app.InEachStore, "process", app.InEachStore.process)
+    monkeypatch.setattr("time.sleep", slept.append)
+    app.slow_calls(tmp_path / "slow")
+    with TopologyTestDriver(app.topology("in", "out")) as driver, caplog.at_level("INFO"):
+        (tmp_path / "slow").write_text("0_4")
+        driver.pipe("in", b"0-7", b"5", 0)
+        assert slept == []
+        (tmp_path / "slow").write_text(CALLS)
+        driver.pipe("in", b"0-7", b"6", 0)
+        driver.pipe("in", b"0-7", b"7", 0)
+        assert [one.value for one in driver.unread("out")] == [b"5", b"6", b"7"]
+    assert slept == [SLOW_S]
+    assert CALLED in caplog.text
+
+
 def test_the_table_has_a_row_for_each_run_and_a_heading_for_each_figure() -> None:
-    run_ = Opened("m1", "at_least_once", 0.2, 0.2, 0.05, 0.01, 1, 13, 0.1, 0.1, 0.1, 0.1, 1, 0, 0, 9_000, 2)
+    run_ = Opened("m1", "at_least_once", 0.2, 0.2, 0.05, 0.01, 1, 13, 0.1, 0.1, 0.1, 0.1, 0.1, 1, 0, 0, 9_000, 2)
     out = StringIO()
     Console(file=out, width=200).print(table("opening", [run_]))
     (row,) = [line.split() for line in out.getvalue().splitlines() if "at_least_once" in line]

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks import looks
 from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.tasks import app
-from benchmarks.tasks.work import COMMITTED, LOOKED, Phases, Tasks, loops, topics_of
+from benchmarks.tasks.work import COMMITTED, Phases, Tasks, loops, topics_of
 from milestones.stream_thread.metrics import TimedCommit
 
 LOG = """\
@@ -66,18 +67,18 @@ def test_looks_are_told_once_a_second_with_what_kafka_took_of_the_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, of = Clock(), clients()
-    monkeypatch.setattr(app, "time", clock)
-    looks = app.Looks(of)
+    monkeypatch.setattr(looks, "time", clock)
+    seen = looks.Looks(of)
     with caplog.at_level(logging.INFO):
         clock.now, of.consumer.blocked_ns = 0.30, 290_000_000
-        looks.look()
+        seen.look()
         clock.now = 0.35
-        looks.look()
+        seen.look()
         assert not caplog.messages
         clock.now, of.producer.blocked_ns = 1.25, 895_000_000
-        looks.look()
+        seen.look()
     (line,) = caplog.messages
-    assert LOOKED.findall(f"1.000 INFO x: {line}") == [("1.000", "0.9000", "0.0500")]
+    assert looks.LOOKED.findall(f"1.000 INFO x: {line}") == [("1.000", "0.9000", "0.0500")]
 
 
 def test_a_clients_successor_that_begins_at_zero_hides_no_gap(
@@ -85,11 +86,11 @@ def test_a_clients_successor_that_begins_at_zero_hides_no_gap(
 ) -> None:
     clock, of = Clock(), clients()
     of.producer.blocked_ns = 5_000_000_000
-    monkeypatch.setattr(app, "time", clock)
-    looks = app.Looks(of)
+    monkeypatch.setattr(looks, "time", clock)
+    seen = looks.Looks(of)
     clock.now, of.producer.blocked_ns = 1.5, 0
     with caplog.at_level(logging.INFO):
-        looks.look()
+        seen.look()
     assert "1.5000 s apart, 1.5000 s of it" in caplog.text
 
 
