@@ -156,3 +156,7 @@ class TaskCorruptedError(MilestonesError):
 
 class RefusedTogetherError(TaskCorruptedError):
     """Kafka refused a batch of outputs of these tasks for one in it: sent one by one it will be known which."""
+
+
+class ToldApartError(TaskCorruptedError):
+    """It is known by now which output of these tasks Kafka refuses: they needn't be sent one by one any more."""

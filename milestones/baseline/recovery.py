@@ -64,7 +64,10 @@ class RejoinRecovery:
         failed = caught(lambda: producer.abort(timeout_ms), KafkaException)
         if failed is not None:
             return self._lost(failed)
-        ready_for_the_next(self._context, self._clients)
+        if isinstance(error, RefusedTogetherError):
+            self._renew(one_record_per_batch=True)
+        else:
+            ready_for_the_next(self._context, self._clients)
         return True
 
     def _lost(self, error: Exception) -> bool:
@@ -76,11 +79,12 @@ class RejoinRecovery:
         self._renew()
         return False
 
-    def _renew(self) -> None:
+    def _renew(self, *, one_record_per_batch: bool = False) -> None:
         """A producer that isn't ready in time is replaced when the next transaction fails as it begins; meanwhile the
         stream thread answers its group."""
         within_ms = patience_ms(self._context)
-        unready = caught(lambda: self._clients.renew_producer(within_ms), KafkaUnreachableError)
+        renew = self._clients.renew_producer
+        unready = caught(lambda: renew(within_ms, one_record_per_batch=one_record_per_batch), KafkaUnreachableError)
         if unready is None:
             return
         if not is_retriable(unready.__cause__ or unready):

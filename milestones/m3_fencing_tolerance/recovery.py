@@ -38,6 +38,7 @@ from milestones.common.errors import (
     StateCorruptError,
     TaskCorruptedError,
     TaskMigratedError,
+    ToldApartError,
     TransactionalIdError,
 )
 from milestones.common.kafka.failures import caught, error_of, is_stale_member
@@ -80,9 +81,11 @@ class InPlaceRecovery:
             case RefusedInTransactionError() if error.single and not self._clients.producer.one_record_per_batch:
                 # Again with one record per batch: then the handler of the refused output is asked (KIP-691).
                 return self._rebuild(error, budget, one_record_per_batch=True)
+            case RefusedTogetherError() if self._clients.producer.transactional:
+                return self._rebuild(error, budget, one_record_per_batch=True)
             case TaskCorruptedError() if self._clients.producer.one_record_per_batch:
                 # Kafka has refused a record: the producer's sequence numbers have a gap in its place.
-                return self._rebuild(error, budget, one_record_per_batch=True)
+                return self._rebuild(error, budget, one_record_per_batch=not isinstance(error, ToldApartError))
             case TaskCorruptedError() | StateCorruptError():
                 return self._abort(error, budget, ask=False)
             case StaleGenerationError():

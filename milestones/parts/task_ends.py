@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from milestones.common.errors import RefusedTogetherError, TaskCorruptedError, ToldApartError
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -40,6 +42,12 @@ class Blame:
 
     failed: TaskId | None = None
     one_by_one: bool = False
+
+    def void(self, message: str, tasks: Iterable[TaskId]) -> TaskCorruptedError:
+        """The error that rolls these tasks back, by which recovery knows the next producer."""
+        if self.one_by_one:
+            return RefusedTogetherError(message, tasks)
+        return (TaskCorruptedError if self.failed is None else ToldApartError)(message, tasks)
 
 
 class DecidedError(Exception):

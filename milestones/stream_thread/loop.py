@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import (
-    KafkaUnreachableError,
     MilestonesError,
     StateCorruptError,
     TaskCorruptedError,
@@ -209,15 +208,13 @@ class StreamLoop:
             if not self._clients.producer.transactional:
                 self._commits.hasten()  # what the other tasks have sent stays, and may have been in the one that failed
                 return
-            error = TaskCorruptedError(f"the transaction has an output that isn't taken: {error}", transaction.reached)
+            error = blame.void(f"the transaction has an output that isn't taken: {error}", transaction.reached)
         recovered = self._recovery.recover(error)
         self._error_series.over(self._clock.monotonic_ms())
         if recovered:
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
             apart = blame is not None or (isolated and isinstance(error, OF_ONE_TRANSACTION))
             self._tasks.roll_back(transaction.reached.keys() | corrupted_by(error) if apart else None)
-            if blame is not None and blame.one_by_one:
-                self._tell_outputs_apart()
             if isinstance(error, StateCorruptError):
                 self._tasks.rebuild(error.damaged, error)
         else:
@@ -230,14 +227,6 @@ class StreamLoop:
         ids = producer.contributors | {task.id for task in self._commits.take_unconfirmed()}
         reached = {id: processing[id].reached() for id in ids if id in processing}
         return Transacted(reached, one_by_one=producer.one_record_per_batch)
-
-    def _tell_outputs_apart(self) -> None:
-        """One record per batch, until a commit is made: then it is known which output Kafka refuses. A producer that
-        isn't ready in time fails as the next output is sent."""
-        within_ms, renew = self._context.longest_wait_ms, self._clients.renew_producer
-        unready = caught(lambda: renew(within_ms, one_record_per_batch=True), KafkaUnreachableError)
-        if unready is not None:
-            log.warning("%s: no producer that tells outputs apart yet: %s", self._context.name, unready)
 
     # -- before the group is answered: see `Answering`
 

@@ -74,6 +74,13 @@ def test_an_abort_after_a_broken_connection_may_end_the_next_transaction_so_that
     assert world.clients.renewed == 1
 
 
+def test_outputs_that_were_refused_together_are_told_apart_by_the_next_producer(
+    world: World, recover: Recover
+) -> None:
+    assert recover(world, RefusedTogetherError("refused", [A]))
+    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("error", "one_by_one"),
     [(StaleGenerationError("none"), False), (TaskCorruptedError("void", [A]), False),

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.common.errors import KafkaUnreachableError, TaskCorruptedError, TaskMigratedError, TransactionalIdError
+from milestones.common.errors import (
+    KafkaUnreachableError,
+    RefusedTogetherError,
+    TaskCorruptedError,
+    TaskMigratedError,
+    ToldApartError,
+    TransactionalIdError,
+)
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
@@ -203,6 +210,22 @@ def test_a_transaction_that_fails_of_one_record_is_made_again_with_its_outputs_t
     assert recovery.recover(RefusedInTransactionError("refused", single=True))
     assert old.closed
     assert world.producer.one_record_per_batch
+
+
+def test_tasks_whose_outputs_were_refused_together_get_a_producer_that_tells_them_apart_at_once() -> None:
+    """The new producer ends the open transaction: no abort is waited for."""
+    world, recovery = made()
+    old = world.producer
+    assert recovery.recover(RefusedTogetherError("refused", [A]))
+    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, True)
+    assert "abort" not in old.calls
+
+
+def test_once_it_is_known_which_output_is_refused_they_are_not_told_apart_any_more() -> None:
+    world, recovery = made()
+    world.producer.one_record_per_batch = True
+    assert recovery.recover(ToldApartError("refused", [A]))
+    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, False)
 
 
 def test_what_is_given_up_then_leaves_a_producer_that_cannot_go_on() -> None:

@@ -78,6 +78,7 @@ def test_the_guilty_task_is_found_and_ends_and_each_other_one_is_rolled_back_onc
     assert r.tasks.ended.keys() == {TaskId(0, 3)}
     assert committed(r) == [2, 2, 2, 0, 2, 2]
     assert r.rolled_back() == {TaskId(0, number): 3 if number == 3 else 1 for number in range(TASKS)}
+    assert r.world.clients.renewed == 2, "one that tells outputs apart, and one that doesn't any more"
     for partition in range(TASKS):
         put(r.world, partition, "c", key=f"k{partition}")
     r.step(20, ms=20)
