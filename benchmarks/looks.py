@@ -1,6 +1,7 @@
 """How long the loops of a process let their groups wait: `watch_looks` has the process log it, `longest_look` reads it.
 
-*Guarantees*: the time that calls of Kafka's clients took is told apart.
+*Guarantees*: the time that calls of Kafka's clients took is told apart; that of a client which came between two looks
+counts as the loop's own.
 *Assumes*: the lines of the log begin with the time, s since the epoch.
 """
 

@@ -306,10 +306,12 @@ class Task(ChangelogTask):
         held = self.state is State.QUARANTINED and self.unflushed  # a quarantine keeps waiting updates in the caches
         return not held and self.commit_needed()
 
-    def position(self) -> int:
-        """As of the last confirmed commit, also while another thread writes it to the engines."""
+    def position(self, but: Collection[str] = ()) -> int:
+        """As of the last confirmed commit, also while another thread writes it to the engines; without the stores in
+        `but`."""
         to_apply = self._commits.to_apply  # before what is written: else the commit could be missed in both
-        return sum(max(offset or 0, to_apply.get(store, 0)) for store, offset in self.changelog_offsets().items())
+        offsets = {store: offset for store, offset in self.changelog_offsets().items() if store not in but}
+        return sum(max(offset or 0, to_apply.get(store, 0)) for store, offset in offsets.items())
 
     def reached(self) -> dict[TopicPartition, int]:
         """The offsets after the last record of finished boundaries, by input partition."""

@@ -143,9 +143,10 @@ class TaskStores:
     # -- restoration
 
     def changelog_offsets(self) -> dict[str, int | None]:
-        """The changelog offset up to which each logged store is complete; None: restore from the beginning."""
+        """The changelog offset up to which each logged store is complete; None: restore from the beginning, also of a
+        damaged one that couldn't be set aside."""
         offsets = self.storage.offsets()
-        return {name: offsets[name] for name in self._sub.changelogs}
+        return {name: offsets.get(name) for name in self._sub.changelogs}
 
     def restore(self, name: str, records: Iterable[ChangelogRecord], next_offset: int) -> None:
         """Write changelog records, in order, to the storage, which has the store up to `next_offset` then."""

@@ -160,12 +160,16 @@ class Transaction(InTransaction):
         producer, metadata = self._clients.producer, self._clients.member.metadata()
         producer.begin()
         yield from self._retrying(
-            lambda: producer.begin_send_offsets(offsets, metadata, CALL_MS), "send_offsets_to_transaction"
+            lambda: producer.begin_send_offsets(offsets, metadata, self._call_ms), "send_offsets_to_transaction"
         )
 
     def end(self, offsets: Offsets) -> Steps[None]:
-        yield from self._retrying(lambda: self._clients.producer.begin_commit(CALL_MS), "commit_transaction")
+        yield from self._retrying(lambda: self._clients.producer.begin_commit(self._call_ms), "commit_transaction")
         ready_for_the_next(self._context, self._clients)
+
+    @property
+    def _call_ms(self) -> int:
+        return min(CALL_MS, self._context.longest_wait_ms)
 
     def _retrying(self, begin: Callable[[], None], what: str) -> Steps[None]:
         """When the outcome stays unknown, the thread gives its tasks up."""

@@ -60,12 +60,13 @@ class RejoinRecovery:
             # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
             self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
             return True
-        producer, timeout_ms = self._clients.producer, self._context.config.request_timeout_ms
+        context, producer = self._context, self._clients.producer
+        timeout_ms = min(context.config.request_timeout_ms, context.longest_wait_ms)
         failed = caught(lambda: producer.abort(timeout_ms), KafkaException)
         if failed is not None:
             return self._lost(failed)
         if isinstance(error, RefusedTogetherError):
-            self._renew(one_record_per_batch=True)
+            self._renew(one_record_per_batch=True)  # one that isn't ready, or wasn't made, fails as the next one begins
         else:
             ready_for_the_next(self._context, self._clients)
         return True
@@ -76,17 +77,16 @@ class RejoinRecovery:
         )
         self.lost += 1
         self.fenced += is_fenced(error)
-        self._renew()
+        unready = self._renew()
+        if unready is not None and not is_retriable(unready.__cause__ or unready):
+            raise unready
         return False
 
-    def _renew(self, *, one_record_per_batch: bool = False) -> None:
+    def _renew(self, *, one_record_per_batch: bool = False) -> KafkaUnreachableError | None:
         """A producer that isn't ready in time is replaced when the next transaction fails as it begins; meanwhile the
-        stream thread answers its group."""
-        within_ms = patience_ms(self._context)
-        renew = self._clients.renew_producer
+        stream thread answers its group. Returns why it isn't ready."""
+        within_ms, renew = patience_ms(self._context), self._clients.renew_producer
         unready = caught(lambda: renew(within_ms, one_record_per_batch=one_record_per_batch), KafkaUnreachableError)
-        if unready is None:
-            return
-        if not is_retriable(unready.__cause__ or unready):
-            raise unready
-        log.warning("%s: no new producer after %d ms: %s", self._context.name, within_ms, unready)
+        if unready is not None:
+            log.warning("%s: no new producer after %d ms: %s", self._context.name, within_ms, unready)
+        return unready

@@ -3,9 +3,9 @@
 A thread that joins later costs the group a rebalance of its own. Until then the leader sees a smaller instance, and
 gives tasks of its to others.
 
-*Guarantees*: a thread waits until all of the first ones have made their clients, at most `PATIENCE_S`; threads that
-come later don't wait.
-*Assumes*: each of the first threads crosses once.
+*Guarantees*: a thread waits until as many as start together have made their clients, at most `PATIENCE_S`, and until
+one of them is to end. After that no thread waits.
+*Assumes*: nothing.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ class StartLine:
         self.drop_out()
 
     def drop_out(self) -> None:
-        """Have no thread wait any more: this one won't join."""
+        """Have no thread wait any more. Any thread may call this."""
         self._barrier.abort()

@@ -29,13 +29,13 @@ def told(
     waiting, leaving = tasks.of(Phase.WAITING, Phase.OPENING), tasks.of(Phase.LEAVING)
     # Their stores may be open already: it isn't known before the answer is taken.
     opening = {entry.id for entry in tasks.of(Phase.OPENING) if not entry.locked_out}
-    opening |= {entry.id for entry in leaving if entry.position is None}
+    opening |= {entry.id for entry in leaving if entry.position is None and not entry.locked_out}
     closed = state.closed_positions(opening) if speaks or waiting or leaving else {}
     found = dict(closed) if speaks else {}
     found |= restoration.positions()
-    for entry in tasks.of(Phase.POSITIONING):
-        if entry.active_task.needs_restoration:
-            found[entry.id] = entry.active_task.position()
+    for entry in tasks.of(Phase.POSITIONING, Phase.RETURNING):
+        if entry.active_task.needs_restoration or entry.damage:
+            found[entry.id] = entry.active_task.position(entry.damage)
     for entry in waiting:
         if entry.stores is not None:
             found[entry.id] = position_of(context, entry.id, entry.stores) or 0
@@ -55,9 +55,9 @@ def position_of(context: ThreadContext, task: TaskId, stores: TaskStorage, but: 
     return sum(offsets.get(store) or 0 for store in changelogs if store not in but) if changelogs else None
 
 
-def position_of_task(task: Task) -> int | None:
+def position_of_task(task: Task, but: Collection[str] = ()) -> int | None:
     """The same of a task that is open, as of its last commit."""
-    return task.position() if task.subtopology.changelogs else None
+    return task.position(but) if task.subtopology.changelogs else None
 
 
 def _changelogs(context: ThreadContext, task: TaskId) -> Collection[str]:

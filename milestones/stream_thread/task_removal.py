@@ -111,7 +111,9 @@ class TaskRemoval:
 
     def _part_from_opening(self, entry: AssignedTask) -> None:
         if not entry.wanted:
+            locked_out = entry.locked_out
             self.leave(entry)
+            entry.locked_out = locked_out
             self._opening.cancel(entry.id)
 
     def _part_from_restoration(self, entry: AssignedTask) -> None:
@@ -135,7 +137,7 @@ class TaskRemoval:
     def _leave_with_state(self, entry: AssignedTask) -> None:
         """Note that an open active task leaves, and how far its state is: the group may be told before the task is
         given back."""
-        position = None if entry.damage else position_of_task(entry.active_task)
+        position = position_of_task(entry.active_task, entry.damage)
         self.leave(entry)
         entry.position = position
 
@@ -198,7 +200,7 @@ class TaskRemoval:
 
     def close_stores(self, entry: AssignedTask, stores: TaskStorage) -> None:
         """Have the stores closed, once it is noted how far they are."""
-        entry.position = position_of(self._context, entry.id, stores)
+        entry.position = position_of(self._context, entry.id, stores, but=entry.damage)
         self._opening.close_stores(entry.id, stores)
 
     def take_stores(self, *, at_once: bool = False) -> None:

@@ -61,6 +61,7 @@ class StreamThread(threading.Thread):
         """Ask the thread to commit, close and end; the caller joins it."""
         self._surroundings.retry_policy.hurry(min(STOP_PATIENCE_MS, self._surroundings.config.close_timeout_ms // 2))
         self._requests.put(Stop(leave_group), timeout_ms=1_000)
+        self._start_line.drop_out()
 
     def rejoin(self, reason: str) -> None:
         """Ask the group member for a rebalance."""

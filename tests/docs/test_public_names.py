@@ -70,7 +70,7 @@ ALLOWED = {
 
 NEVER_MET = {
     "CommitRetriableError", "ConnectionLostError", "CoordinatorError", "MailboxClosedError", "MailboxFullError",
-    "NoAnswerError", "RefusedTogetherError", "RolledBackError", "StaleGenerationError", "TaskCorruptedError",
+    "NoAnswerError", "RefusedTogetherError", "RolledBackError", "StaleGenerationError", "TaskCorruptedError", "ToldApartError",
     "TaskMigratedError", "UnknownOutcomeError",
 }  # fmt: skip
 """Errors that steer the runtime: a thread of its own always catches them."""

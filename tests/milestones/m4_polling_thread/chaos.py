@@ -4,7 +4,9 @@ add and remove threads; then calm, and what comes of it.
 Each thread takes a step when the seed says so, also in the midst of another one's user code or call of a store. After
 each step of the polling thread `chaos_checks.py` looks at all of it.
 
-    python -m tests.milestones.m4_polling_thread.chaos FIRST END
+    python -m tests.milestones.m4_polling_thread.chaos FIRST END [intolerant]
+
+`intolerant`: without `fencing_tolerance`.
 """
 
 from __future__ import annotations
@@ -39,13 +41,15 @@ class PlannedDeath(RuntimeError):
 class Chaos:
     """An instance of up to four tasks, and all that happens to it. `happened`: how often what was done, and came."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, tolerant: bool = True) -> None:
+        """`tolerant`: with `fencing_tolerance`."""
         rng = self.rng = random.Random(seed)
         self.exactly_once, self.cached = rng.random() < 0.75, rng.random() < 0.25
         self.disturbed = rng.choice([0.05, 0.1, 0.2])
         self.world = ChaosWorld(
             rng,
             cached=self.cached,
+            tolerant=tolerant,
             num_processing_threads=rng.randrange(1, MOST_THREADS + 1),
             processing_guarantee="exactly_once_v2" if self.exactly_once else "at_least_once",
             **({"statestore_cache_max_bytes": rng.choice([500, 10_000_000])} if self.cached else {}),
@@ -361,9 +365,9 @@ class Chaos:
         self.supervise()
 
 
-def play(seed: int) -> Chaos:
+def play(seed: int, *, tolerant: bool = True) -> Chaos:
     """Have a seed's run; an error names it."""
-    chaos = Chaos(seed)
+    chaos = Chaos(seed, tolerant=tolerant)
     try:
         chaos.play()
     except BaseException as error:
@@ -372,13 +376,13 @@ def play(seed: int) -> Chaos:
     return chaos
 
 
-def main(first: int, end: int) -> int:
+def main(first: int, end: int, *, tolerant: bool) -> int:
     """Play these seeds; print what went wrong, and how often what happened."""
     logging.disable(logging.CRITICAL)
     happened, failed, began = Counter[str](), 0, time.monotonic()
     for seed in range(first, end):
         try:
-            happened += play(seed).happened
+            happened += play(seed, tolerant=tolerant).happened
         except Exception as error:
             failed += 1
             print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
@@ -390,4 +394,4 @@ def main(first: int, end: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), tolerant="intolerant" not in sys.argv[3:]))

@@ -52,7 +52,8 @@ class Moods:
 class Waits:
     """The waits of the polling thread. `others`: what other threads do meanwhile; `polling`: whether the polling thread
     is what runs now; `longest`: of each kind of wait, what was asked for, ms; `spent`: of each call of Kafka, the time
-    that it was waited for since the last look at the group; `longest_spent`: the longest of these."""
+    that it was waited for since the last look at the group; `longest_spent`: the longest of these; `repeated`: calls
+    that are repeated for longer before tasks are given away."""
 
     most_ms: int
     others: Callable[[], None] = lambda: None
@@ -60,6 +61,7 @@ class Waits:
     longest: Counter[str] = field(default_factory=Counter)
     spent: Counter[str] = field(default_factory=Counter)
     longest_spent: Counter[str] = field(default_factory=Counter)
+    repeated: Mapping[str, int] = field(default_factory=dict)
 
     def ask(self, what: str, ms: int) -> None:
         """The thread that runs asks for a wait of so long."""
@@ -74,7 +76,8 @@ class Waits:
     def too_long(self) -> dict[str, int]:
         """The waits that were longer than they may be. A call is waited for in steps: the last one may be too long."""
         asked = {what: ms for what, ms in self.longest.items() if ms > self.most_ms}
-        return asked | {what: ms for what, ms in self.longest_spent.items() if ms > self.most_ms + AT_ONCE_MS}
+        most_ms = {what: self.repeated.get(what, self.most_ms) + AT_ONCE_MS for what in self.longest_spent}
+        return asked | {what: ms for what, ms in self.longest_spent.items() if ms > most_ms[what]}
 
 
 class AskedClock(StepClock):

@@ -1,4 +1,5 @@
-"""The surroundings of an instance of stage m4 with fencing tolerance, in which each thread runs when it is told to."""
+"""The surroundings of an instance of stage m4, or without fencing tolerance, in which each thread runs when it is told
+to."""
 
 from __future__ import annotations
 
@@ -28,19 +29,24 @@ from tests.milestones.m4_polling_thread.chaos_threads import (
 )
 from tests.milestones.m4_polling_thread.polling import PollingWorld
 
-FLAGS = frozenset({"state_updater", "processing_threads", "fencing_tolerance", "polling_thread"})
-MOST_POLL_MS = 24_000
+FLAGS = frozenset({"state_updater", "processing_threads", "polling_thread"})
+TOLERANT = "fencing_tolerance"
+MOST_POLL_MS, TASK_TIMEOUT_MS = 24_000, 20_000
 SETTINGS: dict[str, Any] = {
-    "commit_interval_ms": 50, "transaction_timeout_ms": 1_000, "task_timeout_ms": 20_000, "heartbeat_interval_ms": 10,
+    "commit_interval_ms": 50, "transaction_timeout_ms": 1_000, "task_timeout_ms": TASK_TIMEOUT_MS,
+    "heartbeat_interval_ms": 10,
     "max_poll_interval_ms": MOST_POLL_MS, "close_timeout_ms": 300,
 }  # fmt: skip
 
 
 class ChaosWorld(PollingWorld):
-    """Real parts of all four flags: the polling thread's loop, updaters, openers, workers, handler threads, a crew."""
+    """Real parts of all flags: the polling thread's loop, updaters, openers, workers, handler threads, a crew.
+    `tolerant`: with `fencing_tolerance`."""
 
-    def __init__(self, chance: random.Random, *, cached: bool = False, **settings: Any) -> None:
-        self.chance = chance
+    def __init__(
+        self, chance: random.Random, *, cached: bool = False, tolerant: bool = True, **settings: Any
+    ) -> None:
+        self.chance, self._flags = chance, FLAGS | {TOLERANT} if tolerant else FLAGS
         super().__init__(cached=cached, **{**SETTINGS, **settings})
 
     def __post_init__(self) -> None:
@@ -50,6 +56,8 @@ class ChaosWorld(PollingWorld):
         self.handler_threads: list[threading.Thread] = []
         self.clock = AskedClock()
         self.waits = self.clock.waits = Waits(MOST_POLL_MS // 4, polling=lambda: self.running.on_top(SteppedPolling))
+        if TOLERANT not in self._flags:
+            self.waits.repeated = dict.fromkeys(("send_offsets", "commit"), TASK_TIMEOUT_MS)
         self.state = ChaosState(self)
         self.openers = ChaosOpeners(self)
         self.state.orphaned = self.openers.for_an_ended_thread
@@ -59,7 +67,7 @@ class ChaosWorld(PollingWorld):
         self.moods = Moods()
         self.clients = ChaosClients(self, self.chance, self.moods, self.waits)
         self.group = Group(self)
-        chosen = wiring.parts(FLAGS).thread
+        chosen = wiring.parts(self._flags).thread
         self.parts = replace(
             self.parts,
             opening=self.openers.opening,

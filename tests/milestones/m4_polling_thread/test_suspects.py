@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
+from milestones.baseline.recovery import RejoinRecovery
+from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import Refused, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.topology.handlers import Action, Response
 from milestones.instance.context import Exceptions
+from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m4_polling_thread.suspects import OTHERS_MS, TURN_MS, Suspects
 from tests.milestones.fakes import A, kafka_error, put
 from tests.milestones.m4_polling_thread.polling import RunningPolling
@@ -99,6 +102,22 @@ def test_a_handler_that_fails_itself_ends_the_task_that_it_was_asked_about() -> 
 
     r = refusing({b"k3"}, production_exception_handler=broken)
     r.step(80, ms=20)
+    assert r.tasks.ended.keys() == {TaskId(0, 3)}
+    assert committed(r) == [2, 2, 2, 0, 2, 2]
+
+
+@pytest.mark.parametrize("recovery", [RejoinRecovery, InPlaceRecovery])
+def test_a_producer_that_tells_outputs_apart_and_cannot_be_made_once_costs_a_try(recovery: Any) -> None:
+    r = refusing({b"k3"})
+    r.loop._recovery = recovery(r.world.context, r.world.clients)
+    clients, renew = r.world.clients, r.world.clients.renew_producer
+
+    def fail_once(*_: Any, **__: Any) -> None:
+        clients.renew_producer = renew  # type: ignore[method-assign]
+        raise KafkaUnreachableError("no producer") from KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+
+    clients.renew_producer = fail_once  # type: ignore[method-assign]
+    r.step(120, ms=20)
     assert r.tasks.ended.keys() == {TaskId(0, 3)}
     assert committed(r) == [2, 2, 2, 0, 2, 2]
 

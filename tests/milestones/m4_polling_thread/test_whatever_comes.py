@@ -28,10 +28,11 @@ SEEDS_OF_REFUSALS = range(800, 900)
 """Some have nothing for a long time but records that Kafka refuses."""
 
 
+@pytest.mark.parametrize("tolerant", [True, False], ids=["fencing_tolerance", "without"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_task_is_in_one_place_nothing_leaks_and_every_input_counts(seed: int) -> None:
-    """Thousands of other seeds: `python -m tests.milestones.m4_polling_thread.chaos 0 3000`."""
-    play(seed)
+def test_every_task_is_in_one_place_nothing_leaks_and_every_input_counts(seed: int, tolerant: bool) -> None:
+    """Thousands of other seeds: `python -m tests.milestones.m4_polling_thread.chaos 0 3000`, or `... intolerant`."""
+    play(seed, tolerant=tolerant)
 
 
 # -- planted faults

@@ -9,6 +9,7 @@ import pytest
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import JoinNeeded
+from milestones.common.records import StoreId
 from milestones.common.task.task import State
 from milestones.stream_thread.task_removal import LOCK_PAUSE_MS
 from tests.milestones.fake_kafka import ILLEGAL_GENERATION
@@ -96,6 +97,37 @@ def test_a_task_that_leaves_while_its_stores_are_opened_is_as_far_as_what_lies_o
     r.step()
     r.rebalance()
     assert (r.places, r.tasks.positions()) == ({A: "leaving"}, {A: 2})
+
+
+@pytest.mark.parametrize("roles", [(), (0,)], ids=["taken away", "kept"])
+def test_a_task_with_a_damaged_store_counts_as_far_as_what_isnt_to_be_rebuilt(roles: tuple[int, ...]) -> None:
+    r = STAGES["m2"](commit_interval_ms=10_000)
+    r.world.fed("x", "y")
+    r.run(0)
+    r.step(2)
+    r.hear(JoinNeeded("a test"))
+    r.rebalance(0)
+    r.world.state.closed = {A: 2}
+    r.world.workers.stuck = True
+    r.tasks.roll_back()
+    r.tasks.rebuild([StoreId(A, "counts")], "a block is damaged")
+    r.rebalance(*roles)
+    r.hear(JoinNeeded("a test"))
+    assert r.places in ({A: "leaving"}, {A: "returning"})
+    assert r.world.member.joins[-1].positions == {A: 0}
+
+
+def test_a_task_whose_directory_another_thread_holds_is_told_by_that_one_also_as_it_leaves() -> None:
+    r = STAGES["m1"]()
+    r.world.context.thread_registry.add()
+    r.world.context.thread_registry.remove(1)
+    r.world.state.closed, r.world.state.locked, r.world.state.held = {A: 2}, {A}, {A}
+    r.rebalance(0)
+    r.step(3)
+    r.world.openers.hang = True
+    r.step(ms=2 * LOCK_PAUSE_MS)
+    r.rebalance()
+    assert (r.places, r.tasks.positions()) == ({A: "leaving"}, {})
 
 
 def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> None:

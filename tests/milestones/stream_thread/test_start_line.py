@@ -64,6 +64,15 @@ def test_a_thread_waits_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> Non
     StartLine(2).cross()
 
 
+def test_a_thread_that_is_to_end_does_not_wait_for_the_others() -> None:
+    line = StartLine(2)
+    waiting = Waiting(line)
+    assert not waiting.joined
+    StreamThread(World().context, World().parts, NO_CLIENTS, line).stop(leave_group=True)
+    waiting.join()
+    assert waiting.joined
+
+
 def unreachable(world: World, line: StartLine) -> StreamThread:
     """A thread whose clients can't be made."""
     clients = Mock(side_effect=KafkaUnreachableError("no broker"))
