@@ -19,6 +19,29 @@ SKIP = LogAndContinue()
 DEAD_LETTERS = LogAndContinue("dead")
 
 
+# -- positions
+
+
+def test_a_task_is_as_far_as_its_last_confirmed_commit_also_before_that_is_written() -> None:
+    h = keeping()
+    h.feed(("k", "a", 1), ("k", "b", 2))
+    h.run(1)
+    h.commit()
+    h.run()
+    commit = h.task.freeze()
+    assert h.task.position() == 1
+    h.task.confirmed(commit, {"store": 2})
+    assert (h.task.position(), h.task.changelog_offsets()) == (2, {"store": 1})
+    h.task.apply()
+    assert (h.task.position(), h.task.position({"store"})) == (2, 0)
+
+
+def test_a_damaged_store_that_could_not_be_set_aside_has_no_offset() -> None:
+    h = keeping()
+    del h.state.stores["store"]
+    assert (h.task.changelog_offsets(), h.task.position()) == ({"store": None}, 0)
+
+
 # -- commits
 
 
