@@ -34,6 +34,9 @@ from milestones.common.kafka.embedded.ports import free_port
 from milestones.common.kafka.embedded.properties import HOST
 
 _CALL_S = 10.0
+_ROUNDS = 3
+"""Of the loop, until a connection that was accepted just now has come to `_accept`: asyncio's server loses its socket
+if it is closed before."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _T = TypeVar("_T")
 
@@ -215,6 +218,10 @@ class KafkaProxy:
             self._connections.discard(connection)
 
     async def _shut_down(self) -> None:
+        for listener in self._server.sockets:
+            self._loop.remove_reader(listener)
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)
         self._server.close()
         for writer in self._clients:
             _reset(writer)  # a task cancelled before its first step wouldn't
