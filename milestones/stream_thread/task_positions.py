@@ -1,7 +1,7 @@
 """How far the state of a thread's tasks is, as the group is told when the member joins.
 
-*Guarantees*: of a task whose directory another thread of this instance holds, that thread tells. No file is read, no
-store either.
+*Guarantees*: of a task whose directory another thread of this instance holds, that thread tells; of one that leaves,
+this one may tell too what it last knew to lie on the disk, which is no more. No file is read, no store either.
 *Assumes*: called by the thread that owns the tasks.
 """
 
@@ -29,7 +29,7 @@ def told(
     waiting, leaving = tasks.of(Phase.WAITING, Phase.OPENING), tasks.of(Phase.LEAVING)
     # Their stores may be open already: it isn't known before the answer is taken.
     opening = {entry.id for entry in tasks.of(Phase.OPENING) if not entry.locked_out}
-    opening |= {entry.id for entry in leaving if entry.position is None and not entry.locked_out}
+    opening |= {entry.id for entry in leaving if entry.position is None}
     closed = state.closed_positions(opening) if speaks or waiting or leaving else {}
     found = dict(closed) if speaks else {}
     found |= restoration.positions()

@@ -111,9 +111,7 @@ class TaskRemoval:
 
     def _part_from_opening(self, entry: AssignedTask) -> None:
         if not entry.wanted:
-            locked_out = entry.locked_out
             self.leave(entry)
-            entry.locked_out = locked_out
             self._opening.cancel(entry.id)
 
     def _part_from_restoration(self, entry: AssignedTask) -> None:

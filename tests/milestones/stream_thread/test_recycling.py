@@ -117,19 +117,6 @@ def test_a_task_with_a_damaged_store_counts_as_far_as_what_isnt_to_be_rebuilt(ro
     assert r.world.member.joins[-1].positions == {A: 0}
 
 
-def test_a_task_whose_directory_another_thread_holds_is_told_by_that_one_also_as_it_leaves() -> None:
-    r = STAGES["m1"]()
-    r.world.context.thread_registry.add()
-    r.world.context.thread_registry.remove(1)
-    r.world.state.closed, r.world.state.locked, r.world.state.held = {A: 2}, {A}, {A}
-    r.rebalance(0)
-    r.step(3)
-    r.world.openers.hang = True
-    r.step(ms=2 * LOCK_PAUSE_MS)
-    r.rebalance()
-    assert (r.places, r.tasks.positions()) == ({A: "leaving"}, {})
-
-
 def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> None:
     world = with_ledger(World().fed("x", "y"))
     r = Running(world).run(0)
