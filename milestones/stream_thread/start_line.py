@@ -1,10 +1,10 @@
 """`StartLine`: has the threads with which an instance starts join their group together.
 
 A thread that joins later costs the group a rebalance of its own. Until then the leader sees a smaller instance, and
-gives tasks of its to others.
+gives some of the instance's tasks to others.
 
-*Guarantees*: a thread waits until as many as start together have made their clients, at most `PATIENCE_S`, and until
-one of them is to end. After that no thread waits.
+*Guarantees*: a thread waits until as many as start together have made their clients, or one of them is to end, at most
+for `PATIENCE_S`. After that no thread waits.
 *Assumes*: nothing.
 """
 
