@@ -1,4 +1,5 @@
-"""Where the stream thread spends its time, sampled from outside by py-spy: nothing is slowed down by hooks.
+"""Where the stream thread, or from m4 on the polling thread, spends its time, sampled from outside by py-spy: nothing
+is slowed down by hooks.
 
 *Guarantees*: microseconds are of the thread at work; what it waits for isn't counted.
 *Assumes*: py-spy (extra `bench`); functions are where `PARTS` says.
@@ -26,7 +27,7 @@ from benchmarks.report import columns
 from benchmarks.rows import Work
 
 PARTS_TITLE = "microseconds per record, by part"
-STREAM_THREAD = re.compile(r"-StreamThread-\d+(?![-\w])")
+POLLS = re.compile(r"-(StreamThread-\d+|PollingThread)(?![-\w])")
 
 ELSEWHERE = "other"
 PARTS: Sequence[tuple[str, str, str, str]] = (
@@ -132,7 +133,7 @@ def parse(text: str) -> Iterator[tuple[tuple[Frame, ...], int]]:
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         thread, *frames = stack.split(";")
-        if frames and STREAM_THREAD.search(thread):
+        if frames and POLLS.search(thread):
             yield tuple(_frame(frame) for frame in frames), int(count)
 
 

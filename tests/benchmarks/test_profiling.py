@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from benchmarks.profiling import ELSEWHERE, PARTS, Frame, Profile, parse, part_of
 from milestones.common.kafka import consumers
 from milestones.common.state import layers, stores
@@ -12,10 +14,11 @@ from milestones.common.state import layers, stores
 FETCH = Path(consumers.__file__)
 
 
-def test_only_the_stream_thread_counts() -> None:
+@pytest.mark.parametrize("name", ["StreamThread-1", "PollingThread"])
+def test_only_the_thread_that_polls_counts(name: str) -> None:
     text = "\n".join([
-        "thread (101): app-StreamThread-1;run (/x/thread.py:1);fetch (/x/kafka/consumers.py:7) 5",
-        "thread (102): app-StreamThread-1-consumer-membership;run (/x/thread.py:1) 9",
+        f"thread (101): app-{name};run (/x/thread.py:1);fetch (/x/kafka/consumers.py:7) 5",
+        f"thread (102): app-{name}-consumer-membership;run (/x/thread.py:1) 9",
         "thread (103): MainThread;run (/x/thread.py:1) 9",
     ])
     assert list(parse(text)) == [((Frame("run", "/x/thread.py", 1), Frame("fetch", "/x/kafka/consumers.py", 7)), 5)]
