@@ -56,12 +56,17 @@ def topology(source: str, output: str) -> Topology:
     )  # fmt: skip
 
 
+def says(slow: Path, what: str) -> bool:
+    """Whether the file is there, and says so."""
+    return slow.exists() and slow.read_text() == what
+
+
 def slow_opening(slow: Path) -> None:
     """From now on the last store of the task that the file names takes long to open."""
     opened = LocalTaskStorage.open
 
     def open_slowly(storage: LocalTaskStorage, spec: StoreSpec) -> None:
-        slowly = spec.name == STORES[-1] and slow.exists() and slow.read_text() == str(storage.task)
+        slowly = spec.name == STORES[-1] and says(slow, str(storage.task))
         if slowly:
             log.info("task %s: store %s takes %.0f s to open", storage.task, spec.name, SLOW_S)
             time.sleep(SLOW_S)
@@ -77,7 +82,7 @@ def slow_calls(slow: Path) -> None:
     process = InEachStore.process
 
     def call_slowly(processor: InEachStore, record: Record) -> None:
-        slowly = slow.exists() and slow.read_text() == CALLS
+        slowly = says(slow, CALLS)
         if slowly:
             slow.unlink()
             log.info("a call takes %.0f s", SLOW_S)

@@ -14,7 +14,7 @@ from milestones.stream_thread.task_registry import Phase
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
-    from milestones.common.task.task import Task, TaskStorage
+    from milestones.common.task.task import TaskStorage
     from milestones.instance.context import ThreadContext
     from milestones.parts import Restoration, StateOwnership
     from milestones.stream_thread.task_registry import TaskRegistry
@@ -53,11 +53,6 @@ def position_of(context: ThreadContext, task: TaskId, stores: TaskStorage, but: 
     """The sum of the changelogs' offsets of these stores, without those in `but`; None without changelogs."""
     changelogs, offsets = _changelogs(context, task), stores.offsets()
     return sum(offsets.get(store) or 0 for store in changelogs if store not in but) if changelogs else None
-
-
-def position_of_task(task: Task, but: Collection[str] = ()) -> int | None:
-    """The same of a task that is open, as of its last commit."""
-    return task.position(but) if task.subtopology.changelogs else None
 
 
 def _changelogs(context: ThreadContext, task: TaskId) -> Collection[str]:

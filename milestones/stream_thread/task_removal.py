@@ -22,7 +22,7 @@ from milestones.common.task.lifecycle import State
 from milestones.common.task.task import Task
 from milestones.common.testing.faults import reach
 from milestones.parts import CloseMode, OpenedStores
-from milestones.stream_thread.task_positions import position_of, position_of_task
+from milestones.stream_thread.task_positions import position_of
 from milestones.stream_thread.task_registry import AssignedTask, Phase, Role, TaskRegistry
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ class TaskRemoval:
     def _leave_with_state(self, entry: AssignedTask) -> None:
         """Note that an open active task leaves, and how far its state is: the group may be told before the task is
         given back."""
-        position = position_of_task(entry.active_task, entry.damage)
+        task = entry.active_task
+        position = task.position(entry.damage) if task.subtopology.changelogs else None
         self.leave(entry)
         entry.position = position
 

@@ -34,8 +34,7 @@ TOLERANT = "fencing_tolerance"
 MOST_POLL_MS, TASK_TIMEOUT_MS = 24_000, 20_000
 SETTINGS: dict[str, Any] = {
     "commit_interval_ms": 50, "transaction_timeout_ms": 1_000, "task_timeout_ms": TASK_TIMEOUT_MS,
-    "heartbeat_interval_ms": 10,
-    "max_poll_interval_ms": MOST_POLL_MS, "close_timeout_ms": 300,
+    "heartbeat_interval_ms": 10, "max_poll_interval_ms": MOST_POLL_MS, "close_timeout_ms": 300,
 }  # fmt: skip
 
 

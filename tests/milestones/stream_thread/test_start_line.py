@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Thread
+from threading import Event, Thread
 from unittest.mock import Mock
 
 import pytest
 
 from milestones.common.errors import KafkaUnreachableError
+from milestones.instance.thread_registry import ThreadRegistry
 from milestones.stream_thread import start_line
 from milestones.stream_thread.start_line import StartLine
 from milestones.stream_thread.thread import StreamThread
+from milestones.stream_thread.workforce import StreamThreads
 from tests.milestones.fakes import NO_CLIENTS, World
 
 TIMEOUT_S = 30
@@ -71,6 +73,23 @@ def test_a_thread_that_is_to_end_does_not_wait_for_the_others() -> None:
     StreamThread(World().context, World().parts, NO_CLIENTS, line).stop(leave_group=True)
     waiting.join()
     assert waiting.joined
+
+
+def test_the_first_threads_of_an_instance_have_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = [World(settings={"num_stream_threads": 2}) for _ in range(2)]
+    config, parts = worlds[0].config, worlds[0].parts
+    workforce = StreamThreads(config, "app", ThreadRegistry(), parts, NO_CLIENTS)
+    first, second = (workforce.make(world.context) for world in worlds)
+    crossed = Event()
+    monkeypatch.setattr(worlds[0].member, "start", crossed.set)
+    running = Thread(target=first.run, daemon=True)
+    running.start()
+    assert not crossed.is_set()
+    second.stop(leave_group=True)
+    assert crossed.wait(TIMEOUT_S)
+    first.stop(leave_group=True)
+    running.join(TIMEOUT_S)
+    assert not running.is_alive()
 
 
 def unreachable(world: World, line: StartLine) -> StreamThread:
