@@ -111,7 +111,6 @@ class ThreadClients:
         closers: list[Callable[[], None]] = [
             self.producer.close,
             lambda: self.member.close(leave=leave_group),
-            self._note_leave,
             self.consumer.close,
         ]
         for close in closers:
@@ -120,10 +119,6 @@ class ThreadClients:
             except Exception:
                 log.warning("a client didn't close cleanly", exc_info=True)
         self._context.metrics.remove(self._heartbeats)
-
-    def _note_leave(self) -> None:
-        if self.member.left:
-            self._context.left_group()
 
 
 def publish_silence(heartbeats: HeartbeatMetrics, now_ms: int, silent_ms: int) -> None:

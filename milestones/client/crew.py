@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from milestones.client.client_events import RemoveThread
+from milestones.common.kafka.failures import caught
 from milestones.instance.context import ProcessingThreadMoved, ThreadReport
 from milestones.instance.states import ALIVE_THREADS, ThreadState
 
@@ -44,12 +46,17 @@ class PollingMember:
 
 
 class Crew:
-    """*Owns*: the members. `make` makes the thread that polls of this number."""
+    """*Owns*: the members. `make` makes the thread that polls of this number; `left_group` is told the number of a
+    thread that has ended and whose member has left the group."""
 
     def __init__(
-        self, workforce: Workforce, thread_registry: ThreadRegistry, make: Callable[[int], InstanceThread]
+        self,
+        workforce: Workforce,
+        thread_registry: ThreadRegistry,
+        make: Callable[[int], InstanceThread],
+        left_group: Callable[[int], None],
     ) -> None:
-        self.workforce, self._registry, self._make = workforce, thread_registry, make
+        self.workforce, self._registry, self._make, self._left_group = workforce, thread_registry, make, left_group
         self.members: dict[str, PollingMember] = {}
         self._records_before = 0
 
@@ -151,13 +158,19 @@ class Crew:
     def replace(self, name: str) -> None:
         """Start a dead thread's successor, with the same number."""
         dead = self._forget(name)
-        dead.thread.join()
         self._start(dead.number, dead.removals)
 
     def _forget(self, name: str) -> PollingMember:
+        """Wait for the thread's end."""
         member = self.members.pop(name)
+        member.thread.join()
+        self._note_leave(member)
         self._records_before += member.report.records if member.report is not None else 0
         return member
+
+    def _note_leave(self, member: PollingMember) -> None:
+        if member.thread.left_group and (error := caught(partial(self._left_group, member.number), Exception)):
+            log.warning("%s: that its member left the group can't be noted: %s", member.thread.name, error)
 
     def stop(self, *, leave_group: bool) -> None:
         """Ask all threads to end."""
@@ -168,5 +181,6 @@ class Crew:
         """Note that all threads have ended, and answer the removals that they were asked for."""
         for member in self.members.values():
             member.over()
+            self._note_leave(member)
             for removal in member.removals:
                 removal.done.set()

@@ -140,6 +140,7 @@ class Supervisor:
         self._crew = Crew(
             workforce, self.thread_registry,
             lambda number: workforce.make(self._context(workforce, instance, housekeeper, number)),
+            instance.left_group,
         )  # fmt: skip
         self._move(StreamsState.REBALANCING)
         housekeeper.start()

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ThreadContext:
     """The surroundings of one thread that polls. `retry_policy`: how long the thread retries calls to Kafka; a request
-    to stop shortens that. `memory`: the thread's share of the instance's memory. `left_group` is called once the
-    group has heard that the thread's member leaves it."""
+    to stop shortens that. `memory`: the thread's share of the instance's memory."""
 
     identity: ThreadIdentity
     stage: str
@@ -54,7 +53,6 @@ class ThreadContext:
     thread_registry: ThreadRegistry = field(default_factory=ThreadRegistry)
     listeners: Listeners = field(default_factory=Listeners)
     snapshots: SnapshotSource = field(default_factory=NoSnapshots)
-    left_group: Callable[[], None] = lambda: None
     retry_policy: RetryPolicy = field(init=False)
 
     @property

@@ -132,8 +132,11 @@ class Instance:
             thread_registry=thread_registry,
             listeners=listeners,
             snapshots=self._snapshots,
-            left_group=partial(self._ids.forget_static, identity.number),
         )
+
+    def left_group(self, number: int) -> None:
+        """The member of the thread of this number has left the group: its static id is forgotten."""
+        self._ids.forget_static(number)
 
     def close(self) -> None:
         self._snapshots.close()

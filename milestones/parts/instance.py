@@ -37,6 +37,11 @@ class InstanceThread(Protocol):
     @property
     def ident(self) -> int | None: ...
 
+    @property
+    def left_group(self) -> bool:
+        """Whether the group has confirmed that the thread's member left it; to be asked once the thread has ended."""
+        ...
+
     def start(self) -> None: ...
 
     def stop(self, *, leave_group: bool) -> None:

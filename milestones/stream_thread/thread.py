@@ -55,6 +55,7 @@ class StreamThread(threading.Thread):
         self._start_line = start_line or StartLine(1)
         self._surroundings, self._parts, self._client_factory = context, parts, client_factory
         self._state = ThreadState.CREATED
+        self.left_group = False
         self._requests: Mailbox[Stop | RequestRejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
 
     def stop(self, *, leave_group: bool) -> None:
@@ -91,6 +92,7 @@ class StreamThread(threading.Thread):
             failure = self._fail(loop, error)  # not in the handler: see `failures.caught`
         if clients is not None:
             clients.close(leave_group=leave_group)
+            self.left_group = clients.member.left
         if loop is not None:
             self._finish(loop)
         self._surroundings.memory.leave()

@@ -16,8 +16,8 @@ from tests.milestones.client.fake_threads import Client, FakeInstance, FakeThrea
 def fake_threads() -> Iterator[None]:
     """The fakes of what a supervisor drives are as if none had been made before; the clients are closed at the end."""
     FakeThread.all, FakeThread.start_error, Client.all = [], None, []
-    FakeInstance.prepare_error = FakeInstance.close_error = None
-    FakeInstance.closed = 0
+    FakeInstance.prepare_error = FakeInstance.close_error = FakeInstance.left_error = None
+    FakeInstance.closed, FakeInstance.left = 0, []
     yield
     for client in Client.all:
         client.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -152,19 +151,6 @@ def test_all_clients_are_closed_the_producer_before_the_group_is_left(
     made.close(leave_group=leave)
     assert order == ["producer", f"member, leaves: {leave}"]
     assert all(consumer.closed for consumer in making.consumers)
-
-
-@pytest.mark.parametrize(
-    ("leave", "answers", "noted"), [(True, True, True), (True, False, False), (False, True, False)]
-)
-def test_a_leave_is_noted_once_the_group_has_confirmed_it(leave: bool, answers: bool, noted: bool) -> None:
-    making = Making()
-    seen: list[bool] = []
-    making.world.context = replace(making.world.context, left_group=lambda: seen.append(True))
-    made = making.make()
-    making.members[0].answers_leave = answers
-    made.close(leave_group=leave)
-    assert seen == [True] * noted
 
 
 def test_a_client_that_does_not_close_cleanly_keeps_no_other_open(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from milestones import Streams, wiring
 from milestones.client.supervisor import Supervisor
@@ -29,7 +29,7 @@ class FakeThread:
 
     def __init__(self, context: Any, parts: Any = None, client_factory: Any = None) -> None:
         self.context, self.name = context, context.name
-        self.started = self.joined = False
+        self.started = self.joined = self.left_group = False
         self.stopped: list[bool] = []
         self.on_stop: Callable[[], None] = lambda: None
         FakeThread.all.append(self)
@@ -71,6 +71,8 @@ class FakeInstance:
     prepare_error: Exception | None = None
     close_error: Exception | None = None
     closed = 0
+    left: ClassVar[list[Any]] = []
+    left_error: Exception | None = None
     client_id = "app-process"
 
     def __init__(self, config: Any, application: Any, stage: str, clock: Any, state_manager: Any) -> None:
@@ -90,6 +92,12 @@ class FakeInstance:
         return SimpleNamespace(
             name=identity.name, number=identity.number, notify=notify, decide=decide, thread_registry=thread_registry
         )
+
+    def left_group(self, number: int) -> None:
+        """It notes the calling thread too."""
+        if FakeInstance.left_error is not None:
+            raise FakeInstance.left_error
+        FakeInstance.left.append((number, threading.current_thread().name))
 
     def close(self) -> None:
         FakeInstance.closed += 1

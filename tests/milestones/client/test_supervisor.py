@@ -170,6 +170,34 @@ def test_a_static_client_that_fails_stays_in_the_group() -> None:
     assert FakeThread.all[0].stopped == [False]
 
 
+@pytest.mark.parametrize("end", ["the client ends", "the thread is removed", "the thread is replaced"])
+def test_that_a_member_has_left_the_group_is_noted_by_the_supervisor_before_a_successor_is_made(end: str) -> None:
+    c = Client(handler=lambda _: Exceptions.REPLACE_THREAD).begin()
+    first = FakeThread.all[0]
+    first.left_group = True
+    if end == "the thread is removed":
+        first.on_stop = lambda: first.moves(ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
+        c.supervisor.remove_thread(None, WAIT_S)
+    elif end == "the thread is replaced":
+        first.fails(ProcessingError("user code", A))
+        c.until(lambda: len(FakeThread.all) == 2)
+    c.end()
+    assert FakeInstance.left == [(1, "app-process-supervisor")]
+
+
+def test_a_member_that_has_not_left_the_group_is_not_noted() -> None:
+    Client(num_stream_threads=2).begin().end()
+    assert FakeInstance.left == []
+
+
+def test_a_leave_that_cannot_be_noted_is_logged_and_takes_no_thread_down(caplog: pytest.LogCaptureFixture) -> None:
+    FakeInstance.left_error = OSError("no space left on device")
+    c = Client().begin()
+    FakeThread.all[0].left_group = True
+    assert c.end().states == ["REBALANCING", "PENDING_SHUTDOWN", "NOT_RUNNING"]
+    assert "StreamThread-1: that its member left the group can't be noted: no space left" in caplog.text
+
+
 def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_on_counting() -> None:
     c = Client(num_stream_threads=2, handler=lambda _: Exceptions.REPLACE_THREAD).begin()
     first, second = FakeThread.all

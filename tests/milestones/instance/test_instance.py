@@ -121,9 +121,9 @@ def test_a_thread_s_static_id_is_written_down_before_the_thread_joins_and_forgot
     tmp_path: Path,
 ) -> None:
     with made(counting(), tmp_path, group_instance_id="one") as instance:
-        context = thread_context(instance, 2, ThreadRegistry(2))
+        thread_context(instance, 2, ThreadRegistry(2))
         assert instance._directory.static_ids == {"one-2"}
-        context.left_group()
+        instance.left_group(2)
         assert instance._directory.static_ids == frozenset()
 
 

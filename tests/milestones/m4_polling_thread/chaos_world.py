@@ -81,7 +81,8 @@ class ChaosWorld(PollingWorld):
         self.polling: list[SteppedPolling] = []
         registry = self.context.thread_registry
         factory: Any = lambda context: None  # noqa: E731
-        self.crew = Crew(PollingWorkforce(self.config, "app", registry, self.parts, factory), registry, self._make)
+        workforce = PollingWorkforce(self.config, "app", registry, self.parts, factory)
+        self.crew = Crew(workforce, registry, self._make, lambda _: None)
 
     def _make(self, _: int) -> Any:
         self.polling.append(SteppedPolling(self))

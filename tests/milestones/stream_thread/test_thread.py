@@ -75,6 +75,17 @@ def test_a_thread_starts_processes_commits_and_closes_everything() -> None:
     assert t.decided == []
 
 
+@pytest.mark.parametrize(
+    ("leave", "answers", "left"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_a_thread_that_has_ended_says_whether_the_group_has_confirmed_that_its_member_left(
+    leave: bool, answers: bool, left: bool
+) -> None:
+    t = Thread(leave=leave)
+    t.world.member.answers_leave = answers
+    assert t.run().thread.left_group is left
+
+
 def test_whether_the_group_is_left_is_said_by_whoever_stops_the_thread() -> None:
     assert Thread(leave=False).run().world.clients.closed is False
 
