@@ -7,12 +7,14 @@ a failure prints the seed and the command that repeats it; each run writes the m
 
 from __future__ import annotations
 
+import argparse
 import random
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -43,9 +45,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--selection", default="short", choices=SELECTIONS, help="each includes the ones before")
     group.addoption("--older", default="", choices=("", *SELECTIONS), help="selection of all stages but the last asked "
                     "for; default: as --selection")
+    group.addoption("--part", default=(1, 1), type=_part, metavar="K/N", help="of what a selection has beyond the short "
+                    "one: the K-th of N parts, the same ones each time; default: all")
     group.addoption("--seed", type=int, default=None, help="of everything random; default: another one each time")
     group.addoption("--soak-minutes", type=float, default=60.0, help="how long each soak case goes on; default: 60")
     group.addoption("--report", type=Path, default=None, help=f"folder of the matrix; default: {REPORT}")
+
+
+def _part(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text}: K/N, with K from 1 to N")
+    return int(part), int(parts)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -137,6 +148,9 @@ def _included(item: pytest.Item, older: frozenset[str]) -> bool:
     selection = (params.get("stage") in older and option.older) or option.selection
     if any(item.get_closest_marker(longer) for longer in SELECTIONS[SELECTIONS.index(selection) + 1 :]):
         return False
+    if any(item.get_closest_marker(longer) for longer in SELECTIONS[1:]):
+        part, parts = option.part
+        return crc32(item.nodeid.partition("[")[0].encode()) % parts == part - 1
     only = item.get_closest_marker("short_under")
     return only is None or selection != "short" or option.guarantee or params["guarantee"] == only.args[0]
 

@@ -162,6 +162,41 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
     }
 
 
+MORE = """
+@pytest.mark.parametrize("number", range(3))
+def test_short(number):
+    pass
+""" + "".join(f"""
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(3))
+def test_long_{name}(number):
+    pass
+""" for name in "abcdef")
+
+
+@BOTH
+def test_the_parts_of_a_selection_have_each_longer_case_once_and_all_of_the_short_one(
+    workers: int, tmp_path: Path
+) -> None:
+    halves = []
+    for part in ("1/2", "2/2"):
+        done = run(tmp_path / part[0], workers, "--selection", "full", "--part", part, more=MORE)
+        halves.append(re.findall(r"test_(short|long_\w)\[(\d)\] PASSED|PASSED \S*test_(short|long_\w)\[(\d)\]", done.text))
+    first, second = ({"".join(found) for found in half} for half in halves)
+    short = {f"short{number}" for number in range(3)}
+    assert first & second == short
+    assert first | second == short | {f"long_{name}{number}" for name in "abcdef" for number in range(3)}
+    assert first - short
+    assert second - short
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "half"])
+def test_a_part_that_there_is_not_is_refused(part: str, tmp_path: Path) -> None:
+    done = run(tmp_path, 0, "--part", part, more=MORE)
+    assert done.code == pytest.ExitCode.USAGE_ERROR
+    assert f"{part}: K/N, with K from 1 to N" in done.text
+
+
 def shape(text: str) -> str:
     """A matrix without the moment of its run, durations and temporary folders."""
     lines = text.splitlines()

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from functools import partial, wraps
+from inspect import Parameter
 from typing import Any
 
 MUTATIONS: dict[str, Callable[[], None]] = {}
@@ -36,11 +38,14 @@ def mutation_by(put: Callable[[Any], None]) -> Callable[[Callable[..., Any]], Ca
 
 
 def around(owner: object, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Put a function in the place of `owner.name`; it is given the original, then the arguments."""
+    """Put a function in the place of `owner.name`; it is given the original, then the arguments. `TypeError` when the
+    function doesn't take the original's arguments."""
 
     def put(changed: Callable[..., Any]) -> Callable[..., Any]:
         original = getattr(owner, name)
+        _must_take(changed, inspect.signature(original).parameters.values())
 
+        @wraps(original)
         def instead(*arguments: Any, **named: Any) -> Any:
             return changed(original, *arguments, **named)
 
@@ -48,6 +53,13 @@ def around(owner: object, name: str) -> Callable[[Callable[..., Any]], Callable[
         return changed
 
     return put
+
+
+def _must_take(changed: Callable[..., Any], parameters: Collection[Parameter]) -> None:
+    """Arguments in their order, and by name where the original takes them by name only."""
+    ordered = [one for one in parameters if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    named = [one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY]
+    inspect.signature(changed).bind("original", *ordered, **dict.fromkeys(named))
 
 
 class Once:

@@ -109,9 +109,9 @@ def recovery_wipes_stores() -> None:
     """A recovery makes the first store of each task empty, to be restored from the beginning."""
 
     @around(ThreadTasks, "roll_back")
-    def roll_back(original: Any, tasks: Any) -> None:
+    def roll_back(original: Any, tasks: Any, *only: Any) -> None:
         processing = list(tasks.processing.values())
-        original(tasks)
+        original(tasks, *only)
         for task in processing:
             tasks.rebuild([StoreId(task.id, task.subtopology.stores[0].name)], "a planted wipe")
 

@@ -19,7 +19,7 @@ from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.common.task.task import State, Task
 from milestones.common.task.task_stores import TaskStores
 from milestones.m1_state_updater.opening import ThreadedOpening
-from milestones.stream_thread.tasks import ThreadTasks
+from milestones.stream_thread.task_removal import TaskRemoval
 
 SHORT = 5
 """Offsets that are left out: more than the control records at a changelog's end."""
@@ -140,12 +140,12 @@ def scans_end_somewhere() -> None:
 def a_recycled_task_opens_its_stores_anew() -> None:
     """A task that changes its role closes its stores, and opens them again a second later."""
 
-    @around(ThreadTasks, "_take_task")
-    def anew(original: Any, tasks: Any, entry: Any, task: Any, stores: Any) -> None:
+    @around(TaskRemoval, "_take_task")
+    def anew(original: Any, removal: Any, entry: Any, task: Any, stores: Any) -> None:
         if stores is not None and entry.role is not None:
             task.reusable = False
             time.sleep(1.1)
-        original(tasks, entry, task, stores)
+        original(removal, entry, task, stores)
 
 
 @mutation

@@ -65,11 +65,11 @@ def commits_wait_for_user_code() -> None:
     """Before each commit the stream thread waits for a task that is in a long call; a second at most."""
 
     @around(ThreadedProcessing, "prepare_commit")
-    def prepare_commit(original: Any, processing: Any, now_ms: int, **named: Any) -> Any:
+    def prepare_commit(original: Any, processing: Any, now_ms: int, *arguments: Any, **named: Any) -> Any:
         in_calls = [scheduled for scheduled in processing._scheduler._scheduled.values() if scheduled.lease is not None]
         if any(now_ms >= scheduled.lease.deadline_ms for scheduled in in_calls):
             threading.Event().wait(WAIT_S)
-        return original(processing, now_ms, **named)
+        return original(processing, now_ms, *arguments, **named)
 
 
 @mutation
