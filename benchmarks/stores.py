@@ -25,7 +25,7 @@ from milestones.common.state.engines import ENGINES, open_engines
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.steps import steps
-from milestones.common.state.stores import KeyValueStore
+from milestones.common.state.stores import KeyValueStore, StoreParts
 
 NAMES = tuple(ENGINES)
 SPANS = (10, 1_000, 100_000)
@@ -63,7 +63,9 @@ class Filled:
         self.engine, self._cache = engine, ReadCache(ReadCaches())
         layers = StoreLayers(engine.open("store"), [], self._cache)
         text = serdes.STRING
-        self.store = KeyValueStore(TaskId(0, 0), layers, self._cache, text, text, "topic", not_logged, _Record())
+        self.store = KeyValueStore(
+            StoreParts(TaskId(0, 0), layers, self._cache, text, text, "topic", not_logged, _Record())
+        )
         self.store.open()
 
     def _fill(self, engine: Engine, dice: random.Random) -> None:

@@ -1,6 +1,6 @@
 """A store on this machine's disk for as long as something is made of it: the fold of a changelog.
 
-The fold is the runtime's own (`changelog.restored`), over the engine that restoration fills: what is in it is what a
+The fold is the runtime's own (`Layout.restored`), over the engine that restoration fills: what is in it is what a
 restoration would give.
 
 *Guarantees*: nothing is left at the end of the `with`.
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from milestones.common.records import TopicPartition
-from milestones.common.state.changelog import restored
+from milestones.common.state.kinds import layout_of
 from milestones.common.state.rocks import MIB, RocksSettings
 from milestones.common.state.rocksdict_engine import RocksDictEngines
-from milestones.common.state.spec import StoreKind
+from milestones.common.state.spec import StoreSpec
 from milestones.pipeline.reading import read
 
 SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB)
@@ -26,10 +26,10 @@ SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB
 class ScratchStore:
     """One store partition in `directory`."""
 
-    def __init__(self, directory: Path, store: str, kind: StoreKind) -> None:
-        self._store, self._kind = store, kind
+    def __init__(self, directory: Path, spec: StoreSpec) -> None:
+        self._store, self._layout = spec.name, layout_of(spec)
         self._engine = RocksDictEngines(SETTINGS).open(directory)
-        self._namespace = self._engine.open(store)
+        self._namespace = self._engine.open(spec.name)
 
     def __enter__(self) -> ScratchStore:
         return self
@@ -51,7 +51,7 @@ class ScratchStore:
         settings. Errors as of `read`."""
         records = 0
         for batch in read(consumer, changelog, first, end):
-            self._engine.apply({self._store: restored(self._kind, batch)}, {})
+            self._engine.apply({self._store: self._layout.restored(batch)}, {})
             records += len(batch)
         return records
 

@@ -32,9 +32,10 @@ from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.creation import TopicCreation
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.groups import GroupReader
-from milestones.common.kafka.topics import ALL, CHANGELOG_SETTINGS, REPARTITION_SETTINGS, InternalTopic, described_in
+from milestones.common.kafka.topics import ALL, REPARTITION_SETTINGS, InternalTopic, described_in
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.patterns import matching
+from milestones.common.state.kinds import changelog_settings
 
 if TYPE_CHECKING:
     from milestones.common.assignment.plan import TaskPlan
@@ -204,15 +205,14 @@ def internal_topics(
     config: StreamsConfig, subtopologies: tuple[SubTopology, ...], plan: TaskPlan
 ) -> list[InternalTopic]:
     """The repartition and changelog topics that the plan needs, with their settings."""
+    settings = config.topic_settings()
     specs = {topic: spec for sub in subtopologies for spec in sub.stores if (topic := sub.changelogs.get(spec.name))}
     repartition = [
-        InternalTopic(topic, count, {**REPARTITION_SETTINGS, **config.topic_settings()})
+        InternalTopic(topic, count, {**REPARTITION_SETTINGS, **settings})
         for topic, count in plan.repartition_counts.items()
     ]
     changelogs = [
-        InternalTopic(
-            topic, count, {**CHANGELOG_SETTINGS, **config.topic_settings(), **specs[topic].changelog_config}
-        )
+        InternalTopic(topic, count, changelog_settings(specs[topic], settings))
         for topic, count in plan.changelog_counts.items()
     ]
     return repartition + changelogs

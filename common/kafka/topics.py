@@ -54,9 +54,6 @@ more connection to a cluster that has problems already."""
 SLOW = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})
 """Codes of a question that Kafka can't answer yet."""
 
-CHANGELOG_SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-"""Topic settings of a key-value store's changelog, as Kafka Streams makes them."""
-
 REPARTITION_SETTINGS = {
     "cleanup.policy": "delete",
     "segment.bytes": "52428800",

@@ -8,7 +8,7 @@
 Keys are the same on both sides; an absent value deletes. These are Kafka Streams' bytes. A row has the time that its
 changelog record can have: 0 is kept as `FIRST_TIMESTAMP`.
 
-*Guarantees*: folding a store's changelog with `restored` gives the store's entries.
+*Guarantees*: folding a store's changelog with `Layout.restored` gives the store's entries.
 *Assumes*: one partition of the changelog per task: its partition is the task's.
 """
 
@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from milestones.common.records import Emitted, Headers
-from milestones.common.state.spec import StoreKind
 from milestones.common.writable import first_timestamp
 
 Log = Callable[[bytes, "bytes | None", int], None]
@@ -49,32 +48,53 @@ def changelog(topic: str, partition: int, store: str, append: Callable[[Emitted]
     return log
 
 
-def log_stored(kind: StoreKind, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
-    """Log the value that a store has of a key (None: it has none), with `timestamp` unless it has one of its own."""
-    if stored is None or kind != "timestamped-key-value":
-        log(key, stored, timestamp)
-    else:
-        log(key, stored[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(stored)[0])
-
-
 def not_logged(key: bytes, value: bytes | None, timestamp: int) -> None:
     """Log nothing: for a store without a changelog of its own."""
 
 
-def restored(kind: StoreKind, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
-    """The writes of `records`, in changelog order: the last value of each key, None deletes.
+class Layout(Protocol):
+    """The local bytes of one store, beside those of its changelog. One per store and task."""
 
-    Records without a key are passed over, as in Kafka Streams.
-    """
-    if kind == "timestamped-key-value":
+    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+        """The writes of `records`, in changelog order: the last value of each local key, None deletes. Records without
+        a key are passed over, as in Kafka Streams."""
+        ...
+
+    def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        """Log the value that a store has of a local key (None: it has none), with `timestamp` unless it has one of its
+        own."""
+        ...
+
+
+class PlainLayout:
+    """Keys and values as the changelog has them."""
+
+    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+        return _without_none({record.key(): record.value() for record in records})
+
+    def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        log(key, stored, timestamp)
+
+
+class TimestampedLayout:
+    """Values with their time in front, 8 bytes, big-endian."""
+
+    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
         pack = TIMESTAMP.pack
-        entries = {
+        return _without_none({
             record.key(): None
             if (value := record.value()) is None
             else pack(record.timestamp()[1] or first_timestamp()) + value
             for record in records
-        }
-    else:
-        entries = {record.key(): record.value() for record in records}
+        })  # fmt: skip
+
+    def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        if stored is None:
+            log(key, None, timestamp)
+        else:
+            log(key, stored[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(stored)[0])
+
+
+def _without_none(entries: dict[bytes | None, bytes | None]) -> dict[bytes, bytes | None]:
     entries.pop(None, None)
     return entries  # type: ignore[return-value]  # the None key is gone

@@ -18,9 +18,8 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from milestones.common.records import Headers, RecordMetadata
-from milestones.common.state.changelog import Log, log_stored
+from milestones.common.state.changelog import Layout, Log
 from milestones.common.state.layers import Staging, StoreLayers
-from milestones.common.state.spec import StoreKind
 
 ENTRY_OVERHEAD_BYTES = 300
 """Memory of a waiting entry besides its key and value."""
@@ -56,10 +55,10 @@ class EmitBuffer:
     """The waiting updates of one cached store. `log` is the store's true changelog."""
 
     def __init__(
-        self, kind: StoreKind, layers: StoreLayers, touched: list[Staging], record: RecordOrigin, log: Log
+        self, layout: Layout, layers: StoreLayers, touched: list[Staging], record: RecordOrigin, log: Log
     ) -> None:
         self.bytes = 0
-        self._kind = kind
+        self._layout = layout
         self._layers, self._touched, self._record, self._log = layers, touched, record, log
         self._scope: dict[bytes, PendingUpdate] = {}
         self._waiting: dict[bytes, PendingUpdate] = {}
@@ -113,7 +112,7 @@ class EmitBuffer:
 
     def log(self, key: bytes, entry: PendingUpdate) -> None:
         """Write the changelog record of a waiting update."""
-        log_stored(self._kind, self._log, key, self._layers.get(key), entry.timestamp)
+        self._layout.log_stored(self._log, key, self._layers.get(key), entry.timestamp)
 
     def done(self, key: bytes) -> None:
         """Drop an update that has been logged and emitted."""

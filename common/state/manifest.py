@@ -19,13 +19,11 @@ from typing import Any, TypeVar
 
 from milestones.common.errors import StateFormatError
 from milestones.common.state.disk import explained, write_atomically
-from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.state.kinds import kind_of
+from milestones.common.state.spec import StoreSpec
 
 FORMAT = 1
 """The format version of both files."""
-
-LAYOUTS: Mapping[StoreKind, int] = {"key-value": 1, "timestamped-key-value": 1}
-"""Version of the bytes that a store of each kind keeps: 1 is Kafka Streams'."""
 
 _M = TypeVar("_M")
 
@@ -85,7 +83,7 @@ class StoreManifest:
 
     @classmethod
     def of(cls, spec: StoreSpec, engine: str, changelog_id: str | None = None) -> StoreManifest:
-        return cls(spec.kind, engine, LAYOUTS[spec.kind], changelog_id)
+        return cls(spec.kind, engine, kind_of(spec).version, changelog_id)
 
     @classmethod
     def read(cls, written: Mapping[str, Any]) -> StoreManifest:

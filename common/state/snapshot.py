@@ -24,8 +24,9 @@ from typing import Any
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
 from milestones.common.state.disk import is_plain_name
-from milestones.common.state.manifest import LAYOUTS, text
-from milestones.common.state.spec import StoreKind
+from milestones.common.state.kinds import kind_of
+from milestones.common.state.manifest import text
+from milestones.common.state.spec import StoreSpec
 
 FORMAT = 1
 
@@ -116,10 +117,11 @@ class SnapshotManifest:
             "a folder was copied to where it doesn't belong"
         )
 
-    def unfit(self, kind: StoreKind, now_ms: int) -> str | None:
-        """Why a store of this kind can't begin with the snapshot at this time (wall clock); None when it can."""
-        if (self.kind, self.layout) != (kind, LAYOUTS[kind]):
-            return f"it is of a {self.kind} store in layout {self.layout}, this is {kind} in layout {LAYOUTS[kind]}"
+    def unfit(self, spec: StoreSpec, now_ms: int) -> str | None:
+        """Why this store can't begin with the snapshot at this time (wall clock); None when it can."""
+        layout = kind_of(spec).version
+        if (self.kind, self.layout) != (spec.kind, layout):
+            return f"it is of a {self.kind} store in layout {self.layout}, this is {spec.kind} in layout {layout}"
         if self.usable_until_ms is not None and now_ms > self.usable_until_ms:
             return "it is too old: the changelog may have forgotten deletions since (delete.retention.ms)"
         return None

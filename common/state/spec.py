@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from milestones.common.errors import TopologyError
@@ -35,6 +35,11 @@ class StoreSpec:
     value_serde: Any = None
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     source_topic: str | None = None
+
+    @property
+    def bare(self) -> StoreSpec:
+        """The spec without serdes: what a process that reads only bytes is given."""
+        return replace(self, key_serde=None, value_serde=None)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(StoreKind):

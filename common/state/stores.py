@@ -51,36 +51,37 @@ class _NoType:
     """The type of no value."""
 
 
-class KeyValueStore:
-    """Values by key. Opened by its task: before that and after its close every call is a `StateError`.
+class StoreParts(NamedTuple):
+    """The parts of a store that user code sees. `log` is called for each write before it is staged; `buffer` is given
+    for a cached store."""
 
-    `log` is called for each write before it is staged. `buffer` is given for a cached store.
-    """
+    task: TaskId
+    layers: StoreLayers
+    read_cache: ReadCache
+    key: Serde[Any]
+    value: Serde[Any]
+    topic: str
+    log: Log
+    record: InWork
+    buffer: EmitBuffer | None = None
+
+
+class KeyValueStore:
+    """Values by key. Opened by its task: before that and after its close every call is a `StateError`."""
 
     __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type", "_immutable",
                  "_layers", "_listener", "_log", "_read_cache", "_record", "_remembered", "_send_old_values", "_serdes",
                  "_task", "_topic", "buffer", "name")  # fmt: skip
 
-    def __init__(
-        self,
-        task: TaskId,
-        layers: StoreLayers,
-        read_cache: ReadCache,
-        key: Serde[Any],
-        value: Serde[Any],
-        topic: str,
-        log: Log,
-        record: InWork,
-        buffer: EmitBuffer | None = None,
-    ) -> None:
-        self.name = layers.name
-        self._task, self._layers = task, layers
-        self._read_cache, self._remembered = read_cache, read_cache.values
-        self._serdes, self._topic = (key, value), topic
-        self._log, self._record, self.buffer = log, record, buffer
+    def __init__(self, parts: StoreParts) -> None:
+        self.name = parts.layers.name
+        self._task, self._layers = parts.task, parts.layers
+        self._read_cache, self._remembered = parts.read_cache, parts.read_cache.values
+        self._serdes, self._topic = (parts.key, parts.value), parts.topic
+        self._log, self._record, self.buffer = parts.log, parts.record, parts.buffer
         self._listener: FlushListener | None = None
         self._send_old_values = False
-        self._immutable = value.immutable
+        self._immutable = parts.value.immutable
         # A value is remembered as it was put only when it has the very type that its deserialiser gives: 1 in a store
         # of floats is 1.0 when it is read again.
         self._exact_type: type = _NoType

@@ -9,26 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.state.changelog import ChangelogRecord, Log, changelog, log_stored, not_logged, restored
+from milestones.common.state.changelog import ChangelogRecord, Log, changelog, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.engine import Namespace
+from milestones.common.state.kinds import kind_of, layout_of
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.record_caches import TaskCaches
-from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.state.spec import StoreSpec
 from milestones.common.state.storage import OpenStores, TaskStorage
-from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore
+from milestones.common.state.stores import KeyValueStore, StoreParts
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.topology.nodes import SubTopology
-
-KINDS: Final[Mapping[StoreKind, type[KeyValueStore]]] = {
-    "key-value": KeyValueStore,
-    "timestamped-key-value": TimestampedKeyValueStore,
-}
 
 
 def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartition]:
@@ -46,6 +41,7 @@ class OpenedStore:
     def __init__(self, spec: StoreSpec, namespace: Namespace, touched: list[Staging], read_cache: ReadCache) -> None:
         self.spec, self.namespace, self.read_cache = spec, namespace, read_cache
         self.layers = StoreLayers(namespace, touched, read_cache, spec.name)
+        self.layout = layout_of(spec)
         self.log: Log = not_logged
         self.typed: KeyValueStore | None = None
 
@@ -101,11 +97,11 @@ class TaskStores:
                 store.log = changelog(topic, self._task.partition, name, self._scope.outputs.append)
             log, buffer = store.log, None
             if cached and spec.cached:
-                buffer = EmitBuffer(spec.kind, layers, self._scope.touched, record, log)
+                buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)
                 log = buffer.mark
-            store.typed = KINDS[spec.kind](
+            store.typed = kind_of(spec).store(StoreParts(
                 self._task, layers, store.read_cache, spec.key_serde, spec.value_serde, topic, log, record, buffer
-            )
+            ))  # fmt: skip
 
     def let_in(self) -> None:
         """Open the stores for user code."""
@@ -152,7 +148,7 @@ class TaskStores:
         """Write changelog records, in order, to the storage, which has the store up to `next_offset` then."""
         store = self._stores[name]
         store.read_cache.clear()
-        self.storage.apply({name: restored(store.spec.kind, records)}, {name: next_offset})
+        self.storage.apply({name: store.layout.restored(records)}, {name: next_offset})
 
     def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
         """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards."""
@@ -208,7 +204,7 @@ class TaskStores:
         for name, keys in self._doubtful.items():
             store = self._stores[name]
             for key in sorted(keys):
-                log_stored(store.spec.kind, store.log, key, store.namespace.get(key), timestamp)
+                store.layout.log_stored(store.log, key, store.namespace.get(key), timestamp)
 
     def trust_changelogs(self) -> None:
         """Log no values again: the changelogs end as the stores are, or the stores are restored from them."""

@@ -25,7 +25,7 @@ from milestones.common.state.repository import AbandonedError, LocalSnapshot, Sn
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
-    from milestones.common.state.spec import StoreKind
+    from milestones.common.state.spec import StoreSpec
     from milestones.common.task.changelog_task import ChangelogTask
 
 log = logging.getLogger(__name__)
@@ -36,10 +36,10 @@ Snapshots = Mapping[str, LocalSnapshot]
 
 @dataclass(frozen=True)
 class AskSnapshots:
-    """Fetch the newest snapshots of these stores, each given by name with its changelog partition and kind."""
+    """Fetch the newest snapshots of these stores, each given by name with its changelog partition and spec."""
 
     task: TaskId
-    stores: Mapping[str, tuple[TopicPartition, StoreKind]]
+    stores: Mapping[str, tuple[TopicPartition, StoreSpec]]
     reply_to: Mailbox[Snapshots]
 
 
@@ -123,9 +123,9 @@ class SnapshotFetcher(threading.Thread):
         self.progress_ms = clock.monotonic_ms()
 
     def ask(self, task: ChangelogTask) -> Fetching | None:
-        kinds = {spec.name: spec.kind for spec in task.subtopology.stores}
+        specs = {spec.name: spec for spec in task.subtopology.stores}
         stores = {
-            store: (TopicPartition(task.subtopology.changelogs[store], task.id.partition), kinds[store])
+            store: (TopicPartition(task.subtopology.changelogs[store], task.id.partition), specs[store])
             for store, offset in task.changelog_offsets().items()
             if offset is None
         }
@@ -155,8 +155,8 @@ class SnapshotFetcher(threading.Thread):
 
     def serve(self, request: AskSnapshots) -> None:
         found: dict[str, LocalSnapshot] = {}
-        for store, (changelog, kind) in request.stores.items():
-            snapshot = self._fetch(request, store, changelog, kind)
+        for store, (changelog, spec) in request.stores.items():
+            snapshot = self._fetch(request, store, changelog, spec)
             if snapshot is not None:
                 found[store] = snapshot
         try:
@@ -165,7 +165,7 @@ class SnapshotFetcher(threading.Thread):
             _remove(found)
 
     def _fetch(
-        self, request: AskSnapshots, store: str, changelog: TopicPartition, kind: StoreKind
+        self, request: AskSnapshots, store: str, changelog: TopicPartition, spec: StoreSpec
     ) -> LocalSnapshot | None:
         """The downloaded snapshot of one store; None when there is none, or when the request was given up."""
         try:
@@ -173,7 +173,7 @@ class SnapshotFetcher(threading.Thread):
             manifest = self._repository.newest(changelog, store)
             if manifest is None:
                 return None
-            why = manifest.unfit(kind, self._clock.wall_ms())
+            why = manifest.unfit(spec, self._clock.wall_ms())
             if why is None:
                 return self._repository.fetch(manifest, self._directory, lambda _: self._progress(request))
         except AbandonedError:

@@ -200,9 +200,9 @@ class Fold:
     # -- beside what is there
 
     def _compare(self, store: StoreRange) -> Iterator[Row]:
-        namespace = self._storage.namespace(store.store)
-        touched, entries = self._touched[store.store], 0
-        with ScratchStore(self._directory / f"changelog-{store.store}", store.store, store.kind) as found:
+        namespace = self._storage.namespace(store.spec.name)
+        touched, entries = self._touched[store.spec.name], 0
+        with ScratchStore(self._directory / f"changelog-{store.spec.name}", store.spec) as found:
             found.fold(self._job.consumer, store.changelog, store.first, store.end)
             for key, expected, actual in beside(namespace.scan(None, None), found.entries()):
                 entries += expected is not None
@@ -211,7 +211,7 @@ class Fold:
                     yield self._row(
                         RowKind.DIFFERENCE, at=store.changelog, entry=(key, expected, actual), what=problem
                     )
-        yield self._row(RowKind.STORE, at=store.changelog, seq=entries, what=store.store)
+        yield self._row(RowKind.STORE, at=store.changelog, seq=entries, what=store.spec.name)
 
 
 def difference(expected: bytes | None, actual: bytes | None) -> Problem:

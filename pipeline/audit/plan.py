@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.state.spec import StoreKind
+from milestones.common.state.spec import StoreSpec
 from milestones.pipeline.reading import PartitionRange
 
 
@@ -38,8 +38,7 @@ class AuditedPartition:
 class StoreRange:
     """A store's changelog partition, up to where it counts."""
 
-    store: str
-    kind: StoreKind
+    spec: StoreSpec
     changelog: TopicPartition
     first: int
     end: int

@@ -245,7 +245,7 @@ class AuditPlanner:
         for spec in sub.stores:
             at = TopicPartition(sub.changelogs.get(spec.name, ""), task.partition)
             if at in tasks.changelogs.get(task, ()) and at not in inputs:
-                yield StoreRange(spec.name, spec.kind, at, seen.first[at], seen.ends[at])
+                yield StoreRange(spec.bare, at, seen.first[at], seen.ends[at])
 
     def _outputs(self, seen: Seen, purged: set[str]) -> tuple[PartitionRange, ...]:
         topics = self._written(seen.counts) - purged

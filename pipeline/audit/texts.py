@@ -10,6 +10,7 @@ from typing import Any
 
 from milestones.common.serdes import Serde
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
+from milestones.common.state.kinds import kind_of
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.nodes import SinkNode
 from milestones.instance.application import Application
@@ -68,7 +69,7 @@ class Texts:
 
 
 def _entry(spec: StoreSpec, topic: str, data: Any) -> str:
-    if data is None or spec.kind != "timestamped-key-value":
+    if data is None or not kind_of(spec).timed:
         return text(spec.value_serde, topic, data)
     value, (time,) = text(spec.value_serde, topic, data[TIMESTAMP_BYTES:]), TIMESTAMP.unpack_from(data)
     return f"{value} of {time}"

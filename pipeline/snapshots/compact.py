@@ -71,8 +71,8 @@ def compact_changelog(
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
     application, context = Application.of(built, config), context_of(spark)
     jobs = _chosen(snapshot_jobs(application, config, url, clock or SystemClock()), stores, config.application_id)
-    folders = {job.store: _folder(url, job) for job in jobs if parquet}
-    jobs = [replace(job, parquet=folders.get(job.store)) for job in jobs]
+    folders = {job.spec.name: _folder(url, job) for job in jobs if parquet}
+    jobs = [replace(job, parquet=folders.get(job.spec.name)) for job in jobs]
     payload = pack(built, config, near=str(context.master).startswith("local"))
     made = run_each(context, partial(make, payload), jobs, f"snapshots of {config.application_id}")
     return CompactionRun(made, time.monotonic() - began, folders)
@@ -88,14 +88,14 @@ def _writable(url: str | None, application_id: str) -> str:
 
 
 def _chosen(jobs: list[SnapshotJob], stores: Sequence[str] | None, application_id: str) -> list[SnapshotJob]:
-    known = {job.store for job in jobs}
+    known = {job.spec.name for job in jobs}
     unknown = sorted(set(stores or ()) - known)
     if unknown or not known:
         wanted, there_are = ", ".join(unknown) or "any", ", ".join(sorted(known)) or "none"
         raise SourceTopicError(f"stores of {application_id} with a changelog: wanted {wanted}, there are {there_are}")
-    return [job for job in jobs if stores is None or job.store in stores]
+    return [job for job in jobs if stores is None or job.spec.name in stores]
 
 
 def _folder(url: str, job: SnapshotJob) -> str:
     """A new one each time: its files never change."""
-    return f"{url.rstrip('/')}/{job.application_id}/parquet/{job.created_ms}/{job.store}"
+    return f"{url.rstrip('/')}/{job.application_id}/parquet/{job.created_ms}/{job.spec.name}"

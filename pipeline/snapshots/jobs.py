@@ -19,7 +19,7 @@ from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.state.spec import StoreKind
+from milestones.common.state.spec import StoreSpec
 from milestones.instance.application import Application
 
 
@@ -32,8 +32,7 @@ class SnapshotJob:
     application_id: str
     url: str = field(repr=False)
     task: TaskId
-    store: str
-    kind: StoreKind
+    spec: StoreSpec
     changelog: TopicPartition
     changelog_id: str | None
     first: int
@@ -78,7 +77,7 @@ def _jobs(
             # What isn't committed of a source topic is input still, not state.
             end = min(end, max(first, committed.get(at, first))) if at in inputs else end
             jobs.append(SnapshotJob(
-                application.id, url, task, spec.name, spec.kind, at, ids.get(at.topic), first, end, created_ms,
+                application.id, url, task, spec.bare, at, ids.get(at.topic), first, end, created_ms,
                 usable_until(settings[at.topic], created_ms), consumer,
             ))  # fmt: skip
     return jobs

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import StateError
-from milestones.common.state.manifest import LAYOUTS
+from milestones.common.state.kinds import kind_of
 from milestones.common.state.repository import LocalSnapshot, SnapshotRepository, described
 from milestones.common.state.snapshot import SnapshotManifest
 from milestones.common.state.spec import StoreSpec
@@ -57,7 +57,7 @@ def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
         return MadeSnapshot(newest, repository.describe(newest), 0, newest.offset, time.monotonic() - began, new=False)
     with TemporaryDirectory(prefix="milestones-snapshot-") as place:
         directory = Path(place)
-        with ScratchStore(directory / "store", job.store, job.kind) as scratch:
+        with ScratchStore(directory / "store", job.spec) as scratch:
             base = None if newest is None else _begin_with(newest, repository, scratch, directory)
             records = scratch.fold(job.consumer, job.changelog, job.first if base is None else base, job.end)
             snapshot = _write(scratch, job, directory / "files")
@@ -72,20 +72,20 @@ def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
 def _spec(payload: Payload, job: SnapshotJob) -> StoreSpec:
     """With the serdes that the user has written."""
     application = Application.of(*unpack(payload))
-    return next(spec for spec in application.subtopology(job.task.subtopology).stores if spec.name == job.store)
+    return next(spec for spec in application.subtopology(job.task.subtopology).stores if spec.name == job.spec.name)
 
 
 def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifest | None:
     """The snapshot to build on. Where nothing was written since, it doesn't matter how old it is."""
     try:
-        newest = repository.newest(job.changelog, job.store)
+        newest = repository.newest(job.changelog, job.spec.name)
     except StateError as error:
         log.warning("%s is read from its beginning: %s", job.changelog, error)
         return None
     if newest is None:
         return None
     now_ms = job.created_ms if newest.offset < job.end else newest.created_ms
-    why = newest.unfit(job.kind, now_ms) or newest.misplaced(job.changelog_id, job.first, job.end)
+    why = newest.unfit(job.spec, now_ms) or newest.misplaced(job.changelog_id, job.first, job.end)
     if why is not None:
         log.warning("%s is read from its beginning, its snapshot is no use: %s", job.changelog, why)
     return newest if why is None else None
@@ -118,9 +118,9 @@ def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path) -> LocalSna
     manifest = SnapshotManifest(
         id=uuid.uuid4().hex[:12],
         application_id=job.application_id,
-        store=job.store,
-        kind=job.kind,
-        layout=LAYOUTS[job.kind],
+        store=job.spec.name,
+        kind=job.spec.kind,
+        layout=kind_of(job.spec).version,
         changelog=job.changelog.topic,
         changelog_id=job.changelog_id,
         partition=job.changelog.partition,

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from milestones.common.records import TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
+from milestones.common.state.kinds import kind_of
 from milestones.common.state.spec import StoreSpec
 
 ROWS = 50_000
@@ -50,7 +51,7 @@ _TIME = pa.timestamp("ms", tz="UTC")
 
 def schema(spec: StoreSpec) -> pa.Schema:
     fields = [pa.field("key", _type(spec.key_serde)), pa.field("value", _type(spec.value_serde))]
-    if spec.kind == "timestamped-key-value":
+    if kind_of(spec).timed:
         fields.append(pa.field("timestamp", _TIME))
     return pa.schema(fields)
 

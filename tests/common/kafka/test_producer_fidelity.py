@@ -18,11 +18,11 @@ from milestones.common.errors import ProductionError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.records import Emitted, Headers, Output, TaskId, TopicPartition
-from milestones.common.state.changelog import changelog, restored
+from milestones.common.state.changelog import TimestampedLayout, changelog
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ReadCache, ReadCaches
-from milestones.common.state.stores import TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.stores import StoreParts, TimestampedKeyValueStore, ValueAndTimestamp
 from milestones.common.task.scope import RecordInWork
 from milestones.common.writable import writable
 from tests.topics import new_topic
@@ -107,7 +107,9 @@ def test_the_rows_that_are_restored_from_a_changelog_are_those_of_the_store(wire
         cache, work = ReadCache(ReadCaches()), RecordInWork()
         layers = StoreLayers(engine.open("s"), touched, cache)
         log = changelog(wire.topic, 0, "s", outputs.append)
-        store = TimestampedKeyValueStore(TASK, layers, cache, serdes.STRING, serdes.STRING, wire.topic, log, work)
+        store = TimestampedKeyValueStore(
+            StoreParts(TASK, layers, cache, serdes.STRING, serdes.STRING, wire.topic, log, work)
+        )
         store.open()
         for key, value, timestamp in rows:
             work.timestamp = timestamp
@@ -115,7 +117,7 @@ def test_the_rows_that_are_restored_from_a_changelog_are_those_of_the_store(wire
         read = {key: store.get(key) for key, _, _ in rows}
         layers.merge()
         layers.freeze()
-        assert restored("timestamped-key-value", wire.messages(outputs)) == layers.frozen()
+        assert TimestampedLayout().restored(wire.messages(outputs)) == layers.frozen()
         assert read == {key: store.get(key) for key, _, _ in rows}
 
     check()

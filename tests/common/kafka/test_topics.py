@@ -18,8 +18,9 @@ from milestones.common.errors import KafkaUnreachableError, OwnershipError, Sour
 from milestones.common.kafka.creation import create_topics
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.retry import RetryPolicy
-from milestones.common.kafka.topics import ALL, CHANGELOG_SETTINGS, Cluster, InternalTopic, told
+from milestones.common.kafka.topics import ALL, Cluster, InternalTopic, told
 from milestones.common.records import TopicPartition
+from milestones.common.state.kinds import CHANGELOG_SETTINGS
 from milestones.testing import KafkaProbe, until
 from tests.topics import named
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import Message
 
 from milestones.common.records import Output
-from milestones.common.state.changelog import changelog, not_logged, restored
+from milestones.common.state.changelog import PlainLayout, TimestampedLayout, changelog, not_logged
 
 
 def record(key: bytes | None, value: bytes | None, timestamp: int) -> Message:
@@ -24,9 +24,9 @@ def test_a_store_without_changelog_logs_nothing() -> None:
 
 def test_a_timestamped_stores_values_get_the_records_time_in_front() -> None:
     batch = [record(b"a", b"1", 5), record(b"b", b"", 6)]
-    assert restored("timestamped-key-value", batch) == {b"a": bytes(7) + b"\x051", b"b": bytes(7) + b"\x06"}
+    assert TimestampedLayout().restored(batch) == {b"a": bytes(7) + b"\x051", b"b": bytes(7) + b"\x06"}
 
 
 def test_records_without_a_key_arent_a_stores() -> None:
-    for kind in ("key-value", "timestamped-key-value"):
-        assert restored(kind, [record(None, b"1", 1)]) == {}  # type: ignore[arg-type]
+    for layout in (PlainLayout(), TimestampedLayout()):
+        assert layout.restored([record(None, b"1", 1)]) == {}

@@ -14,7 +14,7 @@ from milestones.common.records import TaskId
 from milestones.common.state.layers import ABSENT, StoreLayers
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ENTRY_OVERHEAD_BYTES, ReadCache, ReadCaches
-from milestones.common.state.stores import TimestampedKeyValueStore
+from milestones.common.state.stores import StoreParts, TimestampedKeyValueStore
 
 ROW = ENTRY_OVERHEAD_BYTES + 100
 """Bytes of an entry with a key of ten bytes and a value of ninety."""
@@ -123,7 +123,7 @@ def test_the_bytes_that_are_counted_are_about_those_that_are_taken() -> None:
         timestamp = 1
 
     store = TimestampedKeyValueStore(
-        TaskId(0, 0), layers, cache, serdes.STRING, serdes.STRING, "log", lambda *_: None, Record()
+        StoreParts(TaskId(0, 0), layers, cache, serdes.STRING, serdes.STRING, "log", lambda *_: None, Record())
     )
     store.open()
     rows = {b"key-%08d" % n: (n).to_bytes(8, "big") + b"v" * 200 for n in range(20_000)}

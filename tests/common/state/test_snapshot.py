@@ -11,6 +11,7 @@ import pytest
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
 from milestones.common.state.snapshot import SnapshotFile, SnapshotManifest
+from milestones.common.state.spec import StoreSpec
 
 MANIFEST = SnapshotManifest(
     id="a1", application_id="app", store="counts", kind="key-value", layout=1, changelog="app-counts-changelog",
@@ -86,7 +87,7 @@ def test_a_snapshot_is_of_one_store_partition_of_one_application(change: dict[st
 def test_a_store_begins_with_snapshots_of_its_kind_that_are_young_enough(
     change: dict[str, Any], now_ms: int, why: str | None
 ) -> None:
-    found = replace(MANIFEST, **change).unfit("key-value", now_ms)
+    found = replace(MANIFEST, **change).unfit(StoreSpec("store"), now_ms)
     assert found is None if why is None else found is not None and why in found
 
 

@@ -17,6 +17,7 @@ from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.stores import (
     REMEMBERED_BYTES,
     KeyValueStore,
+    StoreParts,
     TimestampedKeyValueStore,
     ValueAndTimestamp,
 )
@@ -36,7 +37,7 @@ class Opened:
         self.touched: list[Any] = []
         read_cache = ReadCache(ReadCaches())
         self.layers = StoreLayers(self.engine.open("store"), self.touched, read_cache)
-        self.store = kind(TaskId(0, 1), self.layers, read_cache, key, value, "log", lambda *_: None, Record())
+        self.store = kind(StoreParts(TaskId(0, 1), self.layers, read_cache, key, value, "log", lambda *_: None, Record()))
         self.store.open()
 
 

@@ -18,7 +18,7 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from milestones.common.state.engines import ENGINES, open_engines
-from milestones.common.task.task_stores import KINDS as REAL_KINDS
+from milestones.common.state.kinds import KINDS as REAL_KINDS
 from tests.common.task.storemodel.calls import KINDS
 from tests.common.task.storemodel.faults import FAULTS, ON_DISK
 from tests.common.task.storemodel.machine import StoreMachine
@@ -85,11 +85,11 @@ def test_the_model_calls_every_public_method_of_every_kind_of_store(monkeypatch:
 
     public = {
         (kind, name): method
-        for kind, store in REAL_KINDS.items()
+        for kind, store in ((name, of.store) for name, of in REAL_KINDS.items())
         for name, method in inspect.getmembers(store, callable)
         if not name.startswith("_")
     }
     for (kind, name), method in public.items():
-        monkeypatch.setattr(REAL_KINDS[kind], name, counting(kind, name, method))
+        monkeypatch.setattr(REAL_KINDS[kind].store, name, counting(kind, name, method))
     lives("memory", always_the_same(40))
     assert public.keys() - called.keys() == set()

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from milestones.common.state import stores
+from milestones.common.state import changelog, stores
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.layers import Layer, StoreLayers
 from milestones.common.state.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.stores import KeyValueStore
-from milestones.common.task import task_stores
 from milestones.common.task.runner import Runner
 from milestones.common.task.task_stores import TaskStores
 
@@ -142,10 +141,10 @@ def a_scan_that_goes_with_later_writes(scan: Any, layers: Any, *bounds: Any, rev
     yield from scan(layers, *bounds, reverse=reverse)
 
 
-@fault(task_stores, "restored")
-def a_deleted_row_after_a_restore(restored: Any, *arguments: Any) -> dict[bytes, bytes]:
+@fault(changelog, "_without_none")
+def a_deleted_row_after_a_restore(without_none: Any, *arguments: Any) -> dict[bytes, bytes]:
     """A changelog's deletions aren't restored."""
-    return {key: value for key, value in restored(*arguments).items() if value is not None}
+    return {key: value for key, value in without_none(*arguments).items() if value is not None}
 
 
 @fault(StoreLayers, "thaw")

@@ -18,11 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from milestones.common import serdes
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Engines
+from milestones.common.state.kinds import KINDS as REAL_KINDS
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.common.task.task_stores import KINDS as REAL_KINDS
 from milestones.common.testing import StepClock
 from tests.common.task.storemodel.calls import KINDS, VALUES, Draw
 from tests.common.task.storemodel.lives import Life
