@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from milestones.common.records import Emitted, TaskId, TopicPartition
 from milestones.common.task.punctuation import Punctuation
@@ -72,10 +72,12 @@ Times = tuple[Mapping[Punctuation, int], Mapping[Punctuation, int]]
 
 @dataclass(frozen=True)
 class RollbackPoint:
-    """The state that a roll-back returns to: input positions, and the times of punctuations."""
+    """The state that a roll-back returns to: input positions, the times of punctuations, and what operators and stores
+    remember (`Cells.values`)."""
 
     positions: Mapping[TopicPartition, Position]
     punctuations: Times
+    memory: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from milestones.common.task.boundary import Boundary, PendingCommit, Position, R
 from milestones.common.task.metadata import OffsetMetadata
 
 if TYPE_CHECKING:
+    from milestones.common.state.cells import Cells
     from milestones.common.task.buffers import InputBuffer
     from milestones.common.task.runner import Runner
     from milestones.common.task.task_context import TaskContext
@@ -40,10 +41,12 @@ class TaskCommits:
         boundary: Boundary,
         runner: Runner,
         stores: TaskStores,
+        cells: Cells,
         transactional_id: str,
     ) -> None:
         self._task, self._subtopology, self._transactional_id = task, subtopology, transactional_id
         self._buffers, self._boundary, self._runner, self._stores = buffers, boundary, runner, stores
+        self._cells = cells
         self._number = self._confirmed = 0
         self._others: Mapping[str, int] = {}
         self.pending: tuple[PendingCommit, RollbackPoint] | None = None
@@ -56,12 +59,18 @@ class TaskCommits:
         self.committed = self._progress()
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
-        """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` when the entries that
-        another application has left there don't fit beside the task's own."""
+        """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` as of `check_room`."""
         self._confirmed = max(self._confirmed, *(data.commit for data in known.values()))
         self._number = max(self._number, self._confirmed)
         self._others = _highest(data.others for data in known.values())
-        OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, self._others).check()
+        self._cells.know(self._others)
+        self.check_room()
+
+    def check_room(self) -> None:
+        """`OffsetMetadataError` when the metadata of a commit would be longer than Kafka takes: the entries of kept
+        cells, those that another application has left, and the commit's own."""
+        entries = {**self._others, **dict.fromkeys(self._cells.kept_names, 0)}
+        OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, entries).check()
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether Kafka has made a commit without an answer that was rolled back here: the committed offsets tell, or
@@ -119,14 +128,15 @@ class TaskCommits:
         return commit
 
     def _metadata(self, progress: RollbackPoint) -> dict[TopicPartition, str]:
+        entries = {**self._others, **self._cells.to_keep(progress.memory)}
         return {
-            partition: OffsetMetadata(at.stream_time, self._number, self._transactional_id, self._others).encode()
+            partition: OffsetMetadata(at.stream_time, self._number, self._transactional_id, entries).encode()
             for partition, at in progress.positions.items()
         }
 
     def _progress(self) -> RollbackPoint:
         positions = {p: Position(b.next_offset(), b.stream_time) for p, b in self._buffers.items()}
-        return RollbackPoint(positions, self._runner.punctuation_times())
+        return RollbackPoint(positions, self._runner.punctuation_times(), self._cells.values())
 
     def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
         """Note that Kafka has confirmed `commit`, which `apply` is to write."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from milestones.common.records import Emitted, Headers, RecordMetadata, TopicPartition
 from milestones.common.state.layers import Staging
+from milestones.common.topology.program import Former
 
 _NOWHERE: Final = TopicPartition("", -1)
 
@@ -40,6 +41,16 @@ class RecordInWork:
             return self._flushed
         topic, partition = self.partition
         return RecordMetadata(topic, partition, self.offset)
+
+    def stand_in(self, timestamp: int, headers: Headers | None, metadata: RecordMetadata | None) -> Former:
+        """Have a record that was kept back stand for the one in work."""
+        former = self.headers, self.timestamp, self.offset, self._flushed
+        self.leave(timestamp, headers, metadata)
+        return former
+
+    def resume(self, former: Former) -> None:
+        """Return to the record in work."""
+        self.headers, self.timestamp, self.offset, self._flushed = former
 
     def leave(self, timestamp: int, headers: Headers | None = None, metadata: RecordMetadata | None = None) -> None:
         """Note that no input record is in work, but a punctuation, or the flush of an update of `metadata`'s record."""

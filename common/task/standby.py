@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from milestones.common.records import TaskId
+from milestones.common.state.cells import Cells
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches, TaskCaches
 from milestones.common.state.storage import OpenStores, TaskStorage
@@ -30,7 +31,7 @@ class StandbyTask(ChangelogTask):
 
     def __init__(self, id: TaskId, subtopology: SubTopology, open_stores: OpenStores) -> None:
         super().__init__(id, subtopology)
-        nothing = ReadCaches(0), TaskCaches(RecordCaches(0))
+        nothing = ReadCaches(0), TaskCaches(RecordCaches(0)), Cells([])
         self._stores = TaskStores(id, subtopology, open_stores, RecordScope(), *nothing)
 
     def open(self) -> None:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from milestones.common.errors import OwnershipError
 from milestones.common.records import Emitted, OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.state.cells import Cells
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.boundary import Boundary, PendingCommit, Position
@@ -70,11 +71,14 @@ class Task(ChangelogTask):
         buffers = self.input.buffers
         caches = TaskCaches(settings.record_caches)
         self._runner = Runner(id, settings, tuple(buffers.values()), self._boundary, self.counters, caches)
-        self._stores = TaskStores(id, subtopology, open_stores, self._runner.scope, settings.read_caches, caches)
-        self._task_context = TaskContext(id, settings, self._runner, self._stores.typed)
+        self._cells = Cells(self._runner.scope.touched)
+        self._stores = TaskStores(
+            id, subtopology, open_stores, self._runner.scope, settings.read_caches, caches, self._cells
+        )
+        self._task_context = TaskContext(id, settings, self._runner, self._stores.typed, self._cells)
         self._runner.dropped, self._runner.forget = self._task_context.dropped, self._stores.forget
         self._commits = TaskCommits(
-            id, subtopology, buffers, self._boundary, self._runner, self._stores, settings.transactional_id
+            id, subtopology, buffers, self._boundary, self._runner, self._stores, self._cells, settings.transactional_id
         )
         self._program = TaskProgram(id, self._runner.scope, self._compiled)
         self._complete = self._initialised = False
@@ -194,6 +198,7 @@ class Task(ChangelogTask):
         self._runner.call(lambda: self._stores.log_again(wall_ms), wall_ms)
         self._make_stores()
         program = self._program.make()
+        self._commits.check_room()
         self._stores.let_in()
         self._runner.record.leave(wall_ms)
         if self._runner.run_alone(program.init, "Processor.init"):
@@ -411,6 +416,7 @@ class Task(ChangelogTask):
             self._commits.pending = None
             self._runner.scope.drop()
             self._stores.abort(logged=not self._settings.transactional)
+            self._cells.back(self._commits.committed.memory)
             if not self._complete:
                 return 0
             committed = self._commits.committed

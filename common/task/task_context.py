@@ -22,6 +22,7 @@ from milestones.common.topology.handlers import Handler, LogAndFail
 from milestones.common.topology.program import PunctuationType, RecordContext
 
 if TYPE_CHECKING:
+    from milestones.common.state.cells import Cells
     from milestones.common.task.runner import Runner
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,9 @@ class TaskSettings:
 class TaskContext:
     """`program.TaskServices` of one task."""
 
-    def __init__(self, task: TaskId, settings: TaskSettings, runner: Runner, store: Callable[[str], Any]) -> None:
+    def __init__(
+        self, task: TaskId, settings: TaskSettings, runner: Runner, store: Callable[[str], Any], cells: Cells
+    ) -> None:
         self.task_id = task
         self.application_id = settings.application_id
         self.record: RecordContext = runner.record
@@ -69,7 +72,7 @@ class TaskContext:
         self.wall_ms = settings.clock.wall_ms
         self.dropped_records: Counter[str] = Counter()
         self.commit_requested = False
-        self.store = store
+        self.store, self.memory, self.kept = store, cells.cell, cells.kept
         self._runner = runner
         self.emit: Callable[[Emitted], None] = runner.scope.outputs.append
         self._ask = runner.scope.requests.add

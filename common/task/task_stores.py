@@ -12,6 +12,7 @@ from pathlib import Path
 
 from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import ChangelogRecord, Log, changelog, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.engine import Namespace
@@ -66,10 +67,11 @@ class TaskStores:
         scope: RecordScope,
         read_caches: ReadCaches,
         caches: TaskCaches,
+        cells: Cells,
     ) -> None:
         self._task, self._sub, self._opener, self._scope = task, sub, opener, scope
         self._storage: TaskStorage | None = None
-        self._read_caches, self._caches = read_caches, caches
+        self._read_caches, self._caches, self._cells = read_caches, caches, cells
         self._stores: dict[str, OpenedStore] = {}
         self._doubtful: dict[str, set[bytes]] = {}
 

@@ -21,7 +21,7 @@ from milestones.common.patterns import matches
 from milestones.common.records import Headers
 from milestones.common.serdes import Serde
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
-from milestones.common.topology.program import Process, TaskServices
+from milestones.common.topology.program import Memory, Process, TaskServices
 from milestones.common.topology.sink import bind_sink
 from milestones.common.topology.timestamps import SourceRecord, TimestampExtractor, wallclock_timestamp_extractor
 from milestones.common.topology.tracebacks import MARK
@@ -99,6 +99,7 @@ class BoundContext:
         self.task_id, self.application_id = services.task_id, services.application_id
         self.record, self.config = services.record, services.config
         self.emit, self.schedule = services.emit, services.schedule
+        self.kept = services.kept
         self.partitions_of, self.request_commit = services.partitions_of, services.request_commit
         self.dropped, self.stream_time, self.wall_ms = services.dropped, services.stream_time, services.wall_ms
 
@@ -109,6 +110,10 @@ class BoundContext:
                 "process(supplier, store), or connect it with connect_processor_and_state_stores"
             )
         return self._services.store(name)
+
+    def memory(self, name: str, initial: Any) -> Memory:
+        """The memory of that name of this node."""
+        return self._services.memory(f"{self.node} {name}", initial)
 
     def forward_to(self, child: str) -> Process:
         try:

@@ -41,9 +41,33 @@ class RecordContext(Protocol):
     headers: Headers | None
     timestamp: int
 
+    def stand_in(self, timestamp: int, headers: Headers | None, metadata: RecordMetadata | None) -> Former:
+        """Have a record that was kept back stand for the one in work, for the time of its forward. Returns what
+        `resume` takes."""
+        ...
+
+    def resume(self, former: Former) -> None:
+        """Return to the record in work."""
+        ...
+
     @property
     def metadata(self) -> RecordMetadata | None:
         """Topic, partition and offset of the input record; None in a wall-clock punctuation."""
+        ...
+
+
+Former = tuple[Any, ...]
+"""The record in work, while another one stands for it."""
+
+
+class Memory(Protocol):
+    """A value that an operator keeps between records, immutable. A failed record takes its change back, a roll-back
+    returns to the value of the last commit."""
+
+    value: Any
+
+    def set(self, value: Any) -> None:
+        """Change the value, with the record in work."""
         ...
 
 
@@ -57,6 +81,15 @@ class TaskServices(Protocol):
 
     def store(self, name: str) -> Any:
         """The state store of that name, ready to use from `Program.init` on."""
+        ...
+
+    def memory(self, name: str, initial: Any) -> Memory:
+        """The memory of that name, for the task's lifetime. Names are those of the whole task."""
+        ...
+
+    def kept(self, name: str) -> Memory:
+        """A number that the committed offsets carry, -1 where they don't: Kafka Streams' processor metadata. Another
+        process, also of Java, goes on with the number."""
         ...
 
     def emit(self, output: Emitted, /) -> None:

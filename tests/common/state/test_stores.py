@@ -37,7 +37,8 @@ class Opened:
         self.touched: list[Any] = []
         read_cache = ReadCache(ReadCaches())
         self.layers = StoreLayers(self.engine.open("store"), self.touched, read_cache)
-        self.store = kind(StoreParts(TaskId(0, 1), self.layers, read_cache, key, value, "log", lambda *_: None, Record()))
+        parts = StoreParts(TaskId(0, 1), self.layers, read_cache, key, value, "log", lambda *_: None, Record())
+        self.store = kind(parts)
         self.store.open()
 
 

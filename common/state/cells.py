@@ -1,0 +1,100 @@
+"""The memory of operators and stores between records: one immutable value per cell.
+
+    set ---> value ---merge---> merged ---a commit's progress---> what a roll-back returns to
+               | the record failed
+               +---> merged
+
+*Guarantees*: a failed record takes its changes back. A commit has the values as of its boundary; a roll-back returns to
+those of the last commit. A cell outlives the program that asked for it: the next program finds the cell by its name.
+A *kept* cell goes into the metadata of the committed offsets, and comes back from there in another process.
+*Assumes*: values are immutable. One thread sets and merges; `values` is called under the boundary's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from milestones.common.state.layers import Staging
+
+UNKNOWN: Final = -1
+"""The value of a kept cell that no commit has."""
+
+
+class Cell:
+    """One value. Reading `value` costs an attribute."""
+
+    __slots__ = ("_merged", "_touched", "value")
+
+    def __init__(self, value: Any, touched: list[Staging]) -> None:
+        self.value = self._merged = value
+        self._touched = touched
+
+    @property
+    def merged(self) -> Any:
+        """The value as of the last finished record."""
+        return self._merged
+
+    def set(self, value: Any) -> None:
+        """Change the value, with the record in work."""
+        if self.value is self._merged:
+            self._touched.append(self)
+        self.value = value
+
+    def merge(self) -> None:
+        self._merged = self.value
+
+    def drop_scope(self) -> None:
+        self.value = self._merged
+
+    def back(self, value: Any) -> None:
+        """Return to the value of a commit."""
+        self.value = self._merged = value
+
+
+class Cells:
+    """*Owns*: the cells of one task, by name. `touched`: as in `RecordScope`."""
+
+    def __init__(self, touched: list[Staging]) -> None:
+        self._touched = touched
+        self._cells: dict[str, Cell] = {}
+        self._initial: dict[str, Any] = {}
+        self._kept: set[str] = set()
+        self._known: Mapping[str, int] = {}
+
+    def cell(self, name: str, initial: Any) -> Cell:
+        """The cell of that name; made with the value `initial` when the task asks for the name first."""
+        if name not in self._cells:
+            self._initial[name] = initial
+            self._cells[name] = Cell(initial, self._touched)
+        return self._cells[name]
+
+    def kept(self, name: str) -> Cell:
+        """The kept cell of that name, a number of 64 bits. It begins with the committed number, `UNKNOWN` without."""
+        self._kept.add(name)
+        return self.cell(name, self._known.get(name, UNKNOWN))
+
+    def know(self, committed: Mapping[str, int]) -> None:
+        """Take the numbers that the committed offsets carry."""
+        self._known = committed
+        for name in self._kept:
+            if name in committed and committed[name] > self._cells[name].merged:
+                self._cells[name].back(committed[name])
+
+    def values(self) -> Mapping[str, Any]:
+        """By name, as of the last finished record."""
+        return {name: cell.merged for name, cell in self._cells.items()}
+
+    def back(self, values: Mapping[str, Any]) -> None:
+        """Return to the values of a commit; cells that are younger than it begin anew."""
+        for name, cell in self._cells.items():
+            cell.back(values.get(name, self._initial[name]))
+
+    def to_keep(self, values: Mapping[str, Any]) -> dict[str, int]:
+        """Of the values of a commit, those that its metadata has."""
+        return {name: value for name in self._kept if (value := values.get(name, UNKNOWN)) != UNKNOWN}
+
+    @property
+    def kept_names(self) -> frozenset[str]:
+        """The names of the kept cells."""
+        return frozenset(self._kept)
