@@ -19,13 +19,16 @@ from rich.table import Table
 from benchmarks.errors import BenchmarkError
 from milestones.common import serdes
 from milestones.common.records import TaskId
+from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import not_logged
 from milestones.common.state.engine import Engine
 from milestones.common.state.engines import ENGINES, open_engines
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
+from milestones.common.state.rows import StoreParts
+from milestones.common.state.spec import StoreSpec
 from milestones.common.state.steps import steps
-from milestones.common.state.stores import KeyValueStore, StoreParts
+from milestones.common.state.stores import KeyValueStore
 
 NAMES = tuple(ENGINES)
 SPANS = (10, 1_000, 100_000)
@@ -64,7 +67,10 @@ class Filled:
         layers = StoreLayers(engine.open("store"), [], self._cache)
         text = serdes.STRING
         self.store = KeyValueStore(
-            StoreParts(TaskId(0, 0), layers, self._cache, text, text, "topic", not_logged, _Record())
+            StoreParts(
+                TaskId(0, 0), layers, self._cache, text, text, "topic", not_logged, _Record(), StoreSpec("store"),
+                Cells([]),
+            )  # fmt: skip
         )
         self.store.open()
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from milestones.common.state.changelog import Layout, PlainLayout, TimestampedLayout
+from milestones.common.state.rows import Rows, StoreParts
 from milestones.common.state.spec import StoreKind, StoreSpec
-from milestones.common.state.stores import KeyValueStore, StoreParts, TimestampedKeyValueStore
+from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore
 
 CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 """Topic settings of a changelog, as Kafka Streams makes them, but for those of the store's kind."""
@@ -39,7 +40,7 @@ class Kind:
     changelog topic that differ from `CHANGELOG_SETTINGS`.
     """
 
-    store: Callable[[StoreParts], KeyValueStore]
+    store: Callable[[StoreParts], Rows]
     layout: Callable[[StoreSpec], Layout]
     version: int = 1
     timed: bool = False

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from milestones.common.errors import ProcessingError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output, TaskId
 from milestones.common.state.record_caches import TaskCaches
-from milestones.common.state.stores import KeyValueStore
+from milestones.common.state.rows import Rows
 from milestones.common.task.boundary import Boundary, Times
 from milestones.common.task.buffers import FOREVER, Head, InputBuffer, InputRecord
 from milestones.common.task.counters import TaskCounters
@@ -57,7 +57,7 @@ class Runner:
         self.stream_time = UNKNOWN_TIMESTAMP
         self.limit = 0
         self.stream_punctuations, self.wall_punctuations = PunctuationQueue(), PunctuationQueue()
-        self.cached: list[KeyValueStore] = []
+        self.cached: list[Rows] = []
         self.dropped: Callable[[str, str], None]
         self.forget: Callable[[], None]
         self._task, self._settings = task, settings
@@ -414,7 +414,7 @@ class Runner:
             self.record.flushes = 0
         self._caches.release()
 
-    def _flush_oldest(self, store: KeyValueStore) -> None:
+    def _flush_oldest(self, store: Rows) -> None:
         buffer = store.buffer
         assert buffer is not None  # cached
         key, update = buffer.oldest()

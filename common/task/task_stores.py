@@ -20,9 +20,9 @@ from milestones.common.state.kinds import kind_of, layout_of
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.record_caches import TaskCaches
+from milestones.common.state.rows import Rows, StoreParts
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.storage import OpenStores, TaskStorage
-from milestones.common.state.stores import KeyValueStore, StoreParts
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.topology.nodes import SubTopology
 
@@ -44,7 +44,7 @@ class OpenedStore:
         self.layers = StoreLayers(namespace, touched, read_cache, spec.name)
         self.layout = layout_of(spec)
         self.log: Log = not_logged
-        self.typed: KeyValueStore | None = None
+        self.typed: Rows | None = None
 
     @property
     def buffer(self) -> EmitBuffer | None:
@@ -102,7 +102,8 @@ class TaskStores:
                 buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)
                 log = buffer.mark
             store.typed = kind_of(spec).store(StoreParts(
-                self._task, layers, store.read_cache, spec.key_serde, spec.value_serde, topic, log, record, buffer
+                self._task, layers, store.read_cache, spec.key_serde, spec.value_serde, topic, log, record,
+                spec, self._cells, buffer,
             ))  # fmt: skip
 
     def let_in(self) -> None:
@@ -119,7 +120,7 @@ class TaskStores:
             store.read_cache.leave()
         self._caches.release()
 
-    def typed(self, name: str) -> KeyValueStore:
+    def typed(self, name: str) -> Rows:
         """The store `name` as user code sees it; `TopologyError` when the sub-topology has no such store."""
         store = self._stores.get(name)
         if store is None or store.typed is None:
@@ -129,7 +130,7 @@ class TaskStores:
             )
         return store.typed
 
-    def cached(self) -> list[KeyValueStore]:
+    def cached(self) -> list[Rows]:
         """The stores with an emit buffer."""
         return [store.typed for store in self._stores.values() if store.typed is not None and store.buffer is not None]
 

@@ -18,11 +18,14 @@ from milestones.common.errors import ProductionError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.records import Emitted, Headers, Output, TaskId, TopicPartition
+from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import TimestampedLayout, changelog
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ReadCache, ReadCaches
-from milestones.common.state.stores import StoreParts, TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.rows import StoreParts
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores import TimestampedKeyValueStore, ValueAndTimestamp
 from milestones.common.task.scope import RecordInWork
 from milestones.common.writable import writable
 from tests.topics import new_topic
@@ -108,7 +111,9 @@ def test_the_rows_that_are_restored_from_a_changelog_are_those_of_the_store(wire
         layers = StoreLayers(engine.open("s"), touched, cache)
         log = changelog(wire.topic, 0, "s", outputs.append)
         store = TimestampedKeyValueStore(
-            StoreParts(TASK, layers, cache, serdes.STRING, serdes.STRING, wire.topic, log, work)
+            StoreParts(
+                TASK, layers, cache, serdes.STRING, serdes.STRING, wire.topic, log, work, StoreSpec("s"), Cells([])
+            )
         )
         store.open()
         for key, value, timestamp in rows:

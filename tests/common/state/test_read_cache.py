@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from milestones.common import serdes
 from milestones.common.records import TaskId
+from milestones.common.state.cells import Cells
 from milestones.common.state.layers import ABSENT, StoreLayers
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ENTRY_OVERHEAD_BYTES, ReadCache, ReadCaches
-from milestones.common.state.stores import StoreParts, TimestampedKeyValueStore
+from milestones.common.state.rows import StoreParts
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores import TimestampedKeyValueStore
 
+SPEC = StoreSpec("store")
 ROW = ENTRY_OVERHEAD_BYTES + 100
 """Bytes of an entry with a key of ten bytes and a value of ninety."""
 
@@ -122,9 +126,9 @@ def test_the_bytes_that_are_counted_are_about_those_that_are_taken() -> None:
     class Record:
         timestamp = 1
 
-    store = TimestampedKeyValueStore(
-        StoreParts(TaskId(0, 0), layers, cache, serdes.STRING, serdes.STRING, "log", lambda *_: None, Record())
-    )
+    work, text = Record(), serdes.STRING
+    parts = StoreParts(TaskId(0, 0), layers, cache, text, text, "log", lambda *_: None, work, SPEC, Cells([]))
+    store = TimestampedKeyValueStore(parts)
     store.open()
     rows = {b"key-%08d" % n: (n).to_bytes(8, "big") + b"v" * 200 for n in range(20_000)}
     engine.apply({"store": rows}, {})

@@ -11,18 +11,16 @@ from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError
 from milestones.common.records import TaskId
 from milestones.common.serdes import Serde
+from milestones.common.state.cells import Cells
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ReadCache, ReadCaches
-from milestones.common.state.stores import (
-    REMEMBERED_BYTES,
-    KeyValueStore,
-    StoreParts,
-    TimestampedKeyValueStore,
-    ValueAndTimestamp,
-)
+from milestones.common.state.rows import REMEMBERED_BYTES, StoreParts
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 
 TEXT, LONG, JSON = serdes.STRING, serdes.LONG, serdes.JSON
+SPEC = StoreSpec("store")
 
 
 class Record:
@@ -37,7 +35,8 @@ class Opened:
         self.touched: list[Any] = []
         read_cache = ReadCache(ReadCaches())
         self.layers = StoreLayers(self.engine.open("store"), self.touched, read_cache)
-        parts = StoreParts(TaskId(0, 1), self.layers, read_cache, key, value, "log", lambda *_: None, Record())
+        task, log, work = TaskId(0, 1), lambda *_: None, Record()
+        parts = StoreParts(task, self.layers, read_cache, key, value, "log", log, work, SPEC, Cells([]))
         self.store = kind(parts)
         self.store.open()
 

@@ -100,13 +100,13 @@ def _read_from(namespace: Any, other: Any) -> None:
     namespace.get = lambda key: own(key) or its(key)
 
 
-@fault(stores, "_after_prefix")
+@fault(stores, "after_prefix")
 def a_prefix_one_byte_off(after_prefix: Any, prefix: bytes) -> Any:
     """The last byte of a prefix isn't looked at for where it ends."""
     return after_prefix(prefix[:-1] or prefix)
 
 
-@fault(stores, "_after_prefix")
+@fault(stores, "after_prefix")
 def a_prefix_that_ends_with_the_highest_byte(_: Any, prefix: bytes) -> bytes:
     """The end of a prefix is the prefix and one more of the highest byte."""
     return prefix + b"\xff"
