@@ -66,12 +66,9 @@ class Filled:
         self.engine, self._cache = engine, ReadCache(ReadCaches())
         layers = StoreLayers(engine.open("store"), [], self._cache)
         text = serdes.STRING
-        self.store = KeyValueStore(
-            StoreParts(
-                TaskId(0, 0), layers, self._cache, text, text, "topic", not_logged, _Record(), StoreSpec("store"),
-                Cells([]),
-            )  # fmt: skip
-        )
+        task, spec = TaskId(0, 0), StoreSpec("store")
+        parts = StoreParts(task, layers, self._cache, text, text, "topic", not_logged, _Record(), spec, Cells([]))
+        self.store = KeyValueStore(parts)
         self.store.open()
 
     def _fill(self, engine: Engine, dice: random.Random) -> None:

@@ -21,6 +21,11 @@ UNKNOWN: Final = -1
 """The value of a kept cell that no commit has."""
 
 
+def observed_time(store: str) -> str:
+    """The name of the cell that has the highest time of a store's rows."""
+    return f"store {store} observed"
+
+
 class Cell:
     """One value. Reading `value` costs an attribute."""
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from milestones.common.records import Emitted, Headers
+from milestones.common.state.engine import Span
 from milestones.common.writable import first_timestamp
 
 Log = Callable[[bytes, "bytes | None", int], None]
@@ -38,18 +39,26 @@ class ChangelogRecord(Protocol):
     def timestamp(self) -> tuple[int, int]: ...
 
 
-def changelog(topic: str, partition: int, store: str, append: Callable[[Emitted], None]) -> Log:
-    """A function that puts one changelog record per write into the scope of the record in work."""
+def changelog(
+    topic: str, partition: int, store: str, append: Callable[[Emitted], None],
+    key_of: Callable[[bytes], bytes] | None = None,
+) -> Log:
+    """A function that puts one changelog record per write into the scope of the record in work. `key_of`: gives the
+    changelog's key of a local one, where these differ."""
     headers: Headers | None = None
 
     def log(key: bytes, value: bytes | None, timestamp: int) -> None:
         append((topic, partition, key, value, timestamp or first_timestamp(), headers, store))
 
-    return log
+    def log_local(key: bytes, value: bytes | None, timestamp: int) -> None:
+        log(key_of(key), value, timestamp)  # type: ignore[misc]  # only where there is one
+
+    return log if key_of is None else log_local
 
 
 def not_logged(key: bytes, value: bytes | None, timestamp: int) -> None:
     """Log nothing: for a store without a changelog of its own."""
+
 
 
 class Layout(Protocol):
@@ -62,11 +71,37 @@ class Layout(Protocol):
 
     def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
         """Log the value that a store has of a local key (None: it has none), with `timestamp` unless it has one of its
-        own."""
+        own. `log` takes local keys."""
+        ...
+
+    @property
+    def key_of(self) -> Callable[[bytes], bytes] | None:
+        """Gives the changelog's key of a local one; None where they are the same."""
+        ...
+
+    def logs(self, local: bytes) -> bool:
+        """Whether an entry is in the changelog."""
+        ...
+
+    def expired(self, observed: int | None = None) -> list[Span]:
+        """The spans of local keys that are gone when `observed` (ms) is the highest time of the store, by default of
+        the records that were restored."""
         ...
 
 
-class PlainLayout:
+class _SameKeys:
+    """Local keys that are those of the changelog, for good."""
+
+    key_of = None
+
+    def logs(self, local: bytes) -> bool:
+        return True
+
+    def expired(self, observed: int | None = None) -> list[Span]:
+        return []
+
+
+class PlainLayout(_SameKeys):
     """Keys and values as the changelog has them."""
 
     def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
@@ -76,7 +111,7 @@ class PlainLayout:
         log(key, stored, timestamp)
 
 
-class TimestampedLayout:
+class TimestampedLayout(_SameKeys):
     """Values with their time in front, 8 bytes, big-endian."""
 
     def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:

@@ -13,7 +13,7 @@ namespace or a scan that outlives its engine raises `StateError`, it never ends 
 | call | beside it, on any thread |
 |---|---|
 | `get`, `scan` and its entries, `offset` of a namespace | everything but the `drop` of that namespace, and `close` |
-| `apply`, `ingest` | everything but `apply`, `ingest` and `drop` of a namespace that both write, and `close` |
+| `apply`, `expire`, `ingest` | everything but a write or `drop` of the same namespace, and `close` |
 | `open` | everything but the `drop` of that namespace, and `close`; two threads get one object for one name |
 | `drop` | everything on other namespaces, but `close` |
 | `statistics`, `memory_bytes` | everything, `close` too: `statistics` then has nothing, or they raise `StateError` |
@@ -25,7 +25,7 @@ those of the one thread that has the task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -34,6 +34,9 @@ from milestones.common.records import StoreId
 
 Batch = Mapping[bytes, bytes | None]
 """Writes by key; None deletes."""
+
+Span = tuple[bytes, bytes]
+"""The keys with first <= key < second."""
 
 NOBODYS: Final[Mapping[str, StoreId]] = MappingProxyType({})
 """The owners of an engine that isn't a task's."""
@@ -75,6 +78,11 @@ class Engine(Protocol):
 
         `StateError` when the disk is full: then no reader sees any of it, and after the next open it is there
         entirely or not at all. Such an engine may refuse every later write: close it and open it again."""
+        ...
+
+    def expire(self, namespace: str, spans: Collection[Span]) -> None:
+        """Delete all keys of these spans (first <= key < second), which no reader asks for any more. Not atomic: after
+        a crash some may be there. `StateError`."""
         ...
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:

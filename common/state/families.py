@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from milestones.common.errors import StateError
 from milestones.common.records import StoreId
-from milestones.common.state.engine import Batch
+from milestones.common.state.engine import Batch, Span
 from milestones.common.state.rocks import (
     STATISTICS,
     Contents,
@@ -164,6 +164,13 @@ class RocksEngine(ABC, Generic[Opened]):
         except Exception as error:
             raise self.contents.failure(error) from error
 
+    def expire(self, namespace: str, spans: Collection[Span]) -> None:
+        db = self.db()
+        try:
+            self._expire(db, namespace, spans)
+        except Exception as error:
+            raise self.contents.failure(error, namespace) from error
+
     def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
         db = self.db()
         unstalled(write, lambda: self._delayed_write_rate(db), batches, str(self.contents))
@@ -203,6 +210,10 @@ class RocksEngine(ABC, Generic[Opened]):
     @abstractmethod
     def _write(self, db: Any, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         """Write all at once, or be refused."""
+
+    @abstractmethod
+    def _expire(self, db: Any, namespace: str, spans: Collection[Span]) -> None:
+        """Delete the keys of these spans."""
 
     @abstractmethod
     def _drop(self, db: Any, family: str) -> None:

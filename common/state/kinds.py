@@ -12,11 +12,18 @@ from typing import Final
 
 from milestones.common.state.changelog import Layout, PlainLayout, TimestampedLayout
 from milestones.common.state.rows import Rows, StoreParts
+from milestones.common.state.session_store import SessionStore
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore
+from milestones.common.state.window_layouts import session_layout, timestamped_window_layout, window_layout
+from milestones.common.state.window_stores import TimestampedWindowStore, WindowStore
 
 CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 """Topic settings of a changelog, as Kafka Streams makes them, but for those of the store's kind."""
+
+
+ADDITIONAL_RETENTION_MS: Final = 86_400_000
+"""Kafka Streams' default of `windowstore.changelog.additional.retention.ms`."""
 
 
 def _plain(_: StoreSpec) -> Layout:
@@ -29,6 +36,11 @@ def _timestamped(_: StoreSpec) -> Layout:
 
 def _like_all(_: StoreSpec) -> Mapping[str, str]:
     return {}
+
+
+def _bounded(spec: StoreSpec) -> Mapping[str, str]:
+    """Records whose windows are gone may be deleted, a day later: by then each standby has seen more recent ones."""
+    return {"cleanup.policy": "compact,delete", "retention.ms": str(spec.retention_ms + ADDITIONAL_RETENTION_MS)}
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,9 @@ class Kind:
 KINDS: Final[Mapping[StoreKind, Kind]] = {
     "key-value": Kind(KeyValueStore, _plain),
     "timestamped-key-value": Kind(TimestampedKeyValueStore, _timestamped, timed=True),
+    "window": Kind(WindowStore, window_layout, topic=_bounded),
+    "timestamped-window": Kind(TimestampedWindowStore, timestamped_window_layout, timed=True, topic=_bounded),
+    "session": Kind(SessionStore, session_layout, topic=_bounded),
 }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from sortedcontainers import SortedDict, SortedList
 
 from milestones.common.errors import StateError
 from milestones.common.records import StoreId
-from milestones.common.state.engine import NOBODYS, Batch
+from milestones.common.state.engine import NOBODYS, Batch, Span
 from milestones.common.state.rocks import Contents, entries, nothing_between
 
 # Of an entry beyond its bytes: two bytes objects, the dict's slot, the key's place in the order.
@@ -195,6 +195,11 @@ class MemoryEngine:
             namespaces[name].write(batch)
         for name, offset in offsets.items():
             namespaces[name].changelog_offset = offset
+
+    def expire(self, namespace: str, spans: Collection[Span]) -> None:
+        written = self._opened()[namespace]
+        for first, beyond in spans:
+            written.write(dict.fromkeys(key for key, _ in written.scan(first, beyond)))
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
         from milestones.common.state.sst import write_entries

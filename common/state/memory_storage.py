@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from milestones.common.records import StoreId, TaskId
-from milestones.common.state.engine import Batch, Engine, Namespace
+from milestones.common.state.engine import Batch, Engine, Namespace, Span
 from milestones.common.state.memory_engine import MemoryEngine
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine, apply_to_each
@@ -33,6 +33,9 @@ class MemoryTaskStorage:
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         apply_to_each(self.stores, batches, offsets)
+
+    def expire(self, store: str, spans: Collection[Span]) -> None:
+        self.stores[store].expire(spans)
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:
         return self.stores[store].empty()

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import rocksdb
 
 from milestones.common.records import StoreId
-from milestones.common.state.engine import NOBODYS, Batch
+from milestones.common.state.engine import NOBODYS, Batch, Span
 from milestones.common.state.families import FamilyTable, RocksEngine, RocksNamespace
 from milestones.common.state.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, RocksSettings, pack_offset
 from milestones.common.state.sst import write_entries
+from milestones.common.state.steps import steps
 
 _log = logging.getLogger(__name__)
 
@@ -221,6 +223,13 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
         for namespace, offset in offsets.items():
             put(self._namespaces[namespace].family, pack_offset(offset))
         db.write(batch, no_slowdown=True)
+
+    def _expire(self, db: Any, namespace: str, spans: Collection[Span]) -> None:
+        """Key by key: this library has no deletion of a range."""
+        for first, beyond in spans:
+            keys = dict.fromkeys(key for key, _ in self._namespaces[namespace].scan(first, beyond))
+            for step in steps(keys):
+                self._unstalled(partial(self._write, db, {namespace: step}, {}), (step,))
 
     def _delayed_write_rate(self, db: Any) -> int:
         return int(db.get_property(DELAYED_WRITE_RATE.encode()) or 0)

@@ -13,7 +13,7 @@ thousand.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rocksdict import (
@@ -35,7 +35,7 @@ from rocksdict import (
 
 from milestones.common.errors import StateError
 from milestones.common.records import StoreId
-from milestones.common.state.engine import NOBODYS, Batch
+from milestones.common.state.engine import NOBODYS, Batch, Span
 from milestones.common.state.families import FamilyTable, RocksEngine, RocksNamespace
 from milestones.common.state.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, Contents, RocksSettings, pack_offset
 
@@ -220,6 +220,18 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
             for namespace, offset in offsets.items():
                 put(self._namespaces[namespace].family, pack_offset(offset))
             db.write(batch, self._at_once)
+        except BaseException:
+            del handle  # as in `_RocksdictCursor`
+            raise
+
+    def _expire(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
+        """By one tombstone per span, which costs the same for any number of keys."""
+        handle: ColumnFamily | None = self._namespaces[namespace].handle
+        try:
+            batch = WriteBatch(raw_mode=True)
+            for first, beyond in spans:
+                batch.delete_range(first, beyond, handle)
+            self._unstalled(lambda: db.write(batch, self._at_once), ())
         except BaseException:
             del handle  # as in `_RocksdictCursor`
             raise

@@ -1,8 +1,8 @@
 """Rows of a store by key: serialised, staged in layers, remembered, flushed. The stores of `stores.py` and
 `window_stores.py`, which user code sees, are made of them.
 
-*Guarantees*: keys and values are serialised at `_put_row`, so that an object that changes later doesn't change the
-store; mutable values are decoded anew by each `_get_row`. Each write of a logged store is in its changelog exactly once;
+*Guarantees*: keys and values are serialised when they are put, so that an object that changes later doesn't change the
+store; mutable values are decoded anew by each get. Each write of a logged store is in its changelog exactly once;
 of a cached store, the last write per key and commit.
 *Assumes*: the thread that has the task uses it, from the task's start to its close. A subclass says by its serialisers
 what a key is.

@@ -12,7 +12,12 @@ from typing import Any, Literal, get_args
 
 from milestones.common.errors import TopologyError
 
-StoreKind = Literal["key-value", "timestamped-key-value"]
+StoreKind = Literal["key-value", "timestamped-key-value", "window", "timestamped-window", "session"]
+
+BOUNDED: frozenset[StoreKind] = frozenset({"window", "timestamped-window", "session"})
+"""The kinds whose rows are gone after a time."""
+
+SHORTEST_SEGMENT_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,10 @@ class StoreSpec:
     `changelog_config` adds to or overrides the topic settings of the changelog.
     `cached`: emits at the flush when `statestore_cache_max_bytes` is above 0.
     `source_topic`: the source topic that serves as changelog (nothing is written to it), else None.
+
+    Of window and session stores: `retention_ms` is how long before the highest time seen a window may start, or a
+    session end, before it is gone; `window_ms` the size of the windows. `duplicates`: several values per key and start,
+    for joins. `closing`: there is an order by time, too, for windows that are emitted when they close.
     """
 
     name: str
@@ -35,6 +44,15 @@ class StoreSpec:
     value_serde: Any = None
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     source_topic: str | None = None
+    retention_ms: int = 0
+    window_ms: int = 0
+    duplicates: bool = False
+    closing: bool = False
+
+    @property
+    def segment_ms(self) -> int:
+        """The time that one segment spans, as in Kafka Streams: what is gone is dropped by segments."""
+        return max(self.retention_ms // 2, SHORTEST_SEGMENT_MS)
 
     @property
     def bare(self) -> StoreSpec:
@@ -45,3 +63,8 @@ class StoreSpec:
         if self.kind not in get_args(StoreKind):
             kinds = " and ".join(map(repr, get_args(StoreKind)))
             raise TopologyError(f"store {self.name}: there is no kind {self.kind!r}; there are {kinds}")
+        if self.kind in BOUNDED and self.retention_ms < max(1, self.window_ms):
+            raise TopologyError(
+                f"store {self.name}: its retention of {self.retention_ms} ms is shorter than its windows of "
+                f"{self.window_ms} ms: a window would be gone before it ends"
+            )

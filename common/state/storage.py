@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from milestones.common.records import TaskId
-from milestones.common.state.engine import Batch, Namespace
+from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.spec import StoreSpec
 
 
@@ -40,6 +40,10 @@ class TaskStorage(Protocol):
 
         Written in `steps`; the offset of a store goes with the last of its entries, so that a replay repairs a call
         that breaks off. A store without changelog is written in one atomic step. `StateError`."""
+        ...
+
+    def expire(self, store: str, spans: Collection[Span]) -> None:
+        """Delete what no reader asks for any more: see `Engine.expire`."""
         ...
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:

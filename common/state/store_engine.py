@@ -8,10 +8,10 @@ could repair it: only `statestore_uncommitted_max_bytes`, which asks for a commi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from milestones.common.state.engine import Batch, Engine, Namespace
+from milestones.common.state.engine import Batch, Engine, Namespace, Span
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.steps import steps
 
@@ -37,6 +37,10 @@ class StoreEngine:
         apply({name: last}, offsets)
         if offset is not None:
             self.offset = offset
+
+    def expire(self, spans: Collection[Span]) -> None:
+        """Delete what no reader asks for any more."""
+        self.engine.expire(self.spec.name, spans)
 
     def empty(self) -> Namespace:
         """Drop the namespace, and return a new one, without entries, at offset None."""

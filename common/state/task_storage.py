@@ -9,7 +9,7 @@ it is used.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,7 +19,7 @@ from milestones.common.records import StoreId
 from milestones.common.state.checkpoint_file import Checkpoints
 from milestones.common.state.directory import TaskDirectory
 from milestones.common.state.disk import explained, is_plain_name, make_directory, remove_tree
-from milestones.common.state.engine import Batch, Engine, Engines, Namespace
+from milestones.common.state.engine import Batch, Engine, Engines, Namespace, Span
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.spec import StoreSpec
@@ -77,6 +77,9 @@ class LocalTaskStorage:
         apply_to_each(self._stores, batches, offsets)
         if self._clock.monotonic_ms() >= self._next_positions_ms:
             self._keep_positions(self._stores)
+
+    def expire(self, store: str, spans: Collection[Span]) -> None:
+        self._stores[store].expire(spans)
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:
         if reason is None:

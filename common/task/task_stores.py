@@ -12,10 +12,10 @@ from pathlib import Path
 
 from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.state.cells import Cells
+from milestones.common.state.cells import Cells, observed_time
 from milestones.common.state.changelog import ChangelogRecord, Log, changelog, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
-from milestones.common.state.engine import Namespace
+from milestones.common.state.engine import Namespace, Span
 from milestones.common.state.kinds import kind_of, layout_of
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
@@ -44,6 +44,8 @@ class OpenedStore:
         self.layers = StoreLayers(namespace, touched, read_cache, spec.name)
         self.layout = layout_of(spec)
         self.log: Log = not_logged
+        self.expiring: list[Span] = []
+        self.expired: list[Span] = []
         self.typed: Rows | None = None
 
     @property
@@ -96,7 +98,8 @@ class TaskStores:
             spec, layers = store.spec, store.layers
             topic = self._sub.changelogs.get(name, f"{name}-changelog")
             if spec.logged and spec.source_topic is None:
-                store.log = changelog(topic, self._task.partition, name, self._scope.outputs.append)
+                append, key_of = self._scope.outputs.append, store.layout.key_of
+                store.log = changelog(topic, self._task.partition, name, append, key_of)
             log, buffer = store.log, None
             if cached and spec.cached:
                 buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)
@@ -152,6 +155,7 @@ class TaskStores:
         store = self._stores[name]
         store.read_cache.clear()
         self.storage.apply({name: store.layout.restored(records)}, {name: next_offset})
+        self._expire(store, store.layout.expired())
 
     def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
         """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards."""
@@ -168,8 +172,10 @@ class TaskStores:
     # -- commit
 
     def freeze(self) -> None:
-        for store in self._stores.values():
+        for name, store in self._stores.items():
             store.layers.freeze()
+            if store.spec.retention_ms:
+                store.expiring = store.layout.expired(self._cells.cell(observed_time(name), -1).merged)
 
     def applied(self, offsets: Mapping[str, int]) -> None:
         """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit."""
@@ -185,7 +191,14 @@ class TaskStores:
         self.storage.apply(batches, offsets)
         for store in self._stores.values():
             store.layers.applied()
+            self._expire(store, store.expiring)
         self.trust_changelogs()
+
+    def _expire(self, store: OpenedStore, spans: list[Span]) -> None:
+        """Have the storage drop what is gone, once."""
+        if spans != store.expired:
+            self.storage.expire(store.spec.name, spans)
+            store.expired = spans
 
     def thaw(self) -> None:
         for store in self._stores.values():
@@ -206,7 +219,7 @@ class TaskStores:
         stores are. Repeated after each roll-back, until a commit confirms these records."""
         for name, keys in self._doubtful.items():
             store = self._stores[name]
-            for key in sorted(keys):
+            for key in sorted(filter(store.layout.logs, keys)):
                 store.layout.log_stored(store.log, key, store.namespace.get(key), timestamp)
 
     def trust_changelogs(self) -> None:

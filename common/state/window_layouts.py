@@ -1,0 +1,129 @@
+"""The local keys of window and session stores: by segments of time, so that what is gone goes with its segment.
+
+    segment (4) | key of the changelog                           -> value
+    2^32 - 1    | time (8) | key of the changelog                -> nothing      (`StoreSpec.closing` only)
+
+A segment is a span of time, `StoreSpec.segment_ms`, and its number the time divided by that. A row's time is the start
+of its window, or the end of its session.
+
+*Guarantees*: within a segment rows are in the order of their changelog keys. `expired` names whole segments only, none
+of which has a row that a reader may see.
+*Assumes*: one per store and task; records of a changelog come in order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from milestones.common.state.changelog import (
+    TIMESTAMP,
+    TIMESTAMP_BYTES,
+    ChangelogRecord,
+    Layout,
+    Log,
+    PlainLayout,
+    TimestampedLayout,
+)
+from milestones.common.state.engine import Span
+from milestones.common.state.spec import StoreSpec
+from milestones.common.windowed import END_AND_START, START_AND_SEQUENCE
+
+SEGMENT: Final = struct.Struct(">I")
+BY_TIME: Final = b"\xff\xff\xff\xff"
+"""In place of a segment: the rows by time."""
+
+
+class SegmentedLayout:
+    """Rows of segments. `values`: how values are kept; `time_of`: the time of a row, of its changelog key."""
+
+    def __init__(self, spec: StoreSpec, values: Layout, time_of: Callable[[bytes], int]) -> None:
+        self._segment_ms, self._retention_ms, self._closing = spec.segment_ms, spec.retention_ms, spec.closing
+        self._values, self._time_of = values, time_of
+        self._observed = -1
+
+    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+        entries: dict[bytes, bytes | None] = {}
+        for key, value in self._values.restored(records).items():
+            time = self._time_of(key)
+            self._observed = max(self._observed, time)
+            if time // self._segment_ms >= self.first_segment(self._observed):
+                entries[self.local(key, time)] = value
+                if self._closing:
+                    entries[by_time(key, time)] = None if value is None else b""
+        return entries
+
+    def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        self._values.log_stored(log, key, stored, timestamp)
+
+    def key_of(self, local: bytes) -> bytes:
+        return local[SEGMENT.size :]
+
+    def logs(self, local: bytes) -> bool:
+        return not local.startswith(BY_TIME)
+
+    def local(self, key: bytes, time: int) -> bytes:
+        """The local key of a changelog key."""
+        return SEGMENT.pack(time // self._segment_ms) + key
+
+    def first_segment(self, observed: int) -> int:
+        """The number of the first segment that isn't gone when `observed` is the highest time."""
+        return max(0, (observed - self._retention_ms) // self._segment_ms)
+
+    def expired(self, observed: int | None = None) -> list[Span]:
+        """The local keys that are gone; `observed`: the highest time, that of the restoration by default."""
+        first = self.first_segment(self._observed if observed is None else observed)
+        if first == 0:
+            return []
+        spans = [(b"", SEGMENT.pack(first))]
+        if self._closing:
+            spans.append((BY_TIME, BY_TIME + TIMESTAMP.pack(first * self._segment_ms)))
+        return spans
+
+
+def by_time(key: bytes, time: int) -> bytes:
+    """The local key of a row in the order by time."""
+    return BY_TIME + TIMESTAMP.pack(time) + key
+
+
+def by_time_between(first: int, last: int) -> Span:
+    """The span of rows by time, both included."""
+    return BY_TIME + TIMESTAMP.pack(max(0, first)), BY_TIME + TIMESTAMP.pack(last + 1)
+
+
+def row_of(local: bytes) -> tuple[bytes, int]:
+    """Changelog key and time of a row in the order by time."""
+    head = len(BY_TIME)
+    return local[head + TIMESTAMP_BYTES :], TIMESTAMP.unpack_from(local, head)[0]
+
+
+def span(segment: int, begin: bytes, end: bytes | None) -> Span:
+    """The span of a segment's changelog keys with `begin` <= key <= `end` (None: unbounded)."""
+    head = SEGMENT.pack(segment)
+    return head + begin, SEGMENT.pack(segment + 1) if end is None else head + end + b"\x00"
+
+
+def window_layout(spec: StoreSpec) -> Layout:
+    """The layout of a window store of plain values."""
+    return SegmentedLayout(spec, PlainLayout(), _start)
+
+
+def timestamped_window_layout(spec: StoreSpec) -> Layout:
+    """The layout of a window store of values with their time."""
+    return SegmentedLayout(spec, TimestampedLayout(), _start)
+
+
+def session_layout(spec: StoreSpec) -> Layout:
+    """The layout of a session store."""
+    return SegmentedLayout(spec, PlainLayout(), _end)
+
+
+def _start(key: bytes) -> int:
+    start: int = START_AND_SEQUENCE.unpack_from(key, len(key) - START_AND_SEQUENCE.size)[0]
+    return start
+
+
+def _end(key: bytes) -> int:
+    end: int = END_AND_START.unpack_from(key, len(key) - END_AND_START.size)[0]
+    return end

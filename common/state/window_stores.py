@@ -1,0 +1,189 @@
+"""Window stores as user code and operators see them: values by key and start of a window.
+
+*Guarantees*: those of `segmented_rows.py`; the time of a row is the start of its window.
+*Assumes*: as `rows.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, overload
+
+from milestones.common.errors import SerializationError
+from milestones.common.state.rows import StoreParts, TimedRows
+from milestones.common.state.segmented_rows import HEAD, Found, SegmentedRows
+from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.state.window_layouts import SEGMENT
+from milestones.common.windowed import FOREVER, START_AND_SEQUENCE, Windowed
+
+LAST_SEQUENCE: Final = 0x7FFFFFFF
+
+Row = tuple[Any, int, int]
+"""Key, start and sequence: what a row is kept by."""
+
+
+class _WindowRows(SegmentedRows):
+    """Rows by key, start and sequence. `window_ms`: the size of the windows, None for no end."""
+
+    __slots__ = ("_duplicates", "_sequence", "window_ms")
+
+    tail = START_AND_SEQUENCE
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._duplicates = parts.spec.duplicates
+        self._sequence = parts.cells.cell(f"store {parts.spec.name} sequence", 0)
+        self.window_ms: int | None = parts.spec.window_ms or None
+        super().__init__(parts)
+
+    def open(self) -> None:
+        super().open()
+        encode, decode, segment_ms, size_ms = self._encode_key, self._decode_key, self._segment_ms, self.window_ms
+        segment, pack, unpack, length = SEGMENT.pack, self.tail.pack, self.tail.unpack_from, self.tail.size
+
+        def encode_row(row: Row) -> bytes:
+            key, start, sequence = row
+            return segment(start // segment_ms) + encode(key) + pack(start, sequence)
+
+        def decode_row(local: bytes) -> Windowed[Any]:
+            start = unpack(local, len(local) - length)[0]
+            return Windowed(decode(local[HEAD:-length]), start, FOREVER if size_ms is None else start + size_ms)
+
+        self._encode_key, self._decode_key = encode_row, decode_row
+
+    def _next_sequence(self) -> int:
+        if not self._duplicates:
+            return 0
+        sequence = (self._sequence.value + 1) & LAST_SEQUENCE
+        self._sequence.set(sequence)
+        return int(sequence)
+
+    def _rows(
+        self, call: str, first_key: Any, last_key: Any, first: int, last: int, *, reverse: bool = False
+    ) -> Found:
+        """Rows with a key of these (None: unbounded, both included) and a start of these (both included)."""
+        keys = self._keys(first_key, last_key, call)
+        first, last = max(first, self._earliest, 0), min(last, FOREVER - 1)
+        tails = self.tail.pack(first, 0), self.tail.pack(max(0, last), LAST_SEQUENCE)
+        return self._found(keys, (first, last), tails, lambda start, _: first <= start <= last, reverse=reverse)
+
+
+class WindowStore(_WindowRows):
+    """Values by key and start of a window."""
+
+    __slots__ = ()
+
+    def put(self, key: Any, value: Any, start: int) -> None:
+        """Set the value of `key` in the window that starts at `start` (ms); None deletes. In a store of duplicates one
+        more value is added, and None does nothing."""
+        self._given(key, "put")
+        if not self._may_put(start) or (value is None and self._duplicates):
+            return
+        row = (key, start, self._next_sequence())
+        self._put_row(row, value)
+        self._note_closing(row, start, there=value is not None)
+
+    @overload
+    def fetch(self, key: Any, first: int) -> Any: ...
+
+    @overload
+    def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]: ...
+
+    def fetch(self, key: Any, first: int, last: int | None = None) -> Any:
+        """The value of `key` in the window that starts at `first`, None when absent; with `last`, an iterator of
+        (start, value) over the windows that start from `first` to `last`, both included, in the order of time."""
+        self._given(key, "fetch")
+        if last is None:
+            return None if first < max(0, self._earliest) else self._get_row((key, first, 0))
+        return self._starts(self._rows("fetch", key, key, first, last))
+
+    def backward_fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
+        """`fetch` of the windows from `first` to `last`, the last one first."""
+        self._given(key, "backward_fetch")
+        return self._starts(self._rows("backward_fetch", key, key, first, last, reverse=True))
+
+    def fetch_range(self, first_key: Any, last_key: Any, first: int, last: int) -> Found:
+        """(window of a key, value) of all keys from `first_key` to `last_key` (None: unbounded, both included) and all
+        starts from `first` to `last`."""
+        return self._shown(self._rows("fetch_range", first_key, last_key, first, last))
+
+    def backward_fetch_range(self, first_key: Any, last_key: Any, first: int, last: int) -> Found:
+        """`fetch_range`, last first."""
+        return self._shown(self._rows("fetch_range", first_key, last_key, first, last, reverse=True))
+
+    def fetch_all(self, first: int, last: int) -> Found:
+        """(window of a key, value) of all keys and all starts from `first` to `last`."""
+        return self._shown(self._rows("fetch_all", None, None, first, last))
+
+    def backward_fetch_all(self, first: int, last: int) -> Found:
+        """`fetch_all`, last first."""
+        return self._shown(self._rows("fetch_all", None, None, first, last, reverse=True))
+
+    def all(self) -> Found:
+        """Every row that isn't gone."""
+        return self.fetch_all(0, FOREVER - 1)
+
+    def backward_all(self) -> Found:
+        """`all`, last first."""
+        return self.backward_fetch_all(0, FOREVER - 1)
+
+    def _shown(self, rows: Found) -> Found:
+        """Rows as user code sees them."""
+        return rows
+
+    def _starts(self, rows: Found) -> Iterator[tuple[int, Any]]:
+        return ((windowed.start, value) for windowed, value in self._shown(rows))
+
+
+class TimestampedWindowStore(TimedRows, WindowStore):
+    """Values with their time, `ValueAndTimestamp`, by key and start of a window. Windowed aggregations keep their rows
+    in it.
+
+    Inside, and for operators (`fetch_raw`, `put_window`), a row is a plain tuple.
+    """
+
+    __slots__ = ()
+
+    def fetch_raw(self, key: Any, start: int) -> tuple[Any, int] | None:
+        """(value, timestamp) of `key` in the window that starts at `start`, None when absent."""
+        if start < self._earliest:
+            return None
+        row: tuple[Any, int] | None = self._get_row((key, start, 0))
+        return row
+
+    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> None:
+        """Set value and time of `key` in the window that starts at `start`; a value of None deletes."""
+        if self._may_put(start):
+            row = (key, start, 0)
+            self.put_raw(row, value, timestamp)
+            self._note_closing(row, start, there=value is not None)
+
+    def put(self, key: Any, value: ValueAndTimestamp | None, start: int) -> None:
+        """Set the value of `key`, a `ValueAndTimestamp`, in the window that starts at `start`; None, or one without a
+        value, deletes."""
+        self._given(key, "put")
+        if value is None:
+            self.put_window(key, None, self._record.timestamp, start)
+        elif isinstance(value, ValueAndTimestamp):
+            self.put_window(key, value.value, value.timestamp, start)
+        else:
+            raise SerializationError(
+                f"store {self.name} of task {self._task} keeps timestamps: put a ValueAndTimestamp(value, timestamp in "
+                f"ms), not a {type(value).__qualname__}"
+            )
+
+    @overload
+    def fetch(self, key: Any, first: int) -> Any: ...
+
+    @overload
+    def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]: ...
+
+    def fetch(self, key: Any, first: int, last: int | None = None) -> Any:
+        """`WindowStore.fetch`, of `ValueAndTimestamp`s."""
+        self._given(key, "fetch")
+        if last is not None:
+            return self._starts(self._rows("fetch", key, key, first, last))
+        row = self.fetch_raw(key, first)
+        return None if row is None else ValueAndTimestamp(*row)
+
+    def _shown(self, rows: Found) -> Found:
+        return ((windowed, ValueAndTimestamp(*row)) for windowed, row in rows)

@@ -1,0 +1,95 @@
+"""`Windowed`, a key within a window of time, and its bytes, which are Kafka Streams'.
+
+| where | bytes |
+|---|---|
+| a topic, window | key, start (8) |
+| a topic, session | key, end (8), start (8) |
+| a window store's changelog | key, start (8), sequence (4) |
+| a session store's changelog | key, end (8), start (8) |
+
+*Guarantees*: a serde of a size gives back the window that it was given; of a window without a size only the start.
+*Assumes*: times are ms since the epoch, not negative.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from milestones.common.serdes import Serde
+
+K = TypeVar("K")
+
+FOREVER: Final = (1 << 63) - 1
+"""The end of a window that has no end."""
+
+START: Final = struct.Struct(">q")
+START_AND_SEQUENCE: Final = struct.Struct(">qi")
+END_AND_START: Final = struct.Struct(">qq")
+
+
+class Windowed(NamedTuple, Generic[K]):
+    """A key and its window: from `start` to `end`, ms. Time windows exclude their end, sessions include it."""
+
+    key: K
+    start: int
+    end: int
+
+
+class WindowedSerde(Serde[Any]):
+    """Serde of `Windowed` keys with a window of `size_ms` (None: without an end), keys by `inner`."""
+
+    __slots__ = ("inner", "size_ms")
+
+    def __init__(self, inner: Serde[Any], size_ms: int | None) -> None:
+        super().__init__(_unused, _unused, name=f"WINDOWED({inner.name})", immutable=inner.immutable)
+        self.inner, self.size_ms = inner, size_ms
+
+    def serializer(self, topic: str) -> Callable[[Windowed[Any]], bytes]:
+        write, pack = self.inner.serializer(topic), START.pack
+
+        def serialize(windowed: Windowed[Any]) -> bytes:
+            return write(windowed.key) + pack(windowed.start)
+
+        return serialize
+
+    def deserializer(self, topic: str) -> Callable[[bytes], Windowed[Any]]:
+        read, size_ms = self.inner.deserializer(topic), self.size_ms
+
+        def deserialize(data: bytes) -> Windowed[Any]:
+            (start,) = START.unpack_from(data, len(data) - START.size)
+            return Windowed(read(data[: -START.size]), start, FOREVER if size_ms is None else start + size_ms)
+
+        return deserialize
+
+
+class SessionWindowedSerde(Serde[Any]):
+    """Serde of `Windowed` keys with a session, keys by `inner`."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Serde[Any]) -> None:
+        super().__init__(_unused, _unused, name=f"SESSION({inner.name})", immutable=inner.immutable)
+        self.inner = inner
+
+    def serializer(self, topic: str) -> Callable[[Windowed[Any]], bytes]:
+        write, pack = self.inner.serializer(topic), END_AND_START.pack
+
+        def serialize(windowed: Windowed[Any]) -> bytes:
+            return write(windowed.key) + pack(windowed.end, windowed.start)
+
+        return serialize
+
+    def deserializer(self, topic: str) -> Callable[[bytes], Windowed[Any]]:
+        read = self.inner.deserializer(topic)
+
+        def deserialize(data: bytes) -> Windowed[Any]:
+            end, start = END_AND_START.unpack_from(data, len(data) - END_AND_START.size)
+            return Windowed(read(data[: -END_AND_START.size]), start, end)
+
+        return deserialize
+
+
+def _unused(_: Any) -> Any:
+    raise NotImplementedError  # the two methods above replace it
