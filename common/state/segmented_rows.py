@@ -44,6 +44,9 @@ class SegmentedRows(Rows):
         newest = next(self._layers.scan(None, BY_TIME, reverse=True), None)
         if newest is not None:
             (self._last_segment,) = SEGMENT.unpack_from(newest[0])
+            # In a new process: what was gone in the former one must not be seen again.
+            if self._observed.value < (begins := self._last_segment * self._segment_ms):
+                self._observed.back(begins)
 
     def closed_between(self, first: int, last: int) -> Found:
         """Rows with a time of these (both included), by time, then by the keys' bytes; of a `closing` store."""

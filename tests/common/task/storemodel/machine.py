@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from milestones.common import serdes
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Engines
-from milestones.common.state.kinds import KINDS as REAL_KINDS
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
@@ -50,7 +49,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.lives: dict[int, Life] = {}
 
     @initialize(
-        kind=st.sampled_from(sorted(REAL_KINDS)),
+        kind=st.sampled_from(sorted(KINDS)),
         values=st.sampled_from(sorted(VALUES)),
         logged=st.sampled_from([True, True, True, False]),
         cache=st.sampled_from([0, 0, 700, 10**6]),
