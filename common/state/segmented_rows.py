@@ -49,9 +49,10 @@ class SegmentedRows(Rows):
                 self._observed.back(begins)
 
     def closed_between(self, first: int, last: int) -> Found:
-        """Rows with a time of these (both included), by time, then by the keys' bytes; of a `closing` store."""
+        """Rows with a time of these (both included), by time, then by the keys' bytes; of a `closing` store. Also rows
+        that the newest write has made invisible: they close with it."""
         self._check_open()
-        for local, _ in self._layers.scan(*by_time_between(max(first, self._earliest), last)):
+        for local, _ in self._layers.scan(*by_time_between(first, last)):
             key, time = row_of(local)
             row = SEGMENT.pack(time // self._segment_ms) + key
             value = self._layers.get(row)

@@ -150,6 +150,14 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         row: tuple[Any, int] | None = self._get_row((key, start, 0))
         return row
 
+    def rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, tuple[Any, int]]]:
+        """(start, (value, timestamp)) of the windows of `key` that start from `first` to `last`, ascending."""
+        return ((windowed.start, row) for windowed, row in self._rows("fetch", key, key, first, last))
+
+    def backward_rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, tuple[Any, int]]]:
+        """`rows`, the last one first."""
+        return ((windowed.start, row) for windowed, row in self._rows("fetch", key, key, first, last, reverse=True))
+
     def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> None:
         """Set value and time of `key` in the window that starts at `start`; a value of None deletes."""
         if self._may_put(start):

@@ -8,9 +8,10 @@ for a table always one of updates (new, old).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any, Protocol, Unpack
 
 from milestones.common import serdes
+from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
 from milestones.common.topology.aggregates import (
     StreamAggregate,
@@ -25,9 +26,20 @@ from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import ChangeOf, Choice, weaken
 from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
 
 _STREAM_AGGREGATE, _STREAM_REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 _TABLE_AGGREGATE, _TABLE_REDUCE = "KTABLE-AGGREGATE-", "KTABLE-REDUCE-"
+
+
+class Bounds(Protocol):
+    """The windows of a windowed aggregation, as far as its store is concerned."""
+
+    def spec(self, materialized: Materialized, store: str, key: Choice, value: Choice) -> StoreSpec: ...
+
+    def keys(self, key: Choice) -> Choice:
+        """The serde of the table's keys."""
+        ...
 
 
 class _Grouped(Explained):
@@ -37,13 +49,15 @@ class _Grouped(Explained):
 
     def _table(
         self, materialized: Materialized, store: str, default_value: Choice, node: str, parent: GraphNode,
-        operator: Callable[[TableState], Operator],
+        operator: Callable[[TableState], Operator], bounds: Bounds | None = None,
     ) -> KTable:
         """Add the aggregating node, with its store."""
         key, value = materialized.key or self._key, materialized.value or default_value
-        state = TableState(materialized.spec(store, key, value), has_store=True, named=materialized.store is not None)
+        spec = materialized.spec(store, key, value) if bounds is None else bounds.spec(materialized, store, key, value)
+        state = TableState(spec, has_store=True, named=materialized.store is not None)
         aggregate = ProcessorGraphNode(node, lambda: operator(state), spec=lambda: state.store)
-        return KTable(self._graph, self._graph.add(aggregate, parent), key, value, state)
+        keys = key if bounds is None else bounds.keys(key)
+        return KTable(self._graph, self._graph.add(aggregate, parent), keys, value, state)
 
 
 class KGroupedStream(_Grouped):
@@ -100,6 +114,11 @@ class KGroupedStream(_Grouped):
             lambda state: StreamAggregate(state.name, initializer, aggregator, state.send_old_values),
         )
 
+    def windowed_by(self, windows: Windows, *, emit: Emit = "on_update") -> WindowedKStream:
+        """Group by windows of time, too. `emit="on_close"`: each window's result is emitted once, when the window has
+        closed; by default each update is."""
+        return WindowedKStream(self, windows, emit)
+
     def _aggregate(
         self,
         prefix: str,
@@ -107,13 +126,14 @@ class KGroupedStream(_Grouped):
         default_value: Choice,
         name: str | None,
         operator: Callable[[TableState], Operator],
+        bounds: Bounds | None = None,
     ) -> KTable:
         names = self._graph.names
         store = materialized.store or names.store(prefix)
         node, parent = names.given(name, prefix), self._node
         if self._rekeyed:
             parent = self._through_topic(self._topic or store)
-        return self._table(materialized, store, default_value, node, parent, operator)
+        return self._table(materialized, store, default_value, node, parent, operator, bounds)
 
     def _through_topic(self, prefix: str) -> Repartition:
         node = self._graph.repartition(prefix, self._key, self._value)

@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
+from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
-from milestones.common.state.spec import StoreSpec
+from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.serde_choice import Choice, check_serde
+from milestones.common.topology.windows import Duration, milliseconds
 
 
 class StoreOptions(TypedDict, total=False):
@@ -31,6 +33,13 @@ class StoreOptions(TypedDict, total=False):
     changelog_config: Mapping[str, str]
 
 
+class WindowOptions(StoreOptions, total=False):
+    """Keyword arguments of operators that keep a table of windows. `retention`: how long rows are kept, by the time of
+    the records; by default as long as the operator needs them."""
+
+    retention: Duration | None
+
+
 @dataclass(frozen=True)
 class Materialized:
     """A user's choices for a table. `store` None: the store gets a generated name, or isn't made if it isn't
@@ -43,6 +52,7 @@ class Materialized:
     caching: bool = True
     in_memory: bool = False
     changelog_config: Mapping[str, str] = field(default_factory=dict)
+    retention: Duration | None = None
 
     def __post_init__(self) -> None:
         if self.store is not None:
@@ -67,6 +77,23 @@ class Materialized:
             value_serde=value,
             changelog_config=dict(self.changelog_config),
         )
+
+    def bounded_spec(
+        self, name: str, kind: StoreKind, key: Choice, value: Choice, *, needed_ms: int, window_ms: int, closing: bool
+    ) -> StoreSpec:
+        """The spec of this table's store, of windows or sessions. `needed_ms`: the least retention. `closing`: windows
+        are emitted when they close, which no cache may delay."""
+        retention_ms = needed_ms if self.retention is None else milliseconds(self.retention, "a retention")
+        if retention_ms < needed_ms:
+            raise TopologyError(
+                f"store {name}: its retention of {retention_ms} ms is shorter than window and grace, {needed_ms} ms: "
+                "late records would find their windows gone"
+            )
+        spec = self.spec(name, key, value)
+        return replace(
+            spec, kind=kind, cached=self.caching and not closing, retention_ms=retention_ms, window_ms=window_ms,
+            closing=closing,
+        )  # fmt: skip
 
 
 _DEFAULT = Materialized()

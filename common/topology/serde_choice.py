@@ -16,12 +16,13 @@ from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology.change import ChangeSerde
+from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
 
 
 class Upstream(NamedTuple):
     """The serde of a value before an operator that may have changed its type: used when there is no default."""
 
-    serde: Serde[Any]
+    serde: Serde[Any] | WindowedOf
 
 
 class ChangeOf(NamedTuple):
@@ -30,7 +31,15 @@ class ChangeOf(NamedTuple):
     values: Choice
 
 
-Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | None"
+class WindowedOf(NamedTuple):
+    """The serde of windowed keys, once the serde of the keys is known. `size_ms`: of the windows, None for no end."""
+
+    keys: Choice
+    size_ms: int | None = None
+    session: bool = False
+
+
+Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | WindowedOf | None"
 
 
 def check_serde(serde: Any, what: str) -> Serde[Any] | None:
@@ -42,13 +51,16 @@ def check_serde(serde: Any, what: str) -> Serde[Any] | None:
 
 def weaken(choice: Choice) -> Choice:
     """The serde behind an operator that may change the type."""
-    return Upstream(choice) if isinstance(choice, Serde) else choice
+    return Upstream(choice) if isinstance(choice, Serde | WindowedOf) else choice
 
 
 def settle(choice: Choice, default: Serde[Any] | None) -> Serde[Any]:
     """The serde to use, `default` being the application's."""
     if isinstance(choice, ChangeOf):
         return ChangeSerde(settle(choice.values, default))
+    if isinstance(choice, WindowedOf):
+        keys = settle(choice.keys, default)
+        return SessionWindowedSerde(keys) if choice.session else WindowedSerde(keys, choice.size_ms)
     if isinstance(choice, Upstream):
-        return default or choice.serde
+        return default or settle(choice.serde, default)
     return choice or default or serdes.BYTES

@@ -1,0 +1,106 @@
+"""The operator that aggregates a stream by key and session.
+
+*Guarantees*: those of `window_aggregates.py`.
+*Assumes*: the store is a `SessionStore`, `closing` where sessions are emitted when they close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from milestones.common.topology.aggregates import Aggregator, Initializer
+from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.topology.window_aggregates import LATE, NULL_KEY
+from milestones.common.topology.windows import SessionWindows
+from milestones.common.windowed import Windowed
+
+Merger = Callable[[Any, Any, Any], Any]
+"""(key, aggregate, other aggregate) -> aggregate of both."""
+
+
+@dataclass(frozen=True)
+class SessionAggregate:
+    """An aggregate per key and session. A record that closes the gap between sessions merges them."""
+
+    store: str
+    windows: SessionWindows
+    initializer: Initializer
+    aggregator: Aggregator
+    merger: Merger
+    on_close: bool = False
+    send_old_values: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        store = context.store(self.store)
+        update = _updates(context, store, self.send_old_values, self.on_close)
+        emit = _closing(context, store, self.store) if self.on_close else None
+        observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
+        initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
+        gap_ms, grace_ms = self.windows.gap_ms, self.windows.grace_ms
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None:
+                dropped(node, NULL_KEY)
+                return
+            if timestamp > observed.value:
+                observed.set(timestamp)
+            closes = observed.value - grace_ms - gap_ms
+            start = end = timestamp
+            aggregate = initializer()
+            merged = list(store.find_sessions(key, timestamp - gap_ms, timestamp + gap_ms))
+            for session, its in merged:
+                aggregate = merger(key, aggregate, its)
+                start, end = min(start, session.start), max(end, session.end)
+            if end < closes:
+                dropped(node, LATE)
+            else:
+                if (start, end) != (timestamp, timestamp):
+                    for session, its in merged:
+                        store.remove(session)
+                        update(session, its, None)
+                aggregate = aggregator(key, value, aggregate)
+                session = Windowed(key, start, end)
+                store.put(session, aggregate)
+                update(session, None, aggregate)
+            if emit is not None:
+                emit(closes)
+
+        return process
+
+
+def _updates(
+    context: OperatorContext, store: Any, send_old_values: bool, on_close: bool
+) -> Callable[[Windowed[Any], Any, Any], None]:
+    """A function that forwards the update of a session: (session, old value, new value)."""
+    forward = context.forward
+
+    def flushed(session: Windowed[Any], new: Any, old: Any, _timestamp: int) -> None:
+        forward(session, (new, old if send_old_values else None), session.end)
+
+    def update(session: Windowed[Any], old: Any, new: Any) -> None:
+        forward(session, (new, old if send_old_values else None), session.end)
+
+    if on_close or store.set_flush_listener(flushed, send_old_values):
+        return _no_update
+    return update
+
+
+def _no_update(session: Windowed[Any], old: Any, new: Any) -> None:
+    """Sessions are emitted when they close, or at the flush of the store's cache."""
+
+
+def _closing(context: OperatorContext, store: Any, name: str) -> Callable[[int], None]:
+    """A function that emits the sessions that have closed up to a time."""
+    emitted, forward = context.kept(name), context.forward
+
+    def emit(closes: int) -> None:
+        before = emitted.value
+        if closes <= before or closes < 1:
+            return
+        for session, value in store.closed_between(max(0, before), closes - 1):
+            forward(session, (value, None), session.end)
+        emitted.set(closes)
+
+    return emit

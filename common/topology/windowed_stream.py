@@ -1,0 +1,173 @@
+"""`WindowedKStream`: records by key and window of time, to be aggregated into a table of windows.
+
+*Guarantees*: Kafka Streams' names, defaults and semantics (`TimeWindowedKStream`, `SessionWindowedKStream`).
+*Assumes*: one thread builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+
+from milestones.common import serdes
+from milestones.common.errors import TopologyError
+from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.topology.materialized import Materialized, WindowOptions
+from milestones.common.topology.missing import Explained
+from milestones.common.topology.program import Operator
+from milestones.common.topology.serde_choice import Choice, WindowedOf, weaken
+from milestones.common.topology.session_aggregates import Merger, SessionAggregate
+from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.window_aggregates import SlidingWindowAggregate, WindowAggregate
+from milestones.common.topology.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from milestones.common.windowed import FOREVER
+
+if TYPE_CHECKING:
+    from milestones.common.topology.grouped import KGroupedStream
+
+Windows: TypeAlias = TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows
+Emit: TypeAlias = Literal["on_update", "on_close"]
+
+_AGGREGATE, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
+
+
+@dataclass(frozen=True)
+class WindowBounds:
+    """The store of a windowed aggregation. `needed_ms`: how long the operator needs a row; `window_ms`: 0 for no
+    end."""
+
+    kind: StoreKind
+    needed_ms: int
+    window_ms: int
+    closing: bool
+
+    def spec(self, materialized: Materialized, store: str, key: Choice, value: Choice) -> StoreSpec:
+        return materialized.bounded_spec(
+            store, self.kind, key, value, needed_ms=self.needed_ms, window_ms=self.window_ms, closing=self.closing
+        )
+
+    def keys(self, key: Choice) -> Choice:
+        if self.kind == "session":
+            return WindowedOf(key, session=True)
+        return WindowedOf(key, self.window_ms or None)
+
+
+def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
+    """The store that an aggregation by these windows needs."""
+    match windows:
+        case TimeWindows():
+            needed_ms = windows.size_ms + windows.grace_ms
+            return WindowBounds("timestamped-window", needed_ms, windows.size_ms, closing)
+        case UnlimitedWindows():
+            return WindowBounds("timestamped-window", FOREVER, 0, closing)
+        case SlidingWindows():
+            # The right window of a record's predecessor begins that long before the record at most.
+            needed_ms = 2 * windows.difference_ms + windows.grace_ms
+            return WindowBounds("timestamped-window", max(1, needed_ms), windows.difference_ms, closing)
+        case SessionWindows():
+            return WindowBounds("session", windows.gap_ms + windows.grace_ms, 0, closing)
+    raise TopologyError(
+        f"windowed_by needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not {windows!r}"
+    )
+
+
+class WindowedKStream(Explained):
+    """Records grouped by key and window. Made by `KGroupedStream.windowed_by`, not by hand.
+
+    The tables' keys are `Windowed`. `store` names the table's store, and with it its changelog topic; `name` names the
+    operator's node. `WindowOptions` has the other keyword arguments.
+    """
+
+    def __init__(self, grouped: KGroupedStream, windows: Windows, emit: Emit) -> None:
+        if emit not in ("on_update", "on_close"):
+            raise TopologyError(f"emit must be 'on_update' or 'on_close', not {emit!r}")
+        self._grouped, self._windows, self._on_close = grouped, windows, emit == "on_close"
+        self._bounds = bounds_of(windows, closing=self._on_close)
+        if self._on_close and isinstance(windows, UnlimitedWindows):
+            raise TopologyError("an unlimited window never closes: emit its updates")
+
+    def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[WindowOptions]) -> KTable:
+        """Count the records per key and window. The table's values are LONG by default."""
+        materialized = Materialized(store, **options)
+        if store is None and materialized.given:
+            self._grouped._graph.names.store(_AGGREGATE)
+        return self._add(
+            _AGGREGATE, materialized, serdes.LONG, name, _zero, lambda _key, _value, count: count + 1,
+            lambda _key, one, other: one + other,
+        )  # fmt: skip
+
+    def reduce(
+        self,
+        reducer: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[WindowOptions],
+    ) -> KTable:
+        """Reduce the values per key and window by `reducer(aggregate, value) -> aggregate`; the first value is the
+        first aggregate."""
+        function_of(reducer)
+
+        def aggregator(_key: Any, value: Any, aggregate: Any) -> Any:
+            return value if aggregate is None else reducer(aggregate, value)
+
+        def merger(_key: Any, one: Any, other: Any) -> Any:
+            return other if one is None else reducer(one, other)
+
+        return self._add(
+            _REDUCE, Materialized(store, **options), self._grouped._value, name, _nothing, aggregator, merger
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[Any, Any, Any], Any],
+        merger: Merger | None = None,
+        store: str | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[WindowOptions],
+    ) -> KTable:
+        """Aggregate the values per key and window by `aggregator(key, value, aggregate) -> aggregate`, starting with
+        `initializer()`. `merger(key, aggregate, other) -> aggregate`: of sessions, which a record may merge."""
+        function_of(initializer)
+        function_of(aggregator)
+        sessions = isinstance(self._windows, SessionWindows)
+        if sessions and merger is None:
+            raise TopologyError("sessions are merged by a record between them: give aggregate a merger")
+        if merger is not None:
+            if not sessions:
+                raise TopologyError("only sessions are merged: these windows take no merger")
+            function_of(merger)
+        return self._add(
+            _AGGREGATE, Materialized(store, **options), weaken(self._grouped._value), name, initializer, aggregator,
+            merger or _first,
+        )  # fmt: skip
+
+    def _add(
+        self, prefix: str, materialized: Materialized, default_value: Choice, name: str | None,
+        initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any], merger: Merger,
+    ) -> KTable:
+        def operator(state: TableState) -> Operator:
+            windows, on_close, old_values = self._windows, self._on_close, state.send_old_values
+            if isinstance(windows, SessionWindows):
+                return SessionAggregate(state.name, windows, initializer, aggregator, merger, on_close, old_values)
+            if isinstance(windows, SlidingWindows):
+                return SlidingWindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
+            return WindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
+
+        return self._grouped._aggregate(prefix, materialized, default_value, name, operator, self._bounds)
+
+
+def _zero() -> int:
+    return 0
+
+
+def _nothing() -> None:
+    """There is no aggregate before the first value."""
+
+
+def _first(_key: Any, one: Any, _other: Any) -> Any:
+    return one

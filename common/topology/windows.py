@@ -1,0 +1,119 @@
+"""Windows of time: which ones a record belongs to, and how long late records are taken.
+
+| class | windows | Kafka Streams |
+|---|---|---|
+| `TimeWindows` | of one size, one each `advance` (tumbling, hopping) | `TimeWindows` |
+| `SlidingWindows` | of all records that are at most `difference` apart | `SlidingWindows` |
+| `SessionWindows` | of records without a gap of more than `gap` | `SessionWindows` |
+| `UnlimitedWindows` | one, from `start` on | `UnlimitedWindows` |
+
+*Guarantees*: immutable. Times are checked when a value is made.
+*Assumes*: durations are `timedelta`s or ms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TypeAlias
+
+from milestones.common.errors import TopologyError
+from milestones.common.windowed import FOREVER
+
+Duration: TypeAlias = "timedelta | int"
+"""A time span: a `timedelta`, or a number of ms."""
+
+
+def milliseconds(duration: Duration, what: str, *, least: int = 0) -> int:
+    """The ms of a duration; `TopologyError`, which names `what`, when it is less than `least`."""
+    found = duration // timedelta(milliseconds=1) if isinstance(duration, timedelta) else duration
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise TopologyError(f"{what} must be a timedelta or a number of ms, not {duration!r}")
+    if found < least:
+        raise TopologyError(f"{what} must be at least {least} ms, not {duration!r}")
+    return found
+
+
+@dataclass(frozen=True)
+class TimeWindows:
+    """Windows of `size`, [start, start + size), of which one begins each `advance` (by default the size: each record is
+    in one window). `grace`: how long after its end, by the time of the records, a window still takes late ones."""
+
+    size: Duration
+    grace: Duration = field(kw_only=True)
+    advance: Duration | None = field(default=None, kw_only=True)
+
+    size_ms: int = field(init=False)
+    grace_ms: int = field(init=False)
+    advance_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        size_ms = milliseconds(self.size, "the size of a window", least=1)
+        advance_ms = size_ms if self.advance is None else milliseconds(self.advance, "a window's advance", least=1)
+        if advance_ms > size_ms:
+            raise TopologyError(
+                f"windows of {size_ms} ms that advance by {advance_ms} ms would leave records out: advance by the size "
+                "at most"
+            )
+        object.__setattr__(self, "size_ms", size_ms)
+        object.__setattr__(self, "advance_ms", advance_ms)
+        object.__setattr__(self, "grace_ms", milliseconds(self.grace, "a window's grace"))
+
+    def starts(self, timestamp: int) -> range:
+        """The starts of the windows that a record of this time belongs to, ascending."""
+        advance_ms = self.advance_ms
+        first = max(0, timestamp - self.size_ms + advance_ms) // advance_ms * advance_ms
+        return range(first, timestamp + 1, advance_ms)
+
+
+@dataclass(frozen=True)
+class UnlimitedWindows:
+    """One window, from `start` (ms since the epoch) on, without an end; earlier records are in none."""
+
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        if self.start < 0:
+            raise TopologyError(f"an unlimited window can't start at {self.start}: times are not negative")
+
+    @property
+    def grace_ms(self) -> int:
+        return 0
+
+    @property
+    def size_ms(self) -> int:
+        return FOREVER - self.start
+
+    def starts(self, timestamp: int) -> tuple[int, ...]:
+        """The start of the window, for a record that is in it."""
+        return (self.start,) if timestamp >= self.start else ()
+
+
+@dataclass(frozen=True)
+class SlidingWindows:
+    """Windows of all records that are at most `difference` apart, both ends included. `grace`: as in `TimeWindows`."""
+
+    difference: Duration
+    grace: Duration = field(kw_only=True)
+
+    difference_ms: int = field(init=False)
+    grace_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "difference_ms", milliseconds(self.difference, "the difference of sliding windows"))
+        object.__setattr__(self, "grace_ms", milliseconds(self.grace, "a window's grace"))
+
+
+@dataclass(frozen=True)
+class SessionWindows:
+    """Sessions: records of a key without a gap of more than `gap` between two of them. `grace`: as in `TimeWindows`."""
+
+    gap: Duration
+    grace: Duration = field(kw_only=True)
+
+    gap_ms: int = field(init=False)
+    grace_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gap_ms", milliseconds(self.gap, "the gap between sessions", least=1))
+        object.__setattr__(self, "grace_ms", milliseconds(self.grace, "a window's grace"))
