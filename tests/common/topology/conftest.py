@@ -32,6 +32,9 @@ class Store:
         else:
             self.rows[key] = (value, timestamp)
 
+    def delete_raw(self, key: Any, timestamp: int) -> None:
+        self.put_raw(key, None, timestamp)
+
     def set_flush_listener(self, listener: Any, send_old_values: bool) -> bool:
         self.listener = listener
         return self.cached
