@@ -154,7 +154,7 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
     },
     m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "resolve"},
     m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
-    m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw"},
+    m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw", "delete_raw"},
     testing.TopologyTestDriver: {"unread"},
 }  # fmt: skip
 """Methods that user code doesn't call."""

@@ -43,6 +43,8 @@ class SubTopologyLike(Protocol):
     @property
     def copartition_groups(self) -> tuple[frozenset[str], ...]: ...
     @property
+    def copartition_patterns(self) -> tuple[tuple[str, ...], ...]: ...
+    @property
     def shared_stores(self) -> Mapping[str, frozenset[str]]: ...
 
 
@@ -92,8 +94,9 @@ def plan_tasks(subtopologies: Iterable[SubTopologyLike], partitions: Mapping[str
     repartition_counts, problems = _repartition_counts(subs, sources, owned, external)
     if not missing:
         for sub in subs:
-            for group in sub.copartition_groups:
-                problems += _copartition(group, owned, external, repartition_counts)
+            for group, patterns in _copartitioned(sub):
+                topics = group | matching(patterns, external)
+                problems += _copartition(topics, owned, external, repartition_counts)
 
     counts = external | repartition_counts
     if not (missing or problems):
@@ -125,11 +128,17 @@ def fingerprint(subtopologies: Iterable[SubTopologyLike]) -> str:
         [
             sub.id, sorted(sub.source_topics), sorted(sub.source_patterns), sorted(sub.changelogs.items()),
             sorted((topic, spec.partitions or 0) for topic, spec in sub.repartition_topics.items()),
-            sorted(sorted(group) for group in sub.copartition_groups),
+            sorted(sorted(group) + sorted(patterns) for group, patterns in _copartitioned(sub)),
         ]
         for sub in sorted(subtopologies, key=lambda sub: sub.id)
     ]  # fmt: skip
     return sha256(orjson.dumps(shape)).hexdigest()[:12]
+
+
+def _copartitioned(sub: SubTopologyLike) -> Iterable[tuple[frozenset[str], tuple[str, ...]]]:
+    """The topics and the patterns of each group."""
+    groups = sub.copartition_groups
+    return zip(groups, sub.copartition_patterns or ((),) * len(groups), strict=True)
 
 
 def _sources(sub: SubTopologyLike, external: Mapping[str, int]) -> tuple[str, ...]:

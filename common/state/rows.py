@@ -119,7 +119,7 @@ class Rows:
         except Exception as error:
             self._refused(0, key, error)
         if value is None:
-            return self._delete(data)
+            return self._delete(data, self._record.timestamp)
         try:
             encoded = self._encode_value(value)
         except Exception as error:
@@ -175,8 +175,8 @@ class Rows:
         """Value and time of a local value; `timestamp` when the value has no time."""
         return (None if data is None else self._decoded(data)), timestamp
 
-    def _delete(self, data: bytes) -> None:
-        self._log(data, None, self._record.timestamp)
+    def _delete(self, data: bytes, timestamp: int) -> None:
+        self._log(data, None, timestamp)
         self._layers.put(data, None)
         self._read_cache.forget(data)
 
@@ -273,7 +273,7 @@ class TimedRows(Rows):
         except Exception as error:
             self._refused(0, key, error)
         if value is None:
-            return self._delete(data)
+            return self._delete(data, self._record.timestamp)
         try:
             encoded = self._encode_value(value)
             local = _pack(timestamp) + encoded

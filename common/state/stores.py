@@ -94,7 +94,7 @@ class KeyValueStore(Rows):
 class TimestampedKeyValueStore(TimedRows, KeyValueStore):
     """Values with their time, `ValueAndTimestamp`, by key. Tables and aggregations keep their rows in it.
 
-    Inside, and for operators (`get_raw`, `put_raw`), a row is a plain tuple.
+    Inside, and for operators (`get_raw`, `put_raw`, `delete_raw`), a row is a plain tuple.
     """
 
     __slots__ = ()
@@ -115,6 +115,10 @@ class TimestampedKeyValueStore(TimedRows, KeyValueStore):
                 f"store {self.name} of task {self._task} keeps timestamps: put a ValueAndTimestamp(value, timestamp in "
                 f"ms), not a {type(value).__qualname__}"
             )
+
+    def delete_raw(self, key: Any, timestamp: int) -> None:
+        """Delete `key` at a time of its own: `put_raw` deletes at that of the record in work."""
+        self._delete(self._key(key, "delete"), timestamp)
 
     def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
         for key, value in scanned:

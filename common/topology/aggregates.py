@@ -36,6 +36,20 @@ def forwarding(context: OperatorContext, store: TableStore, send_old_values: boo
     return forward if send_old_values else context.forward_new
 
 
+def keeping(store: TableStore) -> Callable[[Any, Any, int], None]:
+    """The function that sets a row at the time of its update, which may be later than the record in work; None
+    deletes."""
+    put, delete = store.put_raw, store.delete_raw
+
+    def keep(key: Any, value: Any, timestamp: int) -> None:
+        if value is None:
+            delete(key, timestamp)
+        else:
+            put(key, value, timestamp)
+
+    return keep
+
+
 def _nowhere(key: Any, value: Any, timestamp: int) -> None:
     """A cached store emits at its flush."""
 

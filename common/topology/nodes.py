@@ -109,6 +109,8 @@ class SubTopology:
     """The changelog topics of logged stores, by store (a source topic where the spec says so)."""
     copartition_groups: tuple[frozenset[str], ...]
     """The groups of source topics that must have equal partition counts."""
+    copartition_patterns: tuple[tuple[str, ...], ...] = ()
+    """Of each of these groups, the patterns whose topics belong to it."""
     shared_stores: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The source topics whose records reach a store, by store, where there are several."""
 

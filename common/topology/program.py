@@ -131,7 +131,11 @@ class TableStore(Protocol):
         ...
 
     def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
-        """Set `key`; a value of None deletes it."""
+        """Set `key`; a value of None deletes it, at the time of the record in work."""
+        ...
+
+    def delete_raw(self, key: Any, timestamp: int) -> None:
+        """Delete `key` at `timestamp`, the time of the deletion's changelog record, and of the update of a cache."""
         ...
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:

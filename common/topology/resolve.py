@@ -65,7 +65,7 @@ def resolve(
     def real(topic: str) -> str:
         return f"{application_id}-{topic}" if topic in internal else topic
 
-    groups = _copartition_groups(nodes, copartitioned, internal, real)
+    groups = _copartition_groups(nodes, copartitioned, internal)
     return tuple(
         _sub_topology(number, group, application_id, stores, internal, groups, real, defaults)
         for number, group in enumerate(group_nodes(nodes))
@@ -90,7 +90,7 @@ def _sub_topology(
     application_id: str,
     stores: Mapping[str, StoreSpec],
     internal: Mapping[str, int | None],
-    copartition_groups: Iterable[frozenset[str]],
+    copartitioned: Iterable[frozenset[str]],
     real: _Real,
     defaults: _Defaults,
 ) -> SubTopology:
@@ -99,11 +99,12 @@ def _sub_topology(
     sinks = {node.topic for node in group if isinstance(node, SinkNode) and isinstance(node.topic, str)}
     names = dict.fromkeys(store for node in group if isinstance(node, ProcessorNode) for store in node.stores)
     specs = tuple(_settle_store(stores[name], defaults) for name in names)
-    real_topics = {real(topic) for topic in topics}
+    equal = [[source for source in sources if source.name in names] for names in copartitioned]
+    equal = [each for each in equal if len(each) > 1 or any(len(source.topics) > 1 for source in each)]
     return SubTopology(
         id=number,
         nodes=tuple(_settle_node(node, real, defaults) for node in group),
-        source_topics=tuple(sorted(real_topics)),
+        source_topics=tuple(sorted(map(real, topics))),
         source_patterns=tuple(node.pattern for node in sources if node.pattern is not None),
         sink_topics=tuple(sorted(map(real, sinks))),
         repartition_topics={
@@ -115,7 +116,10 @@ def _sub_topology(
             for spec in specs
             if spec.logged or spec.source_topic
         },
-        copartition_groups=tuple(each for each in copartition_groups if each <= real_topics),
+        copartition_groups=tuple(frozenset(real(topic) for each in group for topic in each.topics) for group in equal),
+        copartition_patterns=tuple(
+            tuple(each.pattern for each in group if each.pattern is not None) for group in equal
+        ),
         shared_stores=_shared_stores(group, real),
     )
 
@@ -154,13 +158,13 @@ def _copartition_groups(
     nodes: Mapping[str, Node],
     copartitioned: Sequence[frozenset[str]],
     internal: Mapping[str, int | None],
-    real: _Real,
 ) -> list[frozenset[str]]:
+    """The names of sources whose topics need equal partition counts, those together that have a source in common."""
     groups: list[set[str]] = []
     for names in copartitioned:
-        topics = {topic for name in names if isinstance(node := nodes[name], SourceNode) for topic in node.topics}
-        _check_counts(topics, internal)
-        merged = {real(topic) for topic in topics}
+        sources = [node for name in names if isinstance(node := nodes[name], SourceNode)]
+        _check_counts((topic for node in sources for topic in node.topics), internal)
+        merged = {node.name for node in sources}
         apart = []
         for group in groups:
             if group & merged:
@@ -168,7 +172,7 @@ def _copartition_groups(
             else:
                 apart.append(group)
         groups = [*apart, merged]
-    return [frozenset(group) for group in groups if len(group) > 1]
+    return [frozenset(group) for group in groups]
 
 
 def _check_counts(topics: Iterable[str], internal: Mapping[str, int | None]) -> None:

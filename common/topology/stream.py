@@ -10,14 +10,15 @@ records by key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TextIO, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TextIO, Unpack
 
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology import naming, operators
-from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Sink
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
+from milestones.common.topology.joins import INNER, LEFT, StreamJoin, not_joinable
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
@@ -28,6 +29,7 @@ from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.split import BranchedKStream
 from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table_joins import join_table
 from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.user_functions import function_of
 
@@ -38,6 +40,7 @@ class KStream(Explained):
     def __init__(self, graph: Graph, node: GraphNode, key: Choice, value: Choice, rekeyed: bool = False) -> None:
         self._graph, self._node, self.name = graph, node, node.name
         self._key, self._value, self._rekeyed = key, value, rekeyed
+        self._join_topic: Repartition | None = None
 
     # ---- one record at a time
 
@@ -183,6 +186,41 @@ class KStream(Explained):
         )
         return KTable(self._graph, self._graph.add(node, parent), key, value, state)
 
+    def join(
+        self,
+        other: KTable,
+        joiner: Callable[..., Any],
+        *,
+        with_key: bool = False,
+        name: str | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        other_value: Serde[Any] | None = None,
+    ) -> KStream:
+        """Join each record with the present row of a table that has its key:
+        `joiner(value, table_value) -> value`, or, `with_key=True`, `joiner(key, value, table_value) -> value`. A record
+        without such a row goes no further.
+
+        A change of the table joins no earlier record again. The topics need the same number of partitions; a stream
+        whose keys may have changed goes through a repartition topic first. `key`, `value`: the serdes of that topic.
+        `name`: of the node and of that topic. `other_value`: unused, the table has a serde of its own.
+        """
+        return self._join(other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value))
+
+    def left_join(
+        self,
+        other: KTable,
+        joiner: Callable[..., Any],
+        *,
+        with_key: bool = False,
+        name: str | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        other_value: Serde[Any] | None = None,
+    ) -> KStream:
+        """As `join`; a record whose key the table hasn't, or that has no key, is joined with None."""
+        return self._join(other, StreamJoin(joiner, LEFT, with_key, name, key, value, other_value))
+
     def to(
         self,
         topic: str | TopicExtractor,
@@ -219,6 +257,24 @@ class KStream(Explained):
     def _add(self, prefix: str, operator: Operator, name: str | None) -> GraphNode:
         return self._graph.add(ProcessorGraphNode(self._graph.names.given(name, prefix), lambda: operator), self._node)
 
+    def _join(self, other: object, join: StreamJoin) -> KStream:
+        for kind, add in _JOINS.items():
+            if isinstance(other, kind):
+                node, key = add(self, other, join.checked())
+                return KStream(self._graph, node, key, weaken(self._value))
+        raise not_joinable(self, other, "a KTable")
+
+    def _by_key(self, topic: str | None, key: Serde[Any] | None, value: Serde[Any] | None) -> KStream:
+        """This stream, by way of a repartition topic if its keys may have changed. All joins that give that topic no
+        name share one."""
+        if not self._rekeyed:
+            return self
+        key_choice, value_choice = key or self._key, value or self._value
+        node = self._graph.repartition(self.name if topic is None else topic, key_choice, value_choice)
+        if self._join_topic is None or topic is not None:
+            self._join_topic = self._graph.add(node, self._node)
+        return KStream(self._graph, self._join_topic, key_choice, value_choice)
+
     def _processor(
         self, prefix: str, kind: Callable[[Any], Operator], supplier: Any, stores: tuple[str, ...], name: str | None
     ) -> GraphNode:
@@ -232,3 +288,7 @@ class KStream(Explained):
         topic = None if name is None else check_name(name, "a repartition topic")
         choice = check_serde(value, "value") or self._value
         return KGroupedStream(self._graph, node, key, choice, rekeyed, topic)
+
+
+_JOINS: Final[Mapping[type, Callable[[KStream, Any, StreamJoin], tuple[GraphNode, Choice]]]] = {KTable: join_table}
+"""How a stream is joined, by what it is joined with: adds the nodes, gives the last one and the serde of its keys."""

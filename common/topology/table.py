@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
+from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
@@ -36,12 +38,18 @@ class TableState:
     that does keeps doing so.
 
     `spec`: the store that the table has or would have. `parent`: the table whose updates this one maps, None for the
-    first of a line. `named`: the user named the store."""
+    first of a line. `named`: the user named the store. `rows`: makes of the getter of the parent's rows that of this
+    table's."""
 
     def __init__(
-        self, spec: StoreSpec, has_store: bool, parent: TableState | None = None, named: bool | None = None
+        self,
+        spec: StoreSpec,
+        has_store: bool,
+        parent: TableState | None = None,
+        named: bool | None = None,
+        rows: Callable[[Getter], Getter] | None = None,
     ) -> None:
-        self._spec, self._has_store, self._parent = spec, has_store, parent
+        self._spec, self._has_store, self._parent, self._rows = spec, has_store, parent, rows
         self.named = has_store if named is None else named
         self.send_old_values = False
 
@@ -68,6 +76,13 @@ class TableState:
         elif force:
             self._has_store = self.send_old_values = True
         return self.send_old_values
+
+    def getter(self) -> Getter:
+        """How to read the table's rows from now on: the first table of the line gets a store for that."""
+        if self._has_store or self._parent is None or self._rows is None:
+            self._has_store = True
+            return StoreGetter(self._spec.name)
+        return self._rows(self._parent.getter())
 
 
 class KTable(Explained):
@@ -124,6 +139,7 @@ class KTable(Explained):
             materialized,
             value,
             lambda state: TableMapValues(mapper, with_key, state.store_name, state.send_old_values),
+            lambda parent: MapValuesGetter(parent, mapper, with_key),
         )
 
     def group_by(
@@ -147,12 +163,61 @@ class KTable(Explained):
         value_choice = check_serde(value, "value") or weaken(self._value)
         return KGroupedTable(self._graph, node, key_choice, value_choice, name)
 
+    def join(
+        self,
+        other: KTable,
+        joiner: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable:
+        """Join the rows of equal keys: `joiner(value, other_value) -> value` for each key that both tables have.
+        `store`: keep the result in a store of that name.
+
+        A change of either row makes a new result, with the later of both timestamps. Both topics need the same number
+        of partitions, and records of equal keys in partitions of equal numbers. The tables that the rows come from are
+        kept in stores.
+        """
+        return self._join(other, joiner, INNER, name, Materialized(store, **options))
+
+    def left_join(
+        self,
+        other: KTable,
+        joiner: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable:
+        """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key."""
+        return self._join(other, joiner, LEFT, name, Materialized(store, **options))
+
+    def outer_join(
+        self,
+        other: KTable,
+        joiner: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable:
+        """As `join`, for each key of either table: the value of the table that hasn't the key is None."""
+        return self._join(other, joiner, OUTER, name, Materialized(store, **options))
+
     def to_stream(self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream:
         """Make a stream of the updates, None for a deleted row. `mapper(key, value) -> key` selects a new key."""
         from milestones.common.topology.stream import KStream  # streams and tables make each other
 
         stream = KStream(self._graph, self._add("KTABLE-TOSTREAM-", name, ToStream), self._key, self._value)
         return stream if mapper is None else stream.select_key(mapper)
+
+    def _join(
+        self, other: KTable, joiner: Callable[..., Any], alone: Alone, name: str | None, materialized: Materialized
+    ) -> KTable:
+        from milestones.common.topology.table_joins import join_tables  # which makes tables
+
+        return join_tables(self, other, joiner, alone, name, materialized)
 
     def _filter(
         self, predicate: Callable[[Any, Any], Any], negate: bool, name: str | None, materialized: Materialized
@@ -164,6 +229,7 @@ class KTable(Explained):
             materialized,
             materialized.value or self._value,
             lambda state: TableFilter(predicate, negate, state.store_name, state.send_old_values),
+            lambda parent: FilterGetter(parent, predicate, negate),
         )
         table._state.send_old_values = self._state.want_old_values(force=False)
         return table
@@ -175,12 +241,13 @@ class KTable(Explained):
         materialized: Materialized,
         value: Choice,
         operator: Callable[[TableState], Operator],
+        rows: Callable[[Getter], Getter],
     ) -> KTable:
         if materialized.given and materialized.store is None:
             self._graph.names.store(prefix)
         key = materialized.key or self._key
         spec: StoreSpec = materialized.spec(materialized.store or "", key, value)
-        state = TableState(spec, has_store=materialized.store is not None, parent=self._state)
+        state = TableState(spec, has_store=materialized.store is not None, parent=self._state, rows=rows)
         node = self._add(prefix, name, lambda: operator(state), lambda: state.store)
         return KTable(self._graph, node, key, value, state)
 

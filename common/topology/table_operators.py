@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from milestones.common.records import Change
-from milestones.common.topology.aggregates import forwarding
+from milestones.common.topology.aggregates import forwarding, keeping
 from milestones.common.topology.program import OperatorContext, Process, RecordContext, TableStore
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class TableSource:
     def _keep(self, context: OperatorContext, name: str) -> Process:
         store: TableStore = context.store(name)
         forward = forwarding(context, store, self.send_old_values)
-        get, put, send_old_values = store.get_raw, store.put_raw, self.send_old_values
+        get, put, delete, send_old_values = store.get_raw, store.put_raw, store.delete_raw, self.send_old_values
         dropped, node = context.dropped, context.node
         late = OutOfOrder(name, context.record)
 
@@ -60,7 +60,10 @@ class TableSource:
                 old, stored = row
                 if timestamp < stored:
                     late(stored, timestamp)
-            put(key, value, timestamp)
+            if value is None:
+                delete(key, timestamp)
+            else:
+                put(key, value, timestamp)
             forward(key, (value, old) if send_old_values else value, timestamp)
 
         return process
@@ -99,7 +102,7 @@ class TableFilter:
         predicate, negate, send_old_values = self.predicate, self.negate, self.send_old_values
         store: TableStore | None = None if self.store is None else context.store(self.store)
         forward = _output(context, store, send_old_values)
-        get, put = (None, None) if store is None else (store.get_raw, store.put_raw)
+        get, put = (None, None) if store is None else (store.get_raw, keeping(store))
 
         def process(key: Any, change: Change, timestamp: int) -> None:
             new, old = change
@@ -133,7 +136,7 @@ class TableMapValues:
         mapper, with_key, send_old_values = self.mapper, self.with_key, self.send_old_values
         store: TableStore | None = None if self.store is None else context.store(self.store)
         forward = _output(context, store, send_old_values)
-        get, put = (None, None) if store is None else (store.get_raw, store.put_raw)
+        get, put = (None, None) if store is None else (store.get_raw, keeping(store))
 
         def process(key: Any, change: Change, timestamp: int) -> None:
             new, old = change

@@ -21,6 +21,7 @@ class Sub:
     stores: tuple[object, ...] = ()
     changelogs: dict[str, str] = field(default_factory=dict)
     copartition_groups: tuple[frozenset[str], ...] = ()
+    copartition_patterns: tuple[tuple[str, ...], ...] = ()
     shared_stores: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
@@ -103,6 +104,12 @@ def test_a_changelog_has_a_partition_per_task_unless_it_is_a_source_topic():
 def test_joined_topics_with_different_counts_are_an_error_that_names_them():
     plan = plan_tasks([Sub(0, ("a", "b"), copartition_groups=(frozenset({"a", "b"}),))], {"a": 2, "b": 3})
     assert "a (2), b (3)" in (plan.error or "")
+
+
+def test_topics_that_a_pattern_finds_for_a_join_are_held_to_its_count_too():
+    subs = [Sub(0, ("a",), ("p-.*",), copartition_groups=(frozenset({"a"}),), copartition_patterns=(("p-.*",),))]
+    assert plan_tasks(subs, {"a": 2, "p-1": 2, "q": 3}).error is None
+    assert "a (2), p-1 (2), p-2 (3)" in (plan_tasks(subs, {"a": 2, "p-1": 2, "p-2": 3}).error or "")
 
 
 def test_a_repartition_topic_joined_with_a_source_topic_takes_its_count():

@@ -1,4 +1,4 @@
-"""The topologies of reference/Describe.java, in Python."""
+"""The topologies of reference/Describe.java, in Python, and those of the other reference programs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from milestones.common import serdes
 from milestones.common.records import Record
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import FixedKeyProcessor, FixedKeyRecord, Processor, StreamsBuilder, Topology
+from tests.common.topology import table_join_programs
 
 
 class Forwarding(Processor):
@@ -204,3 +205,4 @@ ALL: dict[str, Callable[[], Topology]] = {
         fan_out,
     )
 }
+ALL |= table_join_programs.ALL

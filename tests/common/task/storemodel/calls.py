@@ -117,8 +117,11 @@ class Draw:
         match name:
             case "put":
                 return name, self.key(), None if chance.random() < 0.2 else self.number(), chance.randrange(1, 10)
-            case "put_if_absent" | "put_raw":
+            case "put_if_absent":
                 return name, self.key(), self.number(), chance.randrange(1, 10)
+            case "put_raw":
+                key, number, timestamp = self.key(), self.number(), chance.randrange(1, 10)
+                return (name, key, number, timestamp) if number % 2 else ("delete_raw", key, timestamp)
             case "put_all":
                 return name, self.entries()
             case "get" | "get_raw" | "delete" | "change":
@@ -271,6 +274,12 @@ class Calls:
         if self._kind.timestamped:
             self._store.put_raw(own(key), self._kind.values.put(number), timestamp)
             self._set(key, number, timestamp)
+
+    def delete_raw(self, key: bytes, timestamp: int) -> None:
+        if self._kind.timestamped:
+            self._store.delete_raw(own(key), timestamp)
+            self.rows.pop(key, None)
+            self.logged.append((key, None, timestamp))
 
     def put_if_absent(self, key: bytes, number: int, timestamp: int) -> None:
         before = self.rows.get(key)

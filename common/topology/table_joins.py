@@ -1,0 +1,118 @@
+"""Joins with tables, as operations of the graph: table and table, stream and table, by equal keys.
+
+*Guarantees*: Kafka Streams' names, in its order, and its choice of the tables that are kept: a join reads the rows of
+both tables, so that the first table of each line gets a store.
+*Assumes*: one thread builds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.getters import Getter, JoinGetter, StoreGetter
+from milestones.common.topology.graph import GraphNode, ProcessorGraphNode
+from milestones.common.topology.joins import Alone, Joiner, StreamJoin, check_one_builder, not_joinable
+from milestones.common.topology.materialized import Materialized
+from milestones.common.topology.nodes import ProcessorNode
+from milestones.common.topology.serde_choice import Choice, weaken
+from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table_join_operators import KeepUpdates, PassUpdates, StreamTableJoin, TableJoin
+from milestones.common.topology.topology import Topology
+from milestones.common.topology.user_functions import function_of
+
+if TYPE_CHECKING:
+    from milestones.common.topology.stream import KStream
+
+_MERGE, _THIS, _OTHER = "KTABLE-MERGE-", "KTABLE-JOINTHIS-", "KTABLE-JOINOTHER-"
+_JOIN, _LEFT_JOIN = "KSTREAM-JOIN-", "KSTREAM-LEFTJOIN-"
+
+
+class JoinedState(TableState):
+    """The state of a join of two tables. Old values of a joined row come from those of both tables."""
+
+    def __init__(
+        self, spec: StoreSpec, has_store: bool, left: TableState, right: TableState, joiner: Joiner, alone: Alone
+    ) -> None:
+        super().__init__(spec, has_store)
+        self._sides = left, right
+        self.getters = left.getter(), right.getter()
+        self._getter: Getter = (
+            StoreGetter(spec.name) if has_store else JoinGetter(*self.getters, joiner=joiner, alone=alone)
+        )
+
+    def want_old_values(self, force: bool) -> bool:
+        for side in self._sides:
+            side.want_old_values(force=True)
+        self.send_old_values = True
+        return True
+
+    def getter(self) -> Getter:
+        return self._getter
+
+
+@dataclass(eq=False)
+class TableJoinNode(GraphNode):
+    """The three nodes of a join of two tables: one for the updates of each, one for what both lead to."""
+
+    sides: tuple[str, str]
+    tables: tuple[str, str]
+    joiner: Joiner
+    alone: Alone
+    state: JoinedState = field(repr=False)
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        left_rows, right_rows = self.state.getters
+        left_alone, right_alone = self.alone
+        send, store = self.state.send_old_values, self.state.store
+        operators = (
+            TableJoin(right_rows, self.joiner, False, left_alone, right_alone, send),
+            TableJoin(left_rows, self.joiner, True, right_alone, left_alone, send),
+        )
+        for name, table, operator in zip(self.sides, self.tables, operators, strict=True):
+            topology.add_node(ProcessorNode(name, (table,), operator))
+        merge = PassUpdates() if store is None else KeepUpdates(store.name, send)
+        topology.add_node(ProcessorNode(self.name, self.sides, merge))
+        for name, operator in zip(self.sides, operators, strict=True):
+            topology.connect_processor_and_state_stores(name, *operator.other.stores)
+        if store is not None:
+            topology.add_state_store(store, self.name)
+
+
+def join_tables(
+    left: KTable, right: Any, joiner: Joiner, alone: Alone, name: str | None, materialized: Materialized
+) -> KTable:
+    """The join of two tables."""
+    function_of(joiner)
+    if not isinstance(right, KTable):
+        raise not_joinable(left, right, "another KTable")
+    graph = left._graph
+    check_one_builder(left, graph, right, right._graph)
+    store = materialized.store or (graph.names.store(_MERGE) if materialized.given else None)
+    node_name = graph.names.given(name, _MERGE)
+    sides = left._state, right._state
+    for table, wanted in zip(sides, alone, strict=True):
+        if wanted:
+            table.want_old_values(force=True)
+    key, value = materialized.key or left._key, materialized.value or weaken(left._value)
+    spec = materialized.spec(store or "", key, value)
+    state = JoinedState(spec, store is not None, *sides, joiner=joiner, alone=alone)
+    names = graph.names.given(name, _THIS, "-join-this"), graph.names.given(name, _OTHER, "-join-other")
+    node = TableJoinNode(node_name, names, (left.name, right.name), joiner, alone, state)
+    graph.copartition(left._node, right._node)
+    return KTable(graph, graph.add(node, left._node, right._node), key, value, state)
+
+
+def join_table(stream: KStream, table: KTable, join: StreamJoin) -> tuple[GraphNode, Choice]:
+    """Add the join of a stream and a table; returns the node and the serde of its keys."""
+    graph = stream._graph
+    check_one_builder(stream, graph, table, table._graph)
+    by_key = stream._by_key(join.name, join.key, join.value)
+    name = graph.names.given(join.name, _LEFT_JOIN if join.alone.left else _JOIN)
+    rows = table._state.getter()
+    operator = StreamTableJoin(rows, join.joiner, join.with_key, join.alone.left)
+    node = ProcessorGraphNode(name, lambda: operator, stores=rows.stores)
+    node.looks_up, node.takes_null_keys = (table._node,), join.alone.left
+    graph.copartition(by_key._node, table._node)
+    return graph.add(node, by_key._node, table._node), join.key or by_key._key
