@@ -17,7 +17,7 @@ _GLOBAL = (
 )
 
 INSTEAD: Mapping[str, str] = {
-"windowed_by": "windows are of grouped streams: group_by_key().windowed_by(...)",
+    "windowed_by": "windows are of grouped streams: group_by_key().windowed_by(...)",
     "suppress": "suppress isn't there yet; a Processor with a store and a punctuation can hold updates back (process)",
     "cogroup": "cogroup isn't there yet; merge the streams, then aggregate: a.merge(b).group_by_key().aggregate(...)",
     "global_table": _GLOBAL,
