@@ -32,6 +32,17 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.StoreOptions,
         m.SinkRecord,
     ],
+    "Windows": [
+        m.TimeWindows,
+        m.SlidingWindows,
+        m.SessionWindows,
+        m.UnlimitedWindows,
+        m.WindowedKStream,
+        m.WindowOptions,
+        m.Windowed,
+        m.WindowedSerde,
+        m.SessionWindowedSerde,
+    ],
     "Topology": [m.Topology, m.TopologyDescription, m.StoreSpec],
     "Processor API": [
         m.Processor,
@@ -45,7 +56,14 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.FixedKeyProcessorContext,
         m.FixedKeyRecord,
     ],
-    "State stores": [m.KeyValueStore, m.TimestampedKeyValueStore, m.ValueAndTimestamp],
+    "State stores": [
+        m.KeyValueStore,
+        m.TimestampedKeyValueStore,
+        m.ValueAndTimestamp,
+        m.WindowStore,
+        m.TimestampedWindowStore,
+        m.SessionStore,
+    ],
     "Exception handlers": [
         m.LogAndFail,
         m.LogAndContinue,
@@ -112,6 +130,8 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "Assignor": (assignment.Assignor, "as the setting `task_assignor` names one (KIP-924)."),
     "Chain": (m.Chain, "what to do with a branch at once; what it returns takes the branch's place in the result."),
     "Clock": (testing.Clock, "two clocks, for tests: `milestones.testing.StepClock` is moved by hand."),
+    "Duration": (m.Duration, "a span of time: a `timedelta`, or a number of ms."),
+    "Emit": (m.Emit, "each update of a window, or its result once it has closed."),
     "HasTopology": (testing.HasTopology, "an object with the attributes `topology` and `config`, such as a `Streams`."),
     "Handler": (m.Handler, "an exception handler, such as `LogAndFail()`."),
     "Headers": (m.Headers, "in the order of the record; names may repeat."),
@@ -128,6 +148,8 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     ),
     "PunctuationType": (m.PunctuationType, "which time a punctuation follows."),
     "StateListener": (m.StateListener, "is called with the new state and the old one."),
+    "Found": (None, "each row's key with its window, and its value."),
+    "Merger": (None, "key, aggregate and another session's aggregate give that of both."),
     "StoreKind": (m.StoreKind, "a store of plain values, or of values with their timestamps, as tables have."),
     "Tasks": (assignment.Tasks, "tasks by member id; a member that has none may be left out."),
     "TimestampExtractor": (
@@ -135,6 +157,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
         "a record and its partition's time so far give the record's time, in ms; negative: the record is skipped.",
     ),
     "TopicExtractor": (m.TopicExtractor, "key, value and record of a sink give the topic, which must exist."),
+    "Windows": (m.Windows, "any of the four kinds of windows."),
     "UncaughtHandler": (m.UncaughtHandler, "is called with the error, and says what follows."),
 }
 """Types in signatures that have no section of their own: what they are, what they are for."""
@@ -142,7 +165,8 @@ TYPES: Mapping[str, tuple[Any, str]] = {
 GIVEN = {
     m.KStream, m.KTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
     m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.Cancellable, m.KeyValueStore,
-    m.TimestampedKeyValueStore, m.TopologyDescription, testing.InputTopic, testing.OutputTopic,
+    m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.WindowedKStream,
+    m.TopologyDescription, testing.InputTopic, testing.OutputTopic,
 }  # fmt: skip
 """Classes that a user subclasses, or whose objects the runtime makes."""
 
@@ -155,6 +179,12 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "resolve"},
     m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
     m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw", "delete_raw"},
+    m.WindowStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},
+    m.TimestampedWindowStore: {"open", "fetch_raw", "put_raw", "put_window", "rows", "backward_rows", "get_raw",
+                               "delete_raw"},
+    m.SessionStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},
+    m.TimeWindows: {"starts"},
+    m.UnlimitedWindows: {"starts"},
     testing.TopologyTestDriver: {"unread"},
 }  # fmt: skip
 """Methods that user code doesn't call."""

@@ -41,8 +41,10 @@ from milestones.common.public import publish
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.repository import SnapshotError
+from milestones.common.state.session_store import SessionStore
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.window_stores import TimestampedWindowStore, WindowStore
 from milestones.common.task.metadata import OffsetMetadataError
 from milestones.common.topology import (
     BranchedKStream,
@@ -69,7 +71,7 @@ from milestones.common.topology.handlers import (
     RetryOrFail,
     send_to_dead_letter_topic,
 )
-from milestones.common.topology.materialized import StoreOptions
+from milestones.common.topology.materialized import StoreOptions, WindowOptions
 from milestones.common.topology.nodes import OffsetReset, Partitioner, SinkRecord, TopicExtractor
 from milestones.common.topology.program import Cancellable, PunctuationType
 from milestones.common.topology.sink import OutputSerializationError
@@ -82,25 +84,31 @@ from milestones.common.topology.timestamps import (
     use_partition_time_on_invalid_timestamp,
     wallclock_timestamp_extractor,
 )
+from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
+from milestones.common.topology.windows import Duration, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from milestones.common.windowed import SessionWindowedSerde, Windowed, WindowedSerde
 from milestones.instance.context import Exceptions
 from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
 from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
     "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError", "ConfigError",
-    "ConfigErrors", "ErrorContext", "Exceptions", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord",
-    "Handler", "Headers", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError",
-    "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError", "MilestonesError", "OffsetMetadataError",
-    "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner",
-    "ProcessingError", "Processor", "ProcessorContext", "ProductionError", "PunctuationType", "Record",
+    "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions", "FixedKeyProcessor", "FixedKeyProcessorContext",
+    "FixedKeyRecord", "Handler", "Headers", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
+    "KafkaUnreachableError", "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError", "MilestonesError",
+    "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError",
+    "Partitioner", "ProcessingError", "Processor", "ProcessorContext", "ProductionError", "PunctuationType", "Record",
     "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde",
-    "SerializationError", "SinkRecord", "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener",
-    "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError", "StateRestoreListener",
-    "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder", "StreamsConfig", "StreamsState",
-    "SuspendReason", "TaskId", "ThreadState", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
-    "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError",
-    "UncaughtHandler", "ValueAndTimestamp", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
-    "send_to_dead_letter_topic", "serdes", "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
+    "SerializationError", "SessionStore", "SessionWindowedSerde", "SessionWindows", "SinkRecord", "SlidingWindows",
+    "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener", "StateCorruptError", "StateError",
+    "StateFormatError", "StateListener", "StateLockedError", "StateRestoreListener", "Status", "StoreKind",
+    "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder", "StreamsConfig", "StreamsState", "SuspendReason",
+    "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
+    "TimestampedWindowStore", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError",
+    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "ValueAndTimestamp", "WindowOptions", "WindowStore",
+    "Windowed", "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp",
+    "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes",
+    "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
 ]  # fmt: skip
 
 publish(__name__)

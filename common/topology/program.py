@@ -88,8 +88,8 @@ class TaskServices(Protocol):
         ...
 
     def kept(self, name: str) -> Memory:
-        """A number that the committed offsets carry, -1 where they don't: Kafka Streams' processor metadata. Another
-        process, also of Java, goes on with the number."""
+        """A number that the committed offsets carry, -1 where they don't: Kafka Streams' processor metadata. The next
+        owner of the task, also one of Java, begins with the number."""
         ...
 
     def emit(self, output: Emitted, /) -> None:

@@ -78,10 +78,12 @@ class UnlimitedWindows:
 
     @property
     def grace_ms(self) -> int:
+        """Nothing is late: the window never ends."""
         return 0
 
     @property
     def size_ms(self) -> int:
+        """The ms from the start to the end of time."""
         return FOREVER - self.start
 
     def starts(self, timestamp: int) -> tuple[int, ...]:

@@ -133,8 +133,8 @@ def test_a_forward_of_a_pair_says_what_it_takes() -> None:
 
 
 def test_a_store_of_a_kind_that_there_is_not_is_refused_at_once() -> None:
-    with pytest.raises(TopologyError, match=r"store s: there is no kind 'window'; there are 'key-value' and"):
-        StoreSpec("s", kind="window")  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match=r"store s: there is no kind 'windows'; there are 'key-value' and"):
+        StoreSpec("s", kind="windows")  # type: ignore[arg-type]
 
 
 def test_a_stream_of_nothing_and_a_merge_with_a_table_say_what_is_needed() -> None:
