@@ -1,0 +1,110 @@
+"""Runs the bench against Java: `python -m compat_tests.java --examples 100`.
+
+*Guarantees*: exit code 0 when no topology differs but as declared, 1 otherwise, 2 for arguments that make no sense and
+where there is no Java or no jar.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import time
+from collections.abc import Collection, Iterable
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from compat_tests.java.bench import ABSENT, CACHES, DECLARED, DIFFERS, EQUAL, Line, absent, check
+from compat_tests.java.jvm import BenchError, Java
+from compat_tests.java.ours import Ours
+from compat_tests.java.topologies import ALL
+from milestones.common.kafka.embedded.errors import EmbeddedKafkaError
+
+WIDTH = 132
+"""Columns where there is no terminal."""
+STYLES = {EQUAL: "green", DIFFERS: "bold red", DECLARED: "yellow", ABSENT: "dim"}
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.java", description=__doc__)
+    parser.add_argument("--examples", type=_count, default=100, help="cases per topology; default: %(default)s")
+    parser.add_argument("--seed", type=int, help="of the cases; default: another one each time")
+    parser.add_argument("--topology", action="append", metavar="NAME", help="only this one; may be given several times")
+    parser.add_argument("--cache", action="append", type=int, metavar="BYTES",
+                        help="of the record cache, may be given several times; 0 compares every record, more the last "
+                        f"one per key; default: {' and '.join(map(str, CACHES))}")  # fmt: skip
+    return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise ValueError
+    return count
+
+
+def chosen(java_names: Collection[str], wanted: Iterable[str] | None) -> list[str]:
+    """The topologies to run, in Java's order. `BenchError` for one that neither side has, or only ours."""
+    unknown = sorted({*ALL, *(wanted or ())}.difference(java_names))
+    if unknown:
+        raise BenchError(f"Java has no topology {', '.join(unknown)}: see {', '.join(java_names)}")
+    names = set(wanted or java_names)
+    return [name for name in java_names if name in names]
+
+
+def table(lines: Iterable[Line]) -> Table:
+    """A line per topology."""
+    shown = Table(title="Against Kafka Streams", caption="the texts of describe() are compared for all that are here")
+    shown.add_column("topology", no_wrap=True)
+    for column in ("examples", "topics", "changelogs", "records", "last rows", "errors"):
+        shown.add_column(column, justify="right")
+    shown.add_column("result", no_wrap=True)
+    for line in lines:
+        of = line.compared
+        topics = len(of.topics) - of.changelogs
+        counts = (of.examples, topics, of.changelogs, of.records, of.rows, of.errors)
+        numbers = ["" if line.result == ABSENT else f"{count:,}" for count in counts]
+        result = f"{line.result}: {line.why}" if line.result == DECLARED else line.result
+        shown.add_row(line.topology, *numbers, result, style=STYLES[line.result])
+    return shown
+
+
+def run(arguments: argparse.Namespace, seed: int, out: Console) -> list[Line]:
+    """Run what the arguments ask for."""
+    with Java() as java:
+        names, ours = chosen(java.names(), arguments.topology), Ours(ALL)
+        here = [ALL[name] for name in names if name in ALL]
+        caches = arguments.cache or CACHES
+        lines = [
+            check(entry, ours, java, arguments.examples, seed, caches)
+            for entry in track(here, "topologies", console=out, transient=True)
+        ]
+        return lines + absent(name for name in names if name not in ALL)
+
+
+def main() -> int:
+    arguments = parsed()
+    seed = random.randrange(1_000_000) if arguments.seed is None else arguments.seed
+    out, began = Console(width=None if sys.stdout.isatty() else WIDTH), time.monotonic()
+    logging.disable(logging.WARNING)  # the skipped records of thousands of tasks
+    try:
+        lines = run(arguments, seed, out)
+    except (BenchError, EmbeddedKafkaError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    out.print(table(lines))
+    failures = [line for line in lines if line.result == DIFFERS]
+    for line in failures:
+        out.print(f"\n[bold red]{line.topology}[/]: again with --topology {line.topology} --seed {seed} "
+                  f"--examples {arguments.examples}", highlight=False)  # fmt: skip
+        out.print(line.why, markup=False, highlight=False, soft_wrap=True)
+    print(f"seed {seed}, {time.monotonic() - began:.0f} s, {len(failures)} of {len(lines)} differ")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Topologies on both sides, on the same random cases, until they differ.
+
+*Guarantees*: the same seed, topology and number of examples try the same cases; of a difference the smallest case that
+hypothesis finds is told.
+*Assumes*: both sides do the same again for the same case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from zlib import crc32
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity
+
+from compat_tests.java.cases import Case, Outcome, cases
+from compat_tests.java.comparing import CHANGELOG, DifferenceError, difference, last_rows
+from compat_tests.java.declared import declared_for
+from compat_tests.java.registry import Entry
+
+CACHES = (0, 10 << 20)
+OPTIMIZATIONS = ("none",)
+"""Values of `topology.optimization` whose texts are compared. Ours has one; Java's takes the others."""
+EQUAL, DIFFERS, DECLARED, ABSENT = "equal", "differs", "differs, as declared", "not here yet"
+
+_CHOSEN_TOPIC = re.compile(r"\(extractor class: [^)]*\)")
+"""Java has an object's address there."""
+
+
+class Side(Protocol):
+    """Ours or Java's topologies."""
+
+    def describe(self, topology: str, /) -> str:
+        """The text of a topology."""
+        ...
+
+    def run(self, topology: str, case: Case, cache: int, /) -> Outcome:
+        """What the steps lead to."""
+        ...
+
+
+@dataclass
+class Compared:
+    """So much was compared. `records`: without a cache; `rows`: last ones of keys behind one; `errors`: cases that end
+    early, on both sides."""
+
+    examples: int = 0
+    records: int = 0
+    rows: int = 0
+    errors: int = 0
+    topics: set[str] = field(default_factory=set)
+
+    def add(self, outcome: Outcome, cache: int) -> None:
+        """Count an outcome that is the same on both sides."""
+        if cache == 0:
+            self.records += sum(len(rows) for step in outcome.outputs for rows in step.values())
+        else:
+            self.rows += len(last_rows(outcome.outputs))
+        self.topics.update(topic for step in outcome.outputs for topic in step)
+
+    @property
+    def changelogs(self) -> int:
+        """How many of the topics are changelogs."""
+        return sum(topic.endswith(CHANGELOG) for topic in self.topics)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What came out for one topology. `why`: the difference, or the reason why it is declared."""
+
+    topology: str
+    result: str
+    compared: Compared = field(default_factory=Compared)
+    why: str = ""
+
+
+def check(
+    entry: Entry, ours: Side, java: Side, examples: int, seed: int, caches: Sequence[int] = CACHES, shrink: bool = True
+) -> Line:
+    """Compare one topology's text, then so many cases at each of `caches`. `shrink`: look for a smaller case that
+    differs."""
+    compared = Compared()
+    try:
+        _check_text(entry.name, ours, java)
+        _check_cases(entry, ours, java, examples, seed, caches, shrink, compared)
+    except DifferenceError as found:
+        declared = declared_for(entry.name)
+        if declared is not None:
+            return Line(entry.name, DECLARED, compared, declared.reason)
+        return Line(entry.name, DIFFERS, compared, str(found))
+    return Line(entry.name, EQUAL, compared)
+
+
+def absent(names: Iterable[str]) -> list[Line]:
+    """Lines of topologies that only Java has."""
+    return [Line(name, ABSENT) for name in names]
+
+
+def _check_text(name: str, ours: Side, java: Side) -> None:
+    mine, theirs = (_CHOSEN_TOPIC.sub("(extractor class)", side.describe(name)) for side in (ours, java))
+    if mine != theirs:
+        raise DifferenceError(f"describe():\n-- ours\n{mine.rstrip()}\n-- java\n{theirs.rstrip()}")
+
+
+def _check_cases(
+    entry: Entry,
+    ours: Side,
+    java: Side,
+    examples: int,
+    seed: int,
+    caches: Sequence[int],
+    shrink: bool,
+    compared: Compared,
+) -> None:
+    @hypothesis.seed(crc32(f"{seed} {entry.name}".encode()))
+    @hypothesis.settings(
+        max_examples=examples,
+        phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
+        database=None,
+        deadline=None,
+        derandomize=False,
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+    )
+    @hypothesis.given(cases(entry.inputs))
+    def same(case: Case) -> None:
+        for cache in caches:
+            outcome, other = ours.run(entry.name, case, cache), java.run(entry.name, case, cache)
+            found = difference(outcome, other, cache)
+            if found is not None:
+                raise DifferenceError(f"{entry.name}, cache of {cache} bytes: {found}", case)
+            compared.add(outcome, cache)
+        compared.examples += 1
+        compared.errors += outcome.error is not None
+
+    same()

@@ -1,0 +1,59 @@
+"""The topologies in our own test driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compat_tests.java.cases import WALL_MS, Advance, Case, Outcome, Outputs, Row
+from compat_tests.java.registry import Entry
+from milestones.common import serdes
+from milestones.common.testing.driver import TopologyTestDriver
+
+
+class Ours:
+    """As `jvm.Java`, by the runtime's own tasks and stores."""
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries = entries
+
+    def names(self) -> list[str]:
+        """The topologies that we have."""
+        return list(self._entries)
+
+    def describe(self, topology: str) -> str:
+        """The text of a topology."""
+        return str(self._entries[topology].build().describe())
+
+    def run(self, topology: str, case: Case, cache: int) -> Outcome:
+        """What the steps lead to, with so many bytes of cache."""
+        entry, outputs = self._entries[topology], list[Outputs]()
+        driver = TopologyTestDriver(
+            entry.build(),
+            start_time_ms=WALL_MS,
+            topics=entry.inputs,
+            statestore_cache_max_bytes=cache,
+            default_key_serde=serdes.STRING,
+            default_value_serde=serdes.STRING,
+        )
+        with driver:
+            outputs.append(_read(driver))
+            for step in case:
+                try:
+                    if isinstance(step, Advance):
+                        driver.advance_wall_clock(step.ms)
+                    else:
+                        driver.pipe(step.topic, step.key, step.value, step.timestamp, [*step.headers])
+                except Exception as error:
+                    return Outcome(outputs, f"{type(error).__name__}: {error}")
+                outputs.append(_read(driver))
+        return Outcome(outputs)
+
+
+def _read(driver: TopologyTestDriver) -> Outputs:
+    """What was written since the last time."""
+    rows: Outputs = {}
+    for topic, outputs in driver.produced().items():
+        if outputs:
+            rows[topic] = [Row(each.key, each.value, each.timestamp, tuple(each.headers or ())) for each in outputs]
+            driver.unread(topic).clear()
+    return rows

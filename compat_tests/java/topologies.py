@@ -1,0 +1,16 @@
+"""Every topology that we have, by name. One that only Java has is listed as not here yet.
+
+*Guarantees*: the names are one another's on both sides.
+*Assumes*: a new topology has an entry in one of these modules, and one of the same name in src/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compat_tests.java import of_processors, of_streams, of_tables
+from compat_tests.java.registry import Entry
+
+ALL: Mapping[str, Entry] = {
+    entry.name: entry for module in (of_streams, of_tables, of_processors) for entry in module.ENTRIES
+}
