@@ -24,6 +24,8 @@ from compat_tests.java.ours import Ours
 from compat_tests.java.topologies import ALL
 from milestones.common.kafka.embedded.errors import EmbeddedKafkaError
 
+WIDTH = 132
+"""Columns where there is no terminal."""
 STYLES = {EQUAL: "green", DIFFERS: "bold red", DECLARED: "yellow", ABSENT: "dim"}
 
 
@@ -56,12 +58,18 @@ def chosen(java_names: Collection[str], wanted: Iterable[str] | None) -> list[st
 
 def table(lines: Iterable[Line]) -> Table:
     """A line per topology."""
-    shown = Table("topology", "examples", "compared", "result", title="Against Kafka Streams")
+    shown = Table(title="Against Kafka Streams", caption="the texts of describe() are compared for all that are here")
+    shown.add_column("topology", no_wrap=True)
+    for column in ("examples", "topics", "changelogs", "records", "last rows", "errors"):
+        shown.add_column(column, justify="right")
+    shown.add_column("result", no_wrap=True)
     for line in lines:
+        of = line.compared
+        topics = len(of.topics) - of.changelogs
+        counts = (of.examples, topics, of.changelogs, of.records, of.rows, of.errors)
+        numbers = ["" if line.result == ABSENT else f"{count:,}" for count in counts]
         result = f"{line.result}: {line.why}" if line.result == DECLARED else line.result
-        compared = "" if line.result == ABSENT else str(line.compared)
-        examples = "" if line.result == ABSENT else str(line.compared.examples)
-        shown.add_row(line.topology, examples, compared, result, style=STYLES[line.result])
+        shown.add_row(line.topology, *numbers, result, style=STYLES[line.result])
     return shown
 
 
@@ -81,7 +89,7 @@ def run(arguments: argparse.Namespace, seed: int, out: Console) -> list[Line]:
 def main() -> int:
     arguments = parsed()
     seed = random.randrange(1_000_000) if arguments.seed is None else arguments.seed
-    out, began = Console(), time.monotonic()
+    out, began = Console(width=None if sys.stdout.isatty() else WIDTH), time.monotonic()
     logging.disable(logging.WARNING)  # the skipped records of thousands of tasks
     try:
         lines = run(arguments, seed, out)

@@ -17,7 +17,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 
 from compat_tests.java.cases import Case, Outcome, cases
-from compat_tests.java.comparing import DifferenceError, difference, last_rows
+from compat_tests.java.comparing import CHANGELOG, DifferenceError, difference, last_rows
 from compat_tests.java.declared import declared_for
 from compat_tests.java.registry import Entry
 
@@ -44,27 +44,27 @@ class Side(Protocol):
 
 @dataclass
 class Compared:
-    """So much was compared. `records`: at a cache of 0; `rows`: last ones of keys behind a cache."""
+    """So much was compared. `records`: without a cache; `rows`: last ones of keys behind one; `errors`: cases that end
+    early, on both sides."""
 
     examples: int = 0
     records: int = 0
     rows: int = 0
+    errors: int = 0
     topics: set[str] = field(default_factory=set)
 
     def add(self, outcome: Outcome, cache: int) -> None:
+        """Count an outcome that is the same on both sides."""
         if cache == 0:
             self.records += sum(len(rows) for step in outcome.outputs for rows in step.values())
         else:
             self.rows += len(last_rows(outcome.outputs))
         self.topics.update(topic for step in outcome.outputs for topic in step)
 
-    def __str__(self) -> str:
-        changelogs = sum(topic.endswith("-changelog") for topic in self.topics)
-        said = [
-            "describe",
-            f"{self.records:,} records of {len(self.topics) - changelogs} topics, {changelogs} changelogs",
-        ]
-        return ", ".join([*said, f"{self.rows:,} last rows"] if self.rows else said)
+    @property
+    def changelogs(self) -> int:
+        """How many of the topics are changelogs."""
+        return sum(topic.endswith(CHANGELOG) for topic in self.topics)
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,15 @@ class Line:
     why: str = ""
 
 
-def check(entry: Entry, ours: Side, java: Side, examples: int, seed: int, caches: Sequence[int] = CACHES) -> Line:
-    """Compare one topology's text, then so many cases at each of `caches`."""
+def check(
+    entry: Entry, ours: Side, java: Side, examples: int, seed: int, caches: Sequence[int] = CACHES, shrink: bool = True
+) -> Line:
+    """Compare one topology's text, then so many cases at each of `caches`. `shrink`: look for a smaller case that
+    differs."""
     compared = Compared()
     try:
         _check_text(entry.name, ours, java)
-        _check_cases(entry, ours, java, examples, seed, caches, compared)
+        _check_cases(entry, ours, java, examples, seed, caches, shrink, compared)
     except DifferenceError as found:
         declared = declared_for(entry.name)
         if declared is not None:
@@ -103,12 +106,19 @@ def _check_text(name: str, ours: Side, java: Side) -> None:
 
 
 def _check_cases(
-    entry: Entry, ours: Side, java: Side, examples: int, seed: int, caches: Sequence[int], compared: Compared
+    entry: Entry,
+    ours: Side,
+    java: Side,
+    examples: int,
+    seed: int,
+    caches: Sequence[int],
+    shrink: bool,
+    compared: Compared,
 ) -> None:
     @hypothesis.seed(crc32(f"{seed} {entry.name}".encode()))
     @hypothesis.settings(
         max_examples=examples,
-        phases=[Phase.generate, Phase.shrink],
+        phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
         database=None,
         deadline=None,
         derandomize=False,
@@ -126,5 +136,6 @@ def _check_cases(
                 raise DifferenceError(f"{entry.name}, cache of {cache} bytes: {found}", case)
             compared.add(outcome, cache)
         compared.examples += 1
+        compared.errors += outcome.error is not None
 
     same()

@@ -14,8 +14,7 @@ def starts_with_a(key: str, value: str) -> bool:
 
 
 def by_letter(key: str, value: str) -> tuple[str | None, str]:
-    """Rows by the first letter of their value; an empty value belongs to no group. A letter is one of UTF-16 to Java:
-    one beyond is not in the inputs."""
+    """Rows by the first letter of their value; an empty value belongs to no group."""
     return value[:1] or None, key + value
 
 

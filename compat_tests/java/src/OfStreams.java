@@ -171,7 +171,7 @@ final class OfStreams {
     }
 
     private static void groupByReduce(StreamsBuilder builder) {
-        in(builder).groupBy((k, v) -> v == null || v.isEmpty() ? null : v.substring(0, 1))
+        in(builder).groupBy((k, v) -> v == null ? null : OfTables.letter(v))
             .reduce(OfStreams::append, Materialized.as("reduced")).toStream().to("out");
     }
 

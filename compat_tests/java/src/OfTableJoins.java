@@ -32,16 +32,16 @@ final class OfTableJoins {
         Topologies.dsl("join_tables_versioned_outer",
             b -> out(versioned(b, "left").outerJoin(versioned(b, "right"), OfStreamJoins::both)));
         Topologies.dsl("foreign_key_inner",
-            b -> out(left(b).join(right(b), OfTableJoins::foreign, OfStreamJoins::both)));
+            b -> out(left(b).join(right(b), OfTables::letter, OfStreamJoins::both)));
         Topologies.dsl("foreign_key_left",
-            b -> out(left(b).leftJoin(right(b), OfTableJoins::foreign, OfStreamJoins::both)));
+            b -> out(left(b).leftJoin(right(b), OfTables::letter, OfStreamJoins::both)));
         Topologies.dsl("foreign_key_by_key_and_value",
-            b -> out(left(b).join(right(b), (k, v) -> v.isEmpty() ? k : foreign(v), OfStreamJoins::both)));
-        Topologies.dsl("foreign_key_materialized", b -> out(left(b).leftJoin(right(b), OfTableJoins::foreign,
+            b -> out(left(b).join(right(b), (k, v) -> v.isEmpty() ? k : OfTables.letter(v), OfStreamJoins::both)));
+        Topologies.dsl("foreign_key_materialized", b -> out(left(b).leftJoin(right(b), OfTables::letter,
             OfStreamJoins::both, TableJoined.as("linking"), Topologies.texts("linked"))));
         Topologies.dsl("foreign_key_versioned", b -> out(versioned(b, "left")
-            .leftJoin(versioned(b, "right"), OfTableJoins::foreign, OfStreamJoins::both)));
-        Topologies.dsl("foreign_key_regrouped", b -> left(b).join(right(b), OfTableJoins::foreign, OfStreamJoins::both)
+            .leftJoin(versioned(b, "right"), OfTables::letter, OfStreamJoins::both)));
+        Topologies.dsl("foreign_key_regrouped", b -> left(b).join(right(b), OfTables::letter, OfStreamJoins::both)
             .groupBy(OfTables::byLetter).count().toStream().to("out", Topologies.longs()));
         Topologies.dsl("versioned_table", b -> out(versioned(b, "in")));
         Topologies.dsl("versioned_table_group_by",
@@ -58,11 +58,6 @@ final class OfTableJoins {
     private static Materialized<String, Long, KeyValueStore<Bytes, byte[]>> versionedCounts() {
         return Materialized.<String, Long>as(
             Stores.persistentVersionedKeyValueStore("versions", Duration.ofMinutes(2))).withKeySerde(Topologies.TEXT);
-    }
-
-    /** The first letter; none for an empty value. */
-    private static String foreign(String value) {
-        return value.isEmpty() ? null : value.substring(0, 1);
     }
 
     private static KTable<String, String> left(StreamsBuilder builder) {

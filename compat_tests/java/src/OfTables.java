@@ -38,9 +38,14 @@ final class OfTables {
         return value.startsWith("a");
     }
 
+    /** The first letter, as Python has them: one beyond 16 bits is one letter. */
+    static String letter(String value) {
+        return value.isEmpty() ? null : value.substring(0, value.offsetByCodePoints(0, 1));
+    }
+
     /** Rows by the first letter of their value; an empty value belongs to no group. */
     static KeyValue<String, String> byLetter(String key, String value) {
-        return KeyValue.pair(value.isEmpty() ? null : value.substring(0, 1), key + value);
+        return KeyValue.pair(letter(value), key + value);
     }
 
     private static KGroupedTable<String, String> grouped(StreamsBuilder builder) {
