@@ -1,7 +1,7 @@
 """The local keys of window and session stores: by segments of time, so that what is gone goes with its segment.
 
-    segment (4) | key of the changelog                           -> value
-    2^32 - 1    | time (8) | key of the changelog                -> nothing      (`StoreSpec.closing` only)
+    segment (8) | key of the changelog                           -> value
+    2^64 - 1    | time (8) | key of the changelog                -> nothing      (`StoreSpec.closing` only)
 
 A segment is a span of time, `StoreSpec.segment_ms`, and its number the time divided by that. A row's time is the start
 of its window, or the end of its session.
@@ -30,8 +30,8 @@ from milestones.common.state.engine import Span
 from milestones.common.state.spec import StoreSpec
 from milestones.common.windowed import END_AND_START, START_AND_SEQUENCE
 
-SEGMENT: Final = struct.Struct(">I")
-BY_TIME: Final = b"\xff\xff\xff\xff"
+SEGMENT: Final = struct.Struct(">Q")
+BY_TIME: Final = b"\xff" * SEGMENT.size
 """In place of a segment: the rows by time."""
 
 

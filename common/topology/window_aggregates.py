@@ -248,8 +248,8 @@ class _Sliding:
             self._put(key, timestamp + 1, None, right[0], right[1])
 
     def _add(self, key: Any, value: Any, timestamp: int, start: int, row: TimedValue, closes: int) -> None:
-        """Add the record to a window."""
-        if start + self._difference_ms <= closes:
+        """Add the record to a window. Its end belongs to it, so that it closes a ms later than other windows."""
+        if start + self._difference_ms < closes:
             self._late()
             return
         old, stored = row

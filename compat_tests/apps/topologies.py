@@ -22,6 +22,7 @@ from milestones import (
     Record,
     StoreSpec,
     StreamsBuilder,
+    TimeWindows,
     Topology,
     serdes,
 )
@@ -207,11 +208,21 @@ def slots(app: str) -> StreamsBuilder:
     return builder
 
 
+def windows(app: str) -> StreamsBuilder:
+    """The counts of `in` per key and window of 50 ms, each emitted once the window has closed."""
+    builder = StreamsBuilder()
+    grouped = builder.stream(f"{app}-in", key=TEXT, value=TEXT).group_by_key()
+    counts = grouped.windowed_by(TimeWindows(50, grace=10), emit="on_close").count("counts")
+    named = counts.to_stream(lambda windowed, _: f"{windowed.key}@{windowed.start}")
+    named.map_values(str).to(f"{app}-out", key=TEXT, value=TEXT)
+    return builder
+
+
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     made.__name__.replace("_", "-"): made
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
-        calls, elsewhere, ticks, remembering, slots,
+        calls, elsewhere, ticks, remembering, slots, windows,
     )
 }  # fmt: skip
 
