@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from milestones.common.records import Emitted, Headers, Output, RecordMetadata, TaskId
+from milestones.common.state.cells import Cells
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SinkNode, SourceNode, SubTopology
@@ -52,6 +53,8 @@ class Services:
         self.scheduled: list[tuple[int, str, Callable[[int], None], str]] = []
         self.drops: list[tuple[str, str]] = []
         self.commits = 0
+        cells = Cells([])
+        self.memory, self.kept = cells.cell, cells.kept
 
     def store(self, name: str) -> Store:
         return self.stores[name]
