@@ -11,7 +11,7 @@ order: each as soon as its parents are, by the order in which the operations wer
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
 from milestones.common.topology.nodes import Partitioner, ProcessorNode, SinkNode, SourceNode
-from milestones.common.topology.operators import DropNullKeys
+from milestones.common.topology.operators import DropNullKeys, PassThrough
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice
 from milestones.common.topology.topology import Topology
@@ -29,12 +29,21 @@ N = TypeVar("N", bound="GraphNode")
 
 @dataclass(eq=False)
 class GraphNode:
-    """One operation. `name`: the node that its children have as parent. `priority`: the place in the order."""
+    """One operation. `name`: the node that its children have as parent. `priority`: the place in the order.
+    `looks_up`: the parents that are tables whose rows it only reads. `takes_null_keys`: records without a key may come
+    to it through repartition topics, too (KIP-962)."""
 
     name: str
     parents: list[GraphNode] = field(default_factory=list, init=False)
     children: list[GraphNode] = field(default_factory=list, init=False)
     priority: int = field(default=-1, init=False)
+    looks_up: tuple[GraphNode, ...] = field(default=(), init=False)
+    takes_null_keys: bool = field(default=False, init=False)
+
+    @property
+    def source_name(self) -> str | None:
+        """The name of the source node that this operation begins with, None for others."""
+        return None
 
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         """Add this operation's nodes to `topology`."""
@@ -43,6 +52,10 @@ class GraphNode:
 @dataclass(eq=False)
 class StreamSource(GraphNode):
     node: SourceNode
+
+    @property
+    def source_name(self) -> str | None:
+        return self.name
 
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_node(self.node)
@@ -72,6 +85,10 @@ class TableFromTopic(ProcessorGraphNode):
 
     source: SourceNode = field(kw_only=True)
 
+    @property
+    def source_name(self) -> str | None:
+        return self.source.name
+
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_node(self.source)
         super().write(topology, (self.source.name,))
@@ -90,10 +107,15 @@ class Repartition(GraphNode):
     partitions: int | None = None
     partitioner: Partitioner | None = None
 
+    @property
+    def source_name(self) -> str | None:
+        return self.source
+
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_internal_topic(self.topic, self.partitions)
         if self.drop is not None:
-            topology.add_node(ProcessorNode(self.drop, parents, DropNullKeys()))
+            operator = PassThrough() if _leads_to_null_keys(self) else DropNullKeys()
+            topology.add_node(ProcessorNode(self.drop, parents, operator))
             parents = (self.drop,)
         topology.add_node(SinkNode(self.sink, parents, self.topic, self.key, self.value, self.partitioner))
         topology.add_node(SourceNode(self.source, (self.topic,), key=self.key, value=self.value, own_timestamps=True))
@@ -122,6 +144,7 @@ class Graph:
         self.names = naming.Names()
         self.root = GraphNode("root")
         self._added = 0
+        self._copartitioned: list[frozenset[GraphNode]] = []
 
     def add(self, node: N, *parents: GraphNode) -> N:
         """Add `node` below `parents` (none: the root), and return it. A node that is added again moves back in the
@@ -145,6 +168,10 @@ class Graph:
             sink, drop, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
         return Repartition(source, topic, sink, source, drop, key, value, partitions, partitioner)
 
+    def copartition(self, *nodes: GraphNode) -> None:
+        """Require equal partition counts of all topics whose records reach `nodes`."""
+        self._copartitioned.append(frozenset(source for node in nodes for source in _sources(node)))
+
     def build(self) -> Topology:
         """A new `Topology` of all that was added so far."""
         topology = Topology()
@@ -153,15 +180,45 @@ class Graph:
         queue = [(self.root.priority, 0, self.root)]
         while queue:
             _, _, node = heapq.heappop(queue)
-            parents = [merged.get(parent, parent) for parent in node.parents]
+            parents = [parent for parent in node.parents if parent not in merged]
+            parents += [merged[parent] for parent in node.parents if parent in merged]
             if node in written or not written.issuperset(parents):
                 continue
-            node.write(topology, tuple(dict.fromkeys(parent.name for parent in parents)))
+            above = (parent.name for parent in parents if parent not in node.looks_up)
+            node.write(topology, tuple(dict.fromkeys(above)))
             written.add(node)
             twins = [twin for twin, main in merged.items() if main is node]
             for child in (child for each in (node, *twins) for child in each.children if child not in merged):
                 heapq.heappush(queue, (child.priority, id(child), child))
+        for sources in self._copartitioned:
+            names = (merged.get(source, source).source_name for source in sources)
+            topology.copartition_sources(name for name in names if name is not None)
         return topology
+
+
+def _sources(node: GraphNode) -> Iterator[GraphNode]:
+    """The nearest sources above `node`, itself included."""
+    waiting, seen = [node], {node}
+    while waiting:
+        each = waiting.pop()
+        if each.source_name is not None:
+            yield each
+            continue
+        waiting += [parent for parent in each.parents if parent not in seen]
+        seen.update(each.parents)
+
+
+def _leads_to_null_keys(node: GraphNode) -> bool:
+    """Whether anything below `node`, however far, takes records without a key."""
+    waiting, seen = [node], {node}
+    while waiting:
+        each = waiting.pop()
+        below = [child for child in each.children if each not in child.looks_up]
+        if any(child.takes_null_keys for child in below):
+            return True
+        waiting += [child for child in below if child not in seen]
+        seen.update(below)
+    return False
 
 
 def _merge_sources(nodes: Iterable[GraphNode]) -> dict[GraphNode, GraphNode]:

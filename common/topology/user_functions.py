@@ -24,6 +24,9 @@ from milestones.common.topology.operators import Stateless
 _NOT_ITERATED: Final = frozenset({"action", "predicate", "predicates"})
 """Fields of operators whose functions' results nothing iterates over."""
 
+_WITHOUT_KEY: Final = {"mapper": 1, "joiner": 2}
+"""The arguments of functions to which `with_key` adds the key."""
+
 _METHODS: Final = ("init", "process", "close")
 
 
@@ -74,8 +77,8 @@ def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> No
 def _arguments(operator: Any, field: str) -> int | None:
     """The number of arguments of a call to the function in this field of an operator, by the field's type; None when
     the type doesn't say."""
-    if field == "mapper" and hasattr(operator, "with_key"):
-        return 2 if operator.with_key else 1
+    if field in _WITHOUT_KEY and hasattr(operator, "with_key"):
+        return _WITHOUT_KEY[field] + bool(operator.with_key)
     pending = [get_type_hints(operator.make if isinstance(operator, Stateless) else type(operator)).get(field)]
     while pending:
         hint = pending.pop()
