@@ -49,6 +49,7 @@ from milestones.common.topology import (
     FixedKeyProcessor,
     FixedKeyProcessorContext,
     FixedKeyRecord,
+    JoinWindows,
     KGroupedStream,
     KGroupedTable,
     KStream,
@@ -69,6 +70,7 @@ from milestones.common.topology.handlers import (
     RetryOrFail,
     send_to_dead_letter_topic,
 )
+from milestones.common.topology.joins import JoinOptions
 from milestones.common.topology.materialized import StoreOptions
 from milestones.common.topology.nodes import OffsetReset, Partitioner, SinkRecord, TopicExtractor
 from milestones.common.topology.program import Cancellable, PunctuationType
@@ -89,10 +91,10 @@ from milestones.instance.states import StreamsState, ThreadState
 __all__ = [
     "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError", "ConfigError",
     "ConfigErrors", "ErrorContext", "Exceptions", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord",
-    "Handler", "Headers", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError",
-    "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError", "MilestonesError", "OffsetMetadataError",
-    "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner",
-    "ProcessingError", "Processor", "ProcessorContext", "ProductionError", "PunctuationType", "Record",
+    "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
+    "KafkaUnreachableError", "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError", "MilestonesError",
+    "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError",
+    "Partitioner", "ProcessingError", "Processor", "ProcessorContext", "ProductionError", "PunctuationType", "Record",
     "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde",
     "SerializationError", "SinkRecord", "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener",
     "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError", "StateRestoreListener",

@@ -10,18 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn
 
-_LOOK_UP = (
-    "joins aren't there yet; to look a table up for each record, give its store's name to process_values: "
-    "stream.process_values(Lookup, 'store'), with self.context.get_state_store('store').get(key)"
-)
 _WINDOWS = "windows aren't there yet; a Processor with a store and a punctuation can close them (process)"
 _QUERIES = "interactive queries aren't there yet; write what is asked for to a topic: table.to_stream().to('topic')"
 _GLOBAL = "global tables and stores aren't there yet; repartition the stream by the table's key and look that up"
 
 INSTEAD: Mapping[str, str] = {
-    "join": _LOOK_UP,
-    "left_join": _LOOK_UP,
-    "outer_join": _LOOK_UP,
     "windowed_by": _WINDOWS,
     "suppress": "suppress isn't there yet; a Processor with a store and a punctuation can hold updates back (process)",
     "cogroup": "cogroup isn't there yet; merge the streams, then aggregate: a.merge(b).group_by_key().aggregate(...)",

@@ -10,6 +10,7 @@ application has no default), the nearest upstream serde is tried, and last BYTES
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from milestones.common import serdes
@@ -30,7 +31,14 @@ class ChangeOf(NamedTuple):
     values: Choice
 
 
-Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | None"
+class MadeOf(NamedTuple):
+    """The serde that `make` gives, once the serdes of `parts` are known."""
+
+    make: Callable[..., Serde[Any]]
+    parts: tuple[Choice, ...]
+
+
+Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | MadeOf | None"
 
 
 def check_serde(serde: Any, what: str) -> Serde[Any] | None:
@@ -49,6 +57,8 @@ def settle(choice: Choice, default: Serde[Any] | None) -> Serde[Any]:
     """The serde to use, `default` being the application's."""
     if isinstance(choice, ChangeOf):
         return ChangeSerde(settle(choice.values, default))
+    if isinstance(choice, MadeOf):
+        return choice.make(*(settle(part, default) for part in choice.parts))
     if isinstance(choice, Upstream):
         return default or choice.serde
     return choice or default or serdes.BYTES

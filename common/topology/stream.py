@@ -10,14 +10,16 @@ records by key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TextIO, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TextIO, Unpack
 
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology import naming, operators
-from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Sink
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
+from milestones.common.topology.join_windows import JoinWindows
+from milestones.common.topology.joins import INNER, LEFT, OUTER, JoinOptions, JoinStores, StreamJoin, not_joinable
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
@@ -27,6 +29,7 @@ from milestones.common.topology.processor import FixedKeyProcessorOperator, Proc
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.split import BranchedKStream
+from milestones.common.topology.stream_joins import join_streams
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.user_functions import function_of
@@ -38,6 +41,7 @@ class KStream(Explained):
     def __init__(self, graph: Graph, node: GraphNode, key: Choice, value: Choice, rekeyed: bool = False) -> None:
         self._graph, self._node, self.name = graph, node, node.name
         self._key, self._value, self._rekeyed = key, value, rekeyed
+        self._join_topic: Repartition | None = None
 
     # ---- one record at a time
 
@@ -183,6 +187,69 @@ class KStream(Explained):
         )
         return KTable(self._graph, self._graph.add(node, parent), key, value, state)
 
+    def join(
+        self,
+        other: KStream,
+        joiner: Callable[..., Any],
+        *,
+        within: JoinWindows | None = None,
+        with_key: bool = False,
+        name: str | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        other_value: Serde[Any] | None = None,
+        **stores: Unpack[JoinOptions],
+    ) -> KStream:
+        """Join records of equal keys that are as near in time as `within` says:
+        `joiner(value, other_value) -> value`, or, `with_key=True`, `joiner(key, value, other_value) -> value`, for each
+        pair.
+
+        A result has the later of both timestamps. Records without a key or a value are dropped. The topics of both
+        streams need the same number of partitions; a stream whose keys may have changed goes through a repartition
+        topic first. `key`, `value`, `other_value`: the serdes of stores and topics. `name`: of the nodes and of the
+        topics. `JoinOptions` has the other keyword arguments.
+        """
+        return self._join(
+            other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value, within, JoinStores(**stores))
+        )
+
+    def left_join(
+        self,
+        other: KStream,
+        joiner: Callable[..., Any],
+        *,
+        within: JoinWindows | None = None,
+        with_key: bool = False,
+        name: str | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        other_value: Serde[Any] | None = None,
+        **stores: Unpack[JoinOptions],
+    ) -> KStream:
+        """As `join`; a record of this stream for which there is no partner is joined with None. It waits until its
+        window and the grace are over; one that has no key is sent at once."""
+        return self._join(
+            other, StreamJoin(joiner, LEFT, with_key, name, key, value, other_value, within, JoinStores(**stores))
+        )
+
+    def outer_join(
+        self,
+        other: KStream,
+        joiner: Callable[..., Any],
+        *,
+        within: JoinWindows | None = None,
+        with_key: bool = False,
+        name: str | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        other_value: Serde[Any] | None = None,
+        **stores: Unpack[JoinOptions],
+    ) -> KStream:
+        """As `left_join`, for records of either stream."""
+        return self._join(
+            other, StreamJoin(joiner, OUTER, with_key, name, key, value, other_value, within, JoinStores(**stores))
+        )
+
     def to(
         self,
         topic: str | TopicExtractor,
@@ -219,6 +286,24 @@ class KStream(Explained):
     def _add(self, prefix: str, operator: Operator, name: str | None) -> GraphNode:
         return self._graph.add(ProcessorGraphNode(self._graph.names.given(name, prefix), lambda: operator), self._node)
 
+    def _join(self, other: object, join: StreamJoin) -> KStream:
+        for kind, add in _JOINS.items():
+            if isinstance(other, kind):
+                node, key = add(self, other, join.checked())
+                return KStream(self._graph, node, key, weaken(self._value))
+        raise not_joinable(self, other, "another KStream")
+
+    def _by_key(self, topic: str | None, key: Serde[Any] | None, value: Serde[Any] | None) -> KStream:
+        """This stream, by way of a repartition topic if its keys may have changed. All joins that give that topic no
+        name share one."""
+        if not self._rekeyed:
+            return self
+        key_choice, value_choice = key or self._key, value or self._value
+        node = self._graph.repartition(self.name if topic is None else topic, key_choice, value_choice)
+        if self._join_topic is None or topic is not None:
+            self._join_topic = self._graph.add(node, self._node)
+        return KStream(self._graph, self._join_topic, key_choice, value_choice)
+
     def _processor(
         self, prefix: str, kind: Callable[[Any], Operator], supplier: Any, stores: tuple[str, ...], name: str | None
     ) -> GraphNode:
@@ -232,3 +317,7 @@ class KStream(Explained):
         topic = None if name is None else check_name(name, "a repartition topic")
         choice = check_serde(value, "value") or self._value
         return KGroupedStream(self._graph, node, key, choice, rekeyed, topic)
+
+
+_JOINS: Final[Mapping[type, Callable[[KStream, Any, StreamJoin], tuple[GraphNode, Choice]]]] = {KStream: join_streams}
+"""How a stream is joined, by what it is joined with: adds the nodes, gives the last one and the serde of its keys."""

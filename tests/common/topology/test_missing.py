@@ -22,10 +22,7 @@ GROUPED = STREAM.group_by_key()
 @pytest.mark.parametrize(
     ("given", "name", "instead"),
     [
-        (STREAM, "join", "process_values"),
-        (STREAM, "left_join", "process_values"),
-        (STREAM, "leftJoin", "process_values"),
-        (TABLE, "outer_join", "process_values"),
+        (STREAM, "leftJoin", "its name is left_join"),
         (GROUPED, "windowed_by", "Processor"),
         (GROUPED, "cogroup", "merge"),
         (TABLE, "suppress", "Processor"),

@@ -1,0 +1,96 @@
+"""What the joins have in common: which side needs no partner, and the check that both sides fit.
+
+*Guarantees*: pure functions of immutable values.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
+
+from milestones.common.errors import TopologyError
+from milestones.common.serdes import Serde
+from milestones.common.topology.graph import Graph
+from milestones.common.topology.join_windows import JoinWindows
+from milestones.common.topology.serde_choice import check_serde
+from milestones.common.topology.user_functions import function_of
+
+Joiner: TypeAlias = Callable[[Any, Any], Any]
+"""(value, other value) -> joined value."""
+
+
+class Alone(NamedTuple):
+    """Whether a value of the left side, or of the right, is joined with None while the other side has none."""
+
+    left: bool
+    right: bool
+
+
+INNER: Final = Alone(False, False)
+LEFT: Final = Alone(True, False)
+OUTER: Final = Alone(True, True)
+
+
+class JoinOptions(TypedDict, total=False):
+    """Keyword arguments of a join of two streams, about the stores that keep their records.
+
+    `store`: what the stores' names begin with, and with them those of their changelog topics. `logging` False: no
+    changelog topics. `in_memory`: no RocksDB. `changelog_config`: topic settings that override those of the changelogs.
+    """
+
+    store: str | None
+    logging: bool
+    in_memory: bool
+    changelog_config: Mapping[str, str]
+
+
+class JoinStores(NamedTuple):
+    """`JoinOptions` as one value."""
+
+    store: str | None = None
+    logging: bool = True
+    in_memory: bool = False
+    changelog_config: Mapping[str, str] = MappingProxyType({})
+
+
+class StreamJoin(NamedTuple):
+    """A user's choices for a join of a stream: the joiner, and the keyword arguments of Kafka Streams' `Joined`, or, of
+    two streams, of `StreamJoined`."""
+
+    joiner: Callable[..., Any]
+    alone: Alone
+    with_key: bool
+    name: str | None
+    key: Serde[Any] | None
+    value: Serde[Any] | None
+    other_value: Serde[Any] | None
+    within: JoinWindows | None = None
+    stores: JoinStores = JoinStores()
+
+    def checked(self) -> StreamJoin:
+        """These choices, `TopologyError` when one is no function or no serde."""
+        function_of(self.joiner)
+        check_serde(self.key, "key")
+        check_serde(self.value, "value")
+        check_serde(self.other_value, "other_value")
+        return self
+
+
+_WAYS: Final = (("to_table", "a stream", "to_table()"), ("to_stream", "a table", "to_stream()"))
+
+
+def not_joinable(one: object, other: object, needed: str) -> TopologyError:
+    """The error of a join of `one` with something that isn't what is `needed`."""
+    hint = next((f"; of {what}, {call} makes one" for name, what, call in _WAYS if hasattr(other, name)), "")
+    return TopologyError(f"a {type(one).__name__} is joined with {needed}, not with {other!r}{hint}")
+
+
+def check_one_builder(one: Any, graph: Graph, other: Any, others: Graph) -> None:
+    """`TopologyError` when the two sides of a join belong to two builders."""
+    if graph is not others:
+        raise TopologyError(
+            f"{one.name} and {other.name} belong to two StreamsBuilders, and so to two topologies: make both sides of "
+            "the join with one builder, or write one side to a topic and read that"
+        )
