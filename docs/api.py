@@ -30,6 +30,8 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.KGroupedTable,
         m.BranchedKStream,
         m.StoreOptions,
+        m.JoinWindows,
+        m.JoinOptions,
         m.SinkRecord,
     ],
     "Windows": [

@@ -12,7 +12,7 @@ keys' bytes, as in Kafka Streams. The rest as `rows.py`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from milestones.common.state.cells import observed_time
@@ -23,6 +23,9 @@ from milestones.common.windowed import Windowed
 Found = Iterator[tuple[Windowed[Any], Any]]
 
 HEAD = SEGMENT.size
+
+_FEW = 16
+"""Fewer segments are all looked into, without a look first for those that have rows."""
 
 
 class SegmentedRows(Rows):
@@ -96,10 +99,24 @@ class SegmentedRows(Rows):
         begin, end = least or b"", None
         if least is not None and least == most:  # only rows of this key, and few others, lie between
             begin, end = least + tails[0], least + tails[1]
-        first, last = times[0] // self._segment_ms, min(times[1] // self._segment_ms, self._last_segment)
-        numbers = range(last, first - 1, -1) if reverse else range(first, last + 1)
+        numbers = self._segments(times[0] // self._segment_ms, min(times[1] // self._segment_ms, self._last_segment))
+        if reverse:
+            numbers = numbers[::-1]
         scans = [self._layers.scan(*span(number, begin, end), reverse=reverse) for number in numbers]
         return self._within(scans, least, most, wanted)
+
+    def _segments(self, first: int, last: int) -> Sequence[int]:
+        """The segments from `first` to `last`; of many, those that have rows."""
+        if last - first < _FEW:
+            return range(first, last + 1)
+        found: list[int] = []
+        while first <= last:
+            local, _ = next(self._layers.scan(SEGMENT.pack(first), SEGMENT.pack(last + 1)), (None, None))
+            if local is None:
+                break
+            found += SEGMENT.unpack_from(local)
+            first = found[-1] + 1
+        return found
 
     def _within(
         self,

@@ -72,15 +72,19 @@ class WindowStore(_WindowRows):
 
     __slots__ = ()
 
-    def put(self, key: Any, value: Any, start: int) -> None:
+    def put(self, key: Any, value: Any, start: int) -> bool:
         """Set the value of `key` in the window that starts at `start` (ms); None deletes. In a store of duplicates one
-        more value is added, and None does nothing."""
+        more value is added, and None does nothing. Returns False when the window is gone already."""
         self._given(key, "put")
-        if not self._may_put(start) or (value is None and self._duplicates):
-            return
-        row = (key, start, self._next_sequence())
+        sequence = self._next_sequence()
+        if value is None and self._duplicates:
+            return True
+        if not self._may_put(start):
+            return False
+        row = (key, start, sequence)
         self._put_row(row, value)
         self._note_closing(row, start, there=value is not None)
+        return True
 
     @overload
     def fetch(self, key: Any, first: int) -> Any: ...
@@ -158,26 +162,28 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         """`rows`, the last one first."""
         return ((windowed.start, row) for windowed, row in self._rows("fetch", key, key, first, last, reverse=True))
 
-    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> None:
-        """Set value and time of `key` in the window that starts at `start`; a value of None deletes."""
-        if self._may_put(start):
-            row = (key, start, 0)
-            self.put_raw(row, value, timestamp)
-            self._note_closing(row, start, there=value is not None)
+    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool:
+        """Set value and time of `key` in the window that starts at `start`; a value of None deletes. Returns False when
+        the window is gone already."""
+        if not self._may_put(start):
+            return False
+        row = (key, start, 0)
+        self.put_raw(row, value, timestamp)
+        self._note_closing(row, start, there=value is not None)
+        return True
 
-    def put(self, key: Any, value: ValueAndTimestamp | None, start: int) -> None:
+    def put(self, key: Any, value: ValueAndTimestamp | None, start: int) -> bool:
         """Set the value of `key`, a `ValueAndTimestamp`, in the window that starts at `start`; None, or one without a
-        value, deletes."""
+        value, deletes. Returns False when the window is gone already."""
         self._given(key, "put")
         if value is None:
-            self.put_window(key, None, self._record.timestamp, start)
-        elif isinstance(value, ValueAndTimestamp):
-            self.put_window(key, value.value, value.timestamp, start)
-        else:
-            raise SerializationError(
-                f"store {self.name} of task {self._task} keeps timestamps: put a ValueAndTimestamp(value, timestamp in "
-                f"ms), not a {type(value).__qualname__}"
-            )
+            return self.put_window(key, None, self._record.timestamp, start)
+        if isinstance(value, ValueAndTimestamp):
+            return self.put_window(key, value.value, value.timestamp, start)
+        raise SerializationError(
+            f"store {self.name} of task {self._task} keeps timestamps: put a ValueAndTimestamp(value, timestamp in "
+            f"ms), not a {type(value).__qualname__}"
+        )
 
     @overload
     def fetch(self, key: Any, first: int) -> Any: ...

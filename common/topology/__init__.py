@@ -4,6 +4,7 @@ from milestones.common.records import FixedKeyRecord
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.grouped import KGroupedStream, KGroupedTable
 from milestones.common.topology.handlers import LogAndContinue, LogAndFail, send_to_dead_letter_topic
+from milestones.common.topology.join_windows import JoinWindows
 from milestones.common.topology.processor import (
     FixedKeyProcessor,
     FixedKeyProcessorContext,
@@ -20,6 +21,7 @@ __all__ = [
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
     "FixedKeyRecord",
+    "JoinWindows",
     "KGroupedStream",
     "KGroupedTable",
     "KStream",

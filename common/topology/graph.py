@@ -180,7 +180,8 @@ class Graph:
         queue = [(self.root.priority, 0, self.root)]
         while queue:
             _, _, node = heapq.heappop(queue)
-            parents = [merged.get(parent, parent) for parent in node.parents]
+            parents = [parent for parent in node.parents if parent not in merged]
+            parents += [merged[parent] for parent in node.parents if parent in merged]
             if node in written or not written.issuperset(parents):
                 continue
             above = (parent.name for parent in parents if parent not in node.looks_up)

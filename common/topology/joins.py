@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
 
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology.graph import Graph
+from milestones.common.topology.join_windows import JoinWindows
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.user_functions import function_of
 
@@ -31,8 +33,31 @@ LEFT: Final = Alone(True, False)
 OUTER: Final = Alone(True, True)
 
 
+class JoinOptions(TypedDict, total=False):
+    """Keyword arguments of a join of two streams, about the stores that keep their records.
+
+    `store`: what the stores' names begin with, and with them those of their changelog topics. `logging` False: no
+    changelog topics. `in_memory`: no RocksDB. `changelog_config`: topic settings that override those of the changelogs.
+    """
+
+    store: str | None
+    logging: bool
+    in_memory: bool
+    changelog_config: Mapping[str, str]
+
+
+class JoinStores(NamedTuple):
+    """`JoinOptions` as one value."""
+
+    store: str | None = None
+    logging: bool = True
+    in_memory: bool = False
+    changelog_config: Mapping[str, str] = MappingProxyType({})
+
+
 class StreamJoin(NamedTuple):
-    """A user's choices for a join of a stream: the keyword arguments of Kafka Streams' `Joined`, and the joiner."""
+    """A user's choices for a join of a stream: the joiner, and the keyword arguments of Kafka Streams' `Joined`, or, of
+    two streams, of `StreamJoined`."""
 
     joiner: Callable[..., Any]
     alone: Alone
@@ -41,6 +66,8 @@ class StreamJoin(NamedTuple):
     key: Serde[Any] | None
     value: Serde[Any] | None
     other_value: Serde[Any] | None
+    within: JoinWindows | None = None
+    stores: JoinStores = JoinStores()
 
     def checked(self) -> StreamJoin:
         """These choices, `TopologyError` when one is no function or no serde."""

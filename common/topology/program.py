@@ -160,6 +160,10 @@ class OperatorContext(TaskServices, Protocol):
     forward_new: Process
     """Sends to all children of a table node without old values: takes the new value instead of (new, old)."""
 
+    def shared_memory(self, name: str, initial: Any) -> Memory:
+        """The memory of that name, which other nodes of the task may ask for, too; `memory` is of this node alone."""
+        ...
+
     def forward_to(self, child: str) -> Process:
         """The closure of the child of that name; `TopologyError` when there is none."""
         ...

@@ -10,6 +10,7 @@ application has no default), the nearest upstream serde is tried, and last BYTES
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from milestones.common import serdes
@@ -39,7 +40,14 @@ class WindowedOf(NamedTuple):
     session: bool = False
 
 
-Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | WindowedOf | None"
+class MadeOf(NamedTuple):
+    """The serde that `make` gives, once the serdes of `parts` are known."""
+
+    make: Callable[..., Serde[Any]]
+    parts: tuple[Choice, ...]
+
+
+Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | WindowedOf | MadeOf | None"
 
 
 def check_serde(serde: Any, what: str) -> Serde[Any] | None:
@@ -61,6 +69,8 @@ def settle(choice: Choice, default: Serde[Any] | None) -> Serde[Any]:
     if isinstance(choice, WindowedOf):
         keys = settle(choice.keys, default)
         return SessionWindowedSerde(keys) if choice.session else WindowedSerde(keys, choice.size_ms)
+    if isinstance(choice, MadeOf):
+        return choice.make(*(settle(part, default) for part in choice.parts))
     if isinstance(choice, Upstream):
         return default or settle(choice.serde, default)
     return choice or default or serdes.BYTES

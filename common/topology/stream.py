@@ -18,7 +18,8 @@ from milestones.common.serdes import Serde
 from milestones.common.topology import naming, operators
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
-from milestones.common.topology.joins import INNER, LEFT, StreamJoin, not_joinable
+from milestones.common.topology.join_windows import JoinWindows
+from milestones.common.topology.joins import INNER, LEFT, OUTER, JoinOptions, JoinStores, StreamJoin, not_joinable
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
@@ -28,6 +29,7 @@ from milestones.common.topology.processor import FixedKeyProcessorOperator, Proc
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.split import BranchedKStream
+from milestones.common.topology.stream_joins import join_streams
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_joins import join_table
 from milestones.common.topology.table_operators import TableSource
@@ -188,38 +190,67 @@ class KStream(Explained):
 
     def join(
         self,
-        other: KTable,
+        other: KTable | KStream,
         joiner: Callable[..., Any],
         *,
+        within: JoinWindows | None = None,
         with_key: bool = False,
         name: str | None = None,
         key: Serde[Any] | None = None,
         value: Serde[Any] | None = None,
         other_value: Serde[Any] | None = None,
+        **stores: Unpack[JoinOptions],
     ) -> KStream:
-        """Join each record with the present row of a table that has its key:
-        `joiner(value, table_value) -> value`, or, `with_key=True`, `joiner(key, value, table_value) -> value`. A record
-        without such a row goes no further.
+        """Join each record with those of another stream that have its key and are as near in time as `within` says, or
+        with the present row of a table that has its key: `joiner(value, other_value) -> value`, or, `with_key=True`,
+        `joiner(key, value, other_value) -> value`. A record without a partner goes no further.
 
-        A change of the table joins no earlier record again. The topics need the same number of partitions; a stream
-        whose keys may have changed goes through a repartition topic first. `key`, `value`: the serdes of that topic.
-        `name`: of the node and of that topic. `other_value`: unused, the table has a serde of its own.
+        Of two streams a result has the later of both timestamps, and records without a key or a value are dropped; a
+        change of a table joins no earlier record again. The topics of both sides need the same number of partitions; a
+        stream whose keys may have changed goes through a repartition topic first. `key`, `value`, `other_value`: the
+        serdes of stores and topics; a table has serdes of its own. `name`: of the nodes and of the topics.
+        `JoinOptions`, of two streams only, has the other keyword arguments.
         """
-        return self._join(other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value))
+        return self._join(
+            other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value, within, JoinStores(**stores))
+        )
 
     def left_join(
         self,
-        other: KTable,
+        other: KTable | KStream,
         joiner: Callable[..., Any],
         *,
+        within: JoinWindows | None = None,
         with_key: bool = False,
         name: str | None = None,
         key: Serde[Any] | None = None,
         value: Serde[Any] | None = None,
         other_value: Serde[Any] | None = None,
+        **stores: Unpack[JoinOptions],
     ) -> KStream:
-        """As `join`; a record whose key the table hasn't, or that has no key, is joined with None."""
-        return self._join(other, StreamJoin(joiner, LEFT, with_key, name, key, value, other_value))
+        """As `join`; a record for which there is no partner is joined with None. Where it may have one among the
+        records of a stream, it waits until its window and the grace are over; one that has no key is sent at once."""
+        return self._join(
+            other, StreamJoin(joiner, LEFT, with_key, name, key, value, other_value, within, JoinStores(**stores))
+        )
+
+    def outer_join(
+        self,
+        other: KStream,
+        joiner: Callable[..., Any],
+        *,
+        within: JoinWindows | None = None,
+        with_key: bool = False,
+        name: str | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        other_value: Serde[Any] | None = None,
+        **stores: Unpack[JoinOptions],
+    ) -> KStream:
+        """As `left_join`, for records of either stream."""
+        return self._join(
+            other, StreamJoin(joiner, OUTER, with_key, name, key, value, other_value, within, JoinStores(**stores))
+        )
 
     def to(
         self,
@@ -262,7 +293,7 @@ class KStream(Explained):
             if isinstance(other, kind):
                 node, key = add(self, other, join.checked())
                 return KStream(self._graph, node, key, weaken(self._value))
-        raise not_joinable(self, other, "a KTable")
+        raise not_joinable(self, other, "a KTable or another KStream")
 
     def _by_key(self, topic: str | None, key: Serde[Any] | None, value: Serde[Any] | None) -> KStream:
         """This stream, by way of a repartition topic if its keys may have changed. All joins that give that topic no
@@ -290,5 +321,8 @@ class KStream(Explained):
         return KGroupedStream(self._graph, node, key, choice, rekeyed, topic)
 
 
-_JOINS: Final[Mapping[type, Callable[[KStream, Any, StreamJoin], tuple[GraphNode, Choice]]]] = {KTable: join_table}
+_JOINS: Final[Mapping[type, Callable[[KStream, Any, StreamJoin], tuple[GraphNode, Choice]]]] = {
+    KStream: join_streams,
+    KTable: join_table,
+}
 """How a stream is joined, by what it is joined with: adds the nodes, gives the last one and the serde of its keys."""

@@ -8,7 +8,14 @@ from collections.abc import Callable
 from milestones.common import serdes
 from milestones.common.records import Record
 from milestones.common.state.spec import StoreSpec
-from milestones.common.topology import FixedKeyProcessor, FixedKeyRecord, Processor, StreamsBuilder, Topology
+from milestones.common.topology import (
+    FixedKeyProcessor,
+    FixedKeyRecord,
+    JoinWindows,
+    Processor,
+    StreamsBuilder,
+    Topology,
+)
 from tests.common.topology import table_join_programs
 
 
@@ -192,6 +199,40 @@ def fan_out() -> Topology:
     return topology
 
 
+WINDOWS = JoinWindows(300_000, grace=60_000)
+
+
+def stream_joins() -> Topology:
+    builder = StreamsBuilder()
+    left, right = builder.stream("left"), builder.stream("right")
+    left.join(right, pair, within=WINDOWS).to("inner")
+    left.left_join(right, pair, within=WINDOWS).to("left-joined")
+    left.outer_join(right, pair, within=WINDOWS).map_values(str).to("outer")
+    left.join(left, pair, within=WINDOWS).to("self")
+    left.join(right, pair, within=WINDOWS, name="named")
+    left.left_join(right, pair, within=WINDOWS, name="n", store="kept")
+    left.outer_join(right, pair, within=WINDOWS, name="m", store="outer")
+    joined = builder.stream("left").merge(right).join(builder.table("rows").to_stream(), pair, within=WINDOWS)
+    joined.group_by_key().count().to_stream().to("counts")
+    return builder.build()
+
+
+def stream_joins_by_new_keys() -> Topology:
+    builder = StreamsBuilder()
+    left, right = builder.stream("left"), builder.stream("right")
+    by_value = left.select_key(lambda key, value: value)
+    by_value.join(right, pair, within=WINDOWS).to("first")
+    by_value.left_join(right, pair, within=WINDOWS).to("second")
+    by_value.outer_join(right.map(pair), pair, within=WINDOWS, name="named").to("third")
+    by_value.join(right, pair, within=WINDOWS).to("fourth")
+    by_value.join(by_value, pair, within=WINDOWS).group_by_key().count()
+    rekeyed = left.select_key(lambda key, value: value, name="rekey")
+    rekeyed.join(by_value.peek(pair), pair, within=WINDOWS).to("fifth")
+    again = left.join(right, pair, within=WINDOWS).select_key(lambda key, value: value)
+    again.left_join(left, pair, within=WINDOWS).to("sixth")
+    return builder.build()
+
+
 ALL: dict[str, Callable[[], Topology]] = {
     program.__name__: program
     for program in (
@@ -203,6 +244,8 @@ ALL: dict[str, Callable[[], Topology]] = {
         materialized,
         sources,
         fan_out,
+        stream_joins,
+        stream_joins_by_new_keys,
     )
 }
 ALL |= table_join_programs.ALL

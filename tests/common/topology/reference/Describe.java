@@ -1,5 +1,6 @@
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -13,6 +14,7 @@ import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Branched;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KGroupedTable;
 import org.apache.kafka.streams.kstream.KStream;
@@ -22,6 +24,7 @@ import org.apache.kafka.streams.kstream.Named;
 import org.apache.kafka.streams.kstream.Printed;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
+import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
@@ -43,6 +46,8 @@ public final class Describe {
         all.put("materialized", Describe::materialized);
         all.put("sources", Describe::sources);
         all.put("fan_out", Describe::fanOut);
+        all.put("stream_joins", Describe::streamJoins);
+        all.put("stream_joins_by_new_keys", Describe::streamJoinsByNewKeys);
         for (final Map.Entry<String, Supplier<Topology>> each : all.entrySet()) {
             final Path file = Path.of(args[0], each.getKey() + ".txt");
             Files.writeString(file, each.getValue().get().describe().toString());
@@ -201,6 +206,47 @@ public final class Describe {
             }
         }
         return topology;
+    }
+
+    static final JoinWindows WINDOWS =
+        JoinWindows.ofTimeDifferenceAndGrace(Duration.ofMinutes(5), Duration.ofMinutes(1));
+
+    static StreamJoined<String, String, String> named(final String name) {
+        return StreamJoined.<String, String, String>with(null, null, null).withName(name);
+    }
+
+    static Topology streamJoins() {
+        final StreamsBuilder builder = new StreamsBuilder();
+        final KStream<String, String> left = builder.stream("left");
+        final KStream<String, String> right = builder.stream("right");
+        left.join(right, (a, b) -> a, WINDOWS).to("inner");
+        left.leftJoin(right, (a, b) -> a, WINDOWS).to("left-joined");
+        left.outerJoin(right, (a, b) -> a, WINDOWS).mapValues(v -> v).to("outer");
+        left.join(left, (a, b) -> a, WINDOWS).to("self");
+        left.join(right, (a, b) -> a, WINDOWS, named("named"));
+        left.leftJoin(right, (a, b) -> a, WINDOWS, named("n").withStoreName("kept"));
+        left.outerJoin(right, (a, b) -> a, WINDOWS, named("m").withStoreName("outer"));
+        final KStream<String, String> again = builder.stream("left");
+        again.merge(right).join(builder.<String, String>table("rows").toStream(), (a, b) -> a, WINDOWS)
+            .groupByKey().count().toStream().to("counts");
+        return builder.build();
+    }
+
+    static Topology streamJoinsByNewKeys() {
+        final StreamsBuilder builder = new StreamsBuilder();
+        final KStream<String, String> left = builder.stream("left");
+        final KStream<String, String> right = builder.stream("right");
+        final KStream<String, String> byValue = left.selectKey((k, v) -> v);
+        byValue.join(right, (a, b) -> a, WINDOWS).to("first");
+        byValue.leftJoin(right, (a, b) -> a, WINDOWS).to("second");
+        byValue.outerJoin(right.map(KeyValue::pair), (a, b) -> a, WINDOWS, named("named")).to("third");
+        byValue.join(right, (a, b) -> a, WINDOWS).to("fourth");
+        byValue.join(byValue, (a, b) -> a, WINDOWS).groupByKey().count();
+        left.selectKey((k, v) -> v, Named.as("rekey"))
+            .join(byValue.peek((k, v) -> { }), (a, b) -> a, WINDOWS)
+            .to("fifth");
+        left.join(right, (a, b) -> a, WINDOWS).selectKey((k, v) -> v).leftJoin(left, (a, b) -> a, WINDOWS).to("sixth");
+        return builder.build();
     }
 
     private static final class Forwarding<K, V> extends ContextualProcessor<K, V, K, V> {

@@ -1,0 +1,213 @@
+"""Window stores: what is kept, in which order, and for how long; beside a model, in lives of a task."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.state.kinds import changelog_settings
+from milestones.common.state.spec import StoreSpec
+from milestones.common.windowed import FOREVER
+from tests.common.task.harness import Harness, forward, processing
+
+MINUTE = 60_000
+TEXT = serdes.STRING
+
+
+class FailedError(Exception):
+    pass
+
+
+def spec(**options: Any) -> StoreSpec:
+    defaults = {"kind": "window", "retention_ms": 2 * MINUTE, "window_ms": 10, "key_serde": TEXT, "value_serde": TEXT}
+    return StoreSpec("store", **{**defaults, **options})
+
+
+class Life:
+    """A store of a task: calls, records that fail, commits, roll-backs and restarts."""
+
+    def __init__(self, of: StoreSpec) -> None:
+        self._spec = of
+        self._begin()
+
+    def _begin(self, state: Any = None) -> None:
+        self.harness = Harness(processing(forward, [self._spec]), transactional_id="tx")
+        self.harness.state = state or self.harness.state
+        self.harness.start()
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        def call() -> Any:
+            found = getattr(self.harness.task.store("store"), name)(*arguments)
+            return list(found) if isinstance(found, Iterator) else found
+
+        self.harness.go_on()
+        return self.harness.task.call(call)
+
+    def failing(self, name: str, *arguments: Any) -> None:
+        """A call in a record that fails afterwards."""
+
+        def call() -> None:
+            getattr(self.harness.task.store("store"), name)(*arguments)
+            raise FailedError
+
+        self.harness.go_on()
+        with pytest.raises(FailedError):
+            self.harness.task.call(call)
+
+    def commit(self) -> None:
+        self.harness.commit()
+
+    def roll_back(self) -> None:
+        self.harness.task.roll_back()
+
+    def restart(self) -> None:
+        """What wasn't committed is lost."""
+        self._begin(self.harness.state)
+
+
+def filled(*rows: tuple[str, Any, int], **options: Any) -> Life:
+    life = Life(spec(**options))
+    for row in rows:
+        life.call("put", *row)
+    return life
+
+
+# -- one row after the other
+
+
+def test_duplicates_of_a_key_and_a_start_are_kept_in_their_order() -> None:
+    life = filled(("a", "1", 5), ("a", "2", 5), ("a", "0", 4), duplicates=True)
+    assert life.call("fetch", "a", 0, 9) == [(4, "0"), (5, "1"), (5, "2")]
+    assert life.call("put", "a", None, 5)
+    assert len(life.call("fetch", "a", 5, 5)) == 2
+
+
+def test_sequence_numbers_go_on_after_a_roll_back_where_the_commit_was() -> None:
+    life = filled(("a", "1", 5), duplicates=True)
+    life.commit()
+    life.call("put", "a", "2", 5)
+    life.roll_back()
+    life.call("put", "a", "3", 5)
+    assert life.call("fetch", "a", 5, 5) == [(5, "1"), (5, "3")]
+    assert [key.hex()[-8:] for key in life.harness.engine("store")] == ["00000001"]
+
+
+def test_a_row_that_is_gone_is_neither_read_nor_written() -> None:
+    life = filled(("a", "old", 0), ("a", "new", 10 * MINUTE))
+    assert life.call("put", "b", "late", MINUTE) is False
+    assert life.call("all") == [(("a", 10 * MINUTE, 10 * MINUTE + 10), "new")]
+    assert life.call("fetch", "a", 0) is None
+
+
+def test_a_record_that_fails_takes_the_stores_time_back() -> None:
+    life = filled(("a", "1", 0))
+    life.failing("put", "a", "2", 100 * MINUTE)
+    assert life.call("fetch", "a", 0) == "1"
+
+
+@pytest.mark.timeout(20)
+def test_rows_that_lie_decades_apart_are_found_at_once() -> None:
+    now = 1_700_000_000_000
+    life = filled(("a", "1", now), ("b", "2", now + MINUTE))
+    life.commit()
+    life.restart()
+    assert [value for _, value in life.call("all")] == ["1", "2"]
+    assert [value for _, value in life.call("backward_all")] == ["2", "1"]
+    life.failing("put", "a", "3", 10 * now)
+    assert [value for _, value in life.call("fetch", "a", 0, FOREVER - 1)] == ["1"]
+
+
+def test_a_changelog_forgets_rows_a_day_after_the_store() -> None:
+    kept = {"cleanup.policy": "compact,delete", "retention.ms": str(2 * MINUTE + 86_400_000)}
+    assert kept.items() <= changelog_settings(spec(), {}).items()
+
+
+# -- beside a model
+
+
+class Model:
+    """Rows by key, start and sequence, the highest start so far, and what the last commit had of both."""
+
+    def __init__(self, of: StoreSpec) -> None:
+        self._spec = of
+        self.rows: dict[tuple[str, int, int], str] = {}
+        self.observed, self.sequence = -1, 0
+        self._committed = self._all()
+
+    def _all(self) -> tuple[Any, ...]:
+        return dict(self.rows), self.observed, self.sequence
+
+    def put(self, key: str, value: str | None, start: int) -> bool:
+        duplicates, segment = self._spec.duplicates, self._spec.segment_ms
+        if duplicates:
+            self.sequence += 1
+            if value is None:
+                return True
+        self.observed = max(self.observed, start)
+        if start // segment < max(0, self.observed - self._spec.retention_ms) // segment:
+            return False
+        row = (key, start, self.sequence)
+        if value is None:
+            self.rows.pop(row, None)
+        else:
+            self.rows[row] = value
+        return True
+
+    def found(self, keys: tuple[str, str] | None, first: int, last: int) -> list[tuple[str, int, str]]:
+        first, segment = max(first, self.observed - self._spec.retention_ms + 1), self._spec.segment_ms
+        rows = [row for row in self.rows if first <= row[1] <= last and (keys is None or keys[0] <= row[0] <= keys[1])]
+        rows.sort(key=lambda row: (row[1] // segment, row[0].encode() + row[1].to_bytes(8, "big"), row[2]))
+        return [(key, start, self.rows[key, start, sequence]) for key, start, sequence in rows]
+
+    def commit(self) -> None:
+        segment = self._spec.segment_ms
+        gone = max(0, self.observed - self._spec.retention_ms) // segment
+        self.rows = {row: value for row, value in self.rows.items() if row[1] // segment >= gone}
+        self._committed = self._all()
+
+    def roll_back(self) -> None:
+        rows, self.observed, self.sequence = self._committed
+        self.rows = dict(rows)
+
+    def restart(self) -> None:
+        self.roll_back()
+        self.observed, self.sequence = -1, 0
+        self._committed = self._all()
+
+
+KEYS = ("a", "ab", "b", "")
+
+
+@pytest.mark.parametrize("duplicates", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_store_gives_what_a_simple_model_gives_in_any_life(seed: int, duplicates: bool) -> None:
+    chance = random.Random(seed)
+    of = spec(duplicates=duplicates, retention_ms=chance.choice([10, MINUTE, 3 * MINUTE]), persistent=bool(seed % 2))
+    life, model, now = Life(of), Model(of), 0
+    for number in range(150):
+        now += chance.choice([0, 1, 20_000, 50_000]) if chance.random() < 0.97 else 20 * MINUTE
+        start = max(0, now - chance.choice([0, 0, 5, 30_000, 100_000, 400_000]))
+        key, value = chance.choice(KEYS), None if chance.random() < 0.2 else f"v{number}"
+        match chance.choice(["put"] * 8 + ["fail", "commit", "roll_back", "restart"]):
+            case "put":
+                assert life.call("put", key, value, start) == model.put(key, value, start)
+            case "fail":
+                life.failing("put", key, value, start)
+            case "restart" if duplicates:
+                continue  # sequence numbers begin anew: a row may take another one's place
+            case event:
+                getattr(life, event)()
+                getattr(model, event)()
+        first, last = sorted((max(0, now - chance.randrange(300_000)), chance.choice([start, now, FOREVER - 1])))
+        least, most = sorted(chance.sample(KEYS, 2))
+        one, several = model.found((key, key), first, last), model.found((least, most), first, last)
+        assert life.call("fetch", key, first, last) == [(start, value) for _, start, value in one]
+        assert life.call("backward_fetch", key, first, last) == [(start, value) for _, start, value in reversed(one)]
+        shown = [((key, start, start + 10), value) for key, start, value in several]
+        assert life.call("fetch_range", least, most, first, last) == shown
+        assert life.call("backward_fetch_range", least, most, first, last) == shown[::-1]
+        assert [value for _, value in life.call("all")] == [row[-1] for row in model.found(None, 0, FOREVER - 1)]
