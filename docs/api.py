@@ -150,8 +150,6 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     ),
     "PunctuationType": (m.PunctuationType, "which time a punctuation follows."),
     "StateListener": (m.StateListener, "is called with the new state and the old one."),
-    "Found": (None, "each row's key with its window, and its value."),
-    "Merger": (None, "key, aggregate and another session's aggregate give that of both."),
     "StoreKind": (m.StoreKind, "a store of plain values, or of values with their timestamps, as tables have."),
     "Tasks": (assignment.Tasks, "tasks by member id; a member that has none may be left out."),
     "TimestampExtractor": (

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from milestones.common.state.segmented_rows import HEAD, Found, SegmentedRows
+from milestones.common.state.segmented_rows import HEAD, SegmentedRows
 from milestones.common.state.window_layouts import SEGMENT
 from milestones.common.windowed import END_AND_START, FOREVER, Windowed
 
@@ -55,40 +56,42 @@ class SessionStore(SegmentedRows):
 
     # -- many sessions
 
-    def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Found:
+    def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """(session, value) of `key` over the sessions with an end of `earliest_end` or later, and a start of
         `latest_start` or before, in the order of their ends."""
         return self._sessions("find_sessions", key, key, earliest_end, latest_start)
 
-    def backward_find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Found:
+    def backward_find_sessions(
+        self, key: Any, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
         """`find_sessions`, last first."""
         return self._sessions("backward_find_sessions", key, key, earliest_end, latest_start, reverse=True)
 
     def find_sessions_of_range(
         self, first_key: Any, last_key: Any, earliest_end: int, latest_start: int
-    ) -> Found:
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
         """`find_sessions` of all keys from `first_key` to `last_key` (None: unbounded, both included)."""
         return self._sessions("find_sessions_of_range", first_key, last_key, earliest_end, latest_start)
 
-    def fetch(self, key: Any) -> Found:
+    def fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
         """(session, value) of all sessions of `key`, in the order of their ends."""
         return self._sessions("fetch", key, key, 0, FOREVER)
 
-    def backward_fetch(self, key: Any) -> Found:
+    def backward_fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
         """`fetch`, last first."""
         return self._sessions("backward_fetch", key, key, 0, FOREVER, reverse=True)
 
-    def fetch_range(self, first_key: Any, last_key: Any) -> Found:
+    def fetch_range(self, first_key: Any, last_key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
         """(session, value) of all keys from `first_key` to `last_key` (None: unbounded, both included)."""
         return self._sessions("fetch_range", first_key, last_key, 0, FOREVER)
 
-    def backward_fetch_range(self, first_key: Any, last_key: Any) -> Found:
+    def backward_fetch_range(self, first_key: Any, last_key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
         """`fetch_range`, last first."""
         return self._sessions("backward_fetch_range", first_key, last_key, 0, FOREVER, reverse=True)
 
     def _sessions(
         self, call: str, first_key: Any, last_key: Any, earliest_end: int, latest_start: int, *, reverse: bool = False
-    ) -> Found:
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
         if call in ONE_KEY:
             self._given(first_key, call)
         keys = self._keys(first_key, last_key, call)

@@ -11,7 +11,7 @@ from typing import Any, Final, overload
 
 from milestones.common.errors import SerializationError
 from milestones.common.state.rows import StoreParts, TimedRows
-from milestones.common.state.segmented_rows import HEAD, Found, SegmentedRows
+from milestones.common.state.segmented_rows import HEAD, SegmentedRows
 from milestones.common.state.stores import ValueAndTimestamp
 from milestones.common.state.window_layouts import SEGMENT
 from milestones.common.windowed import FOREVER, START_AND_SEQUENCE, Windowed
@@ -59,7 +59,7 @@ class _WindowRows(SegmentedRows):
 
     def _rows(
         self, call: str, first_key: Any, last_key: Any, first: int, last: int, *, reverse: bool = False
-    ) -> Found:
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
         """Rows with a key of these (None: unbounded, both included) and a start of these (both included)."""
         keys = self._keys(first_key, last_key, call)
         first, last = max(first, self._earliest, 0), min(last, FOREVER - 1)
@@ -105,36 +105,38 @@ class WindowStore(_WindowRows):
         self._given(key, "backward_fetch")
         return self._starts(self._rows("backward_fetch", key, key, first, last, reverse=True))
 
-    def fetch_range(self, first_key: Any, last_key: Any, first: int, last: int) -> Found:
+    def fetch_range(self, first_key: Any, last_key: Any, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """(window of a key, value) of all keys from `first_key` to `last_key` (None: unbounded, both included) and all
         starts from `first` to `last`."""
         return self._shown(self._rows("fetch_range", first_key, last_key, first, last))
 
-    def backward_fetch_range(self, first_key: Any, last_key: Any, first: int, last: int) -> Found:
+    def backward_fetch_range(
+        self, first_key: Any, last_key: Any, first: int, last: int
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
         """`fetch_range`, last first."""
         return self._shown(self._rows("fetch_range", first_key, last_key, first, last, reverse=True))
 
-    def fetch_all(self, first: int, last: int) -> Found:
+    def fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """(window of a key, value) of all keys and all starts from `first` to `last`."""
         return self._shown(self._rows("fetch_all", None, None, first, last))
 
-    def backward_fetch_all(self, first: int, last: int) -> Found:
+    def backward_fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """`fetch_all`, last first."""
         return self._shown(self._rows("fetch_all", None, None, first, last, reverse=True))
 
-    def all(self) -> Found:
+    def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
         """Every row that isn't gone."""
         return self.fetch_all(0, FOREVER - 1)
 
-    def backward_all(self) -> Found:
+    def backward_all(self) -> Iterator[tuple[Windowed[Any], Any]]:
         """`all`, last first."""
         return self.backward_fetch_all(0, FOREVER - 1)
 
-    def _shown(self, rows: Found) -> Found:
+    def _shown(self, rows: Iterator[tuple[Windowed[Any], Any]]) -> Iterator[tuple[Windowed[Any], Any]]:
         """Rows as user code sees them."""
         return rows
 
-    def _starts(self, rows: Found) -> Iterator[tuple[int, Any]]:
+    def _starts(self, rows: Iterator[tuple[Windowed[Any], Any]]) -> Iterator[tuple[int, Any]]:
         return ((windowed.start, value) for windowed, value in self._shown(rows))
 
 
@@ -199,5 +201,5 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         row = self.fetch_raw(key, first)
         return None if row is None else ValueAndTimestamp(*row)
 
-    def _shown(self, rows: Found) -> Found:
+    def _shown(self, rows: Iterator[tuple[Windowed[Any], Any]]) -> Iterator[tuple[Windowed[Any], Any]]:
         return ((windowed, ValueAndTimestamp(*row)) for windowed, row in rows)

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 from milestones.common.errors import TopologyError
+from milestones.common.topology.windows import Duration, milliseconds
 
 
 @dataclass(frozen=True, init=False)
@@ -27,11 +27,11 @@ class JoinWindows:
     grace_ms: int
 
     def __init__(
-        self, before: timedelta | int, after: timedelta | int | None = None, *, grace: timedelta | int
+        self, before: Duration, after: Duration | None = None, *, grace: Duration
     ) -> None:
-        before_ms = _ms(before, "the time before a record")
-        after_ms = before_ms if after is None else _ms(after, "the time after a record")
-        grace_ms = _ms(grace, "the grace of a join")
+        before_ms = milliseconds(before, "the time before a record", least=None)
+        after_ms = before_ms if after is None else milliseconds(after, "the time after a record", least=None)
+        grace_ms = milliseconds(grace, "the grace of a join")
         if after is None and before_ms < 0:
             raise TopologyError(f"records can't be {before!r} apart: give JoinWindows a difference of at least 0 ms")
         if before_ms + after_ms < 0:
@@ -39,16 +39,14 @@ class JoinWindows:
                 f"a join's window from {before!r} before a record to {after!r} after it ends before it begins: their "
                 "sum must not be negative"
             )
-        if grace_ms < 0:
-            raise TopologyError(f"the grace of a join must be at least 0 ms, not {grace!r}")
         for name, value in (("before_ms", before_ms), ("after_ms", after_ms), ("grace_ms", grace_ms)):
             object.__setattr__(self, name, value)
 
-    def before(self, difference: timedelta | int) -> JoinWindows:
+    def before(self, difference: Duration) -> JoinWindows:
         """These windows with another time before a record."""
         return JoinWindows(difference, self.after_ms, grace=self.grace_ms)
 
-    def after(self, difference: timedelta | int) -> JoinWindows:
+    def after(self, difference: Duration) -> JoinWindows:
         """These windows with another time after a record."""
         return JoinWindows(self.before_ms, difference, grace=self.grace_ms)
 
@@ -56,10 +54,3 @@ class JoinWindows:
     def size_ms(self) -> int:
         """The length of the window."""
         return self.before_ms + self.after_ms
-
-
-def _ms(duration: timedelta | int, what: str) -> int:
-    found = duration // timedelta(milliseconds=1) if isinstance(duration, timedelta) else duration
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise TopologyError(f"{what} must be a timedelta or a number of ms, not {duration!r}")
-    return found

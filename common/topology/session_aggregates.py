@@ -73,14 +73,17 @@ class SessionAggregate:
 def _updates(
     context: OperatorContext, store: Any, send_old_values: bool, on_close: bool
 ) -> Callable[[Windowed[Any], Any, Any], None]:
-    """A function that forwards the update of a session: (session, old value, new value)."""
-    forward = context.forward
+    """A function that forwards the update of a session: (session, old value, new value). An update has no headers, as
+    in Kafka Streams: it is of several records."""
+    forward, record = context.forward, context.record
 
     def flushed(session: Windowed[Any], new: Any, old: Any, _timestamp: int) -> None:
         forward(session, (new, old if send_old_values else None), session.end)
 
     def update(session: Windowed[Any], old: Any, new: Any) -> None:
+        headers, record.headers = record.headers, None
         forward(session, (new, old if send_old_values else None), session.end)
+        record.headers = headers
 
     if on_close or store.set_flush_listener(flushed, send_old_values):
         return _no_update

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.getters import Getter, JoinGetter, StoreGetter
 from milestones.common.topology.graph import GraphNode, ProcessorGraphNode
-from milestones.common.topology.joins import Alone, Joiner, StreamJoin, check_one_builder, not_joinable
+from milestones.common.topology.joins import Alone, Joiner, JoinStores, StreamJoin, check_one_builder, not_joinable
 from milestones.common.topology.materialized import Materialized
 from milestones.common.topology.nodes import ProcessorNode
 from milestones.common.topology.serde_choice import Choice, weaken
@@ -108,6 +109,13 @@ def join_table(stream: KStream, table: KTable, join: StreamJoin) -> tuple[GraphN
     """Add the join of a stream and a table; returns the node and the serde of its keys."""
     graph = stream._graph
     check_one_builder(stream, graph, table, table._graph)
+    if join.alone.right:
+        raise TopologyError("a stream has no outer join with a table: its rows have no place among the records")
+    if join.within is not None or join.stores != JoinStores():
+        raise TopologyError(
+            f"{stream.name} is joined with the table {table.name}, whose present rows are looked up: within, store, "
+            "logging, in_memory and changelog_config are of joins with a stream"
+        )
     by_key = stream._by_key(join.name, join.key, join.value)
     name = graph.names.given(join.name, _LEFT_JOIN if join.alone.left else _JOIN)
     rows = table._state.getter()

@@ -124,7 +124,7 @@ class WindowedKStream(Explained):
         self,
         initializer: Callable[[], Any],
         aggregator: Callable[[Any, Any, Any], Any],
-        merger: Merger | None = None,
+        merger: Callable[[Any, Any, Any], Any] | None = None,
         store: str | None = None,
         *,
         name: str | None = None,

@@ -24,12 +24,12 @@ Duration: TypeAlias = "timedelta | int"
 """A time span: a `timedelta`, or a number of ms."""
 
 
-def milliseconds(duration: Duration, what: str, *, least: int = 0) -> int:
-    """The ms of a duration; `TopologyError`, which names `what`, when it is less than `least`."""
+def milliseconds(duration: Duration, what: str, *, least: int | None = 0) -> int:
+    """The ms of a duration; `TopologyError`, which names `what`, when it is less than `least` (None: any will do)."""
     found = duration // timedelta(milliseconds=1) if isinstance(duration, timedelta) else duration
     if isinstance(found, bool) or not isinstance(found, int):
         raise TopologyError(f"{what} must be a timedelta or a number of ms, not {duration!r}")
-    if found < least:
+    if least is not None and found < least:
         raise TopologyError(f"{what} must be at least {least} ms, not {duration!r}")
     return found
 

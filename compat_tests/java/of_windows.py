@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compat_tests.java.of_streams import LONG, TEXT, aggregate, append, by_value, initial
+from compat_tests.java.of_streams import text as text_of
 from compat_tests.java.registry import Registry
 from milestones.common.topology import KGroupedStream, KTable, StreamsBuilder
 from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
@@ -16,6 +17,8 @@ from milestones.common.windowed import Windowed
 ENTRIES = Registry()
 
 SIZE, GRACE = 10, 5
+LONG_MS = 10**12
+"""A retention beyond all inputs: Kafka Streams never emits a window whose retention is over when it closes."""
 TUMBLING = TimeWindows(SIZE, grace=GRACE)
 HOPPING = TimeWindows(SIZE, grace=GRACE, advance=4)
 SLIDING = SlidingWindows(SIZE, grace=GRACE)
@@ -53,16 +56,22 @@ def texts(table: KTable) -> None:
     table.to_stream(text).map_values(lambda v: None if v is None else str(v)).to("out", key=TEXT, value=TEXT)
 
 
-def aggregated(windowed: WindowedKStream, windows: Windows) -> KTable:
-    return windowed.aggregate(initial, aggregate, merge if isinstance(windows, SessionWindows) else None)
+def concatenated(so_far: str, value: str | None) -> str:
+    return append(so_far, text_of(value))
+
+
+def aggregated(windowed: WindowedKStream, windows: Windows, options: Any) -> KTable:
+    merger = merge if isinstance(windows, SessionWindows) else None
+    return windowed.aggregate(initial, aggregate, merger, **options)
 
 
 def enter(kind: str, windows: Windows, emit: Emit) -> None:
     """`windows_KIND_count`, `_reduce` and `_aggregate`."""
+    options: Any = {"retention": LONG_MS} if emit == "on_close" else {}
     ways: dict[str, Callable[[WindowedKStream], KTable]] = {
-        "count": lambda windowed: windowed.count(),
-        "reduce": lambda windowed: windowed.reduce(append),
-        "aggregate": lambda windowed: aggregated(windowed, windows),
+        "count": lambda windowed: windowed.count(**options),
+        "reduce": lambda windowed: windowed.reduce(concatenated, **options),
+        "aggregate": lambda windowed: aggregated(windowed, windows, options),
     }
     for name, way in ways.items():
 
@@ -98,7 +107,7 @@ def options(builder: StreamsBuilder) -> None:
     grouped = keyed(builder)
     texts(grouped.windowed_by(TUMBLING).count("counts", name="counting", retention=180_000))
     texts(grouped.windowed_by(SESSION).count("sessions", name="sessions", caching=False))
-    texts(grouped.windowed_by(HOPPING).reduce(append, "unlogged", logging=False))
+    texts(grouped.windowed_by(HOPPING).reduce(concatenated, "unlogged", logging=False))
 
 
 @ENTRIES.dsl("windows_hopping_in_memory")

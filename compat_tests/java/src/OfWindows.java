@@ -29,6 +29,7 @@ import org.apache.kafka.streams.state.WindowStore;
 final class OfWindows {
     static final Duration SIZE = Duration.ofMillis(10);
     static final Duration GRACE = Duration.ofMillis(5);
+    static final Duration LONG = Duration.ofMillis(1_000_000_000_000L);
     static final TimeWindows TUMBLING = TimeWindows.ofSizeAndGrace(SIZE, GRACE);
     static final TimeWindows HOPPING = TUMBLING.advanceBy(Duration.ofMillis(4));
     static final SlidingWindows SLIDING = SlidingWindows.ofTimeDifferenceAndGrace(SIZE, GRACE);
@@ -42,12 +43,11 @@ final class OfWindows {
         times("sliding", grouped -> grouped.windowedBy(SLIDING));
         times("unlimited", grouped -> grouped.windowedBy(UnlimitedWindows.of()));
         times("tumbling_no_grace", grouped -> grouped.windowedBy(TimeWindows.ofSizeWithNoGrace(SIZE)));
-        times("tumbling_on_close", grouped -> grouped.windowedBy(TUMBLING).emitStrategy(EmitStrategy.onWindowClose()));
-        times("hopping_on_close", grouped -> grouped.windowedBy(HOPPING).emitStrategy(EmitStrategy.onWindowClose()));
-        times("sliding_on_close", grouped -> grouped.windowedBy(SLIDING).emitStrategy(EmitStrategy.onWindowClose()));
+        closing("tumbling", grouped -> grouped.windowedBy(TUMBLING).emitStrategy(EmitStrategy.onWindowClose()));
+        closing("hopping", grouped -> grouped.windowedBy(HOPPING).emitStrategy(EmitStrategy.onWindowClose()));
+        closing("sliding", grouped -> grouped.windowedBy(SLIDING).emitStrategy(EmitStrategy.onWindowClose()));
         sessions("session", grouped -> grouped.windowedBy(SESSION));
-        sessions("session_on_close",
-            grouped -> grouped.windowedBy(SESSION).emitStrategy(EmitStrategy.onWindowClose()));
+        closingSessions(grouped -> grouped.windowedBy(SESSION).emitStrategy(EmitStrategy.onWindowClose()));
         Topologies.dsl("windows_unlimited_from_20", b -> texts(keyed(b)
             .windowedBy(UnlimitedWindows.of().startOn(Instant.ofEpochMilli(20))).count()));
         Topologies.dsl("windows_tumbling_windowed_keys", OfWindows::windowedKeys);
@@ -81,6 +81,37 @@ final class OfWindows {
         Topologies.dsl("windows_" + kind + "_reduce", b -> texts(windowed.apply(keyed(b)).reduce(OfStreams::append)));
         Topologies.dsl("windows_" + kind + "_aggregate", b -> texts(
             windowed.apply(keyed(b)).aggregate(OfStreams::initial, OfStreams::aggregate, OfWindows::merge)));
+    }
+
+    /** `windows_KIND_on_close_count`, `_reduce` and `_aggregate`, with a retention beyond all inputs. */
+    private static void closing(String kind, Function<
+        KGroupedStream<String, String>, TimeWindowedKStream<String, String>> windowed) {
+        String name = "windows_" + kind + "_on_close_";
+        Topologies.dsl(name + "count", b -> texts(windowed.apply(keyed(b)).count(
+            Materialized.<String, Long, WindowStore<Bytes, byte[]>>with(Topologies.TEXT, Topologies.LONG)
+                .withRetention(LONG))));
+        Topologies.dsl(name + "reduce", b -> texts(windowed.apply(keyed(b)).reduce(OfStreams::append,
+            Materialized.<String, String, WindowStore<Bytes, byte[]>>with(Topologies.TEXT, Topologies.TEXT)
+                .withRetention(LONG))));
+        Topologies.dsl(name + "aggregate",
+            b -> texts(windowed.apply(keyed(b)).aggregate(OfStreams::initial, OfStreams::aggregate,
+                Materialized.<String, String, WindowStore<Bytes, byte[]>>with(Topologies.TEXT, Topologies.TEXT)
+                    .withRetention(LONG))));
+    }
+
+    private static void closingSessions(Function<
+        KGroupedStream<String, String>, SessionWindowedKStream<String, String>> windowed) {
+        String name = "windows_session_on_close_";
+        Topologies.dsl(name + "count", b -> texts(windowed.apply(keyed(b)).count(
+            Materialized.<String, Long, SessionStore<Bytes, byte[]>>with(Topologies.TEXT, Topologies.LONG)
+                .withRetention(LONG))));
+        Topologies.dsl(name + "reduce", b -> texts(windowed.apply(keyed(b)).reduce(OfStreams::append,
+            Materialized.<String, String, SessionStore<Bytes, byte[]>>with(Topologies.TEXT, Topologies.TEXT)
+                .withRetention(LONG))));
+        Topologies.dsl(name + "aggregate",
+            b -> texts(windowed.apply(keyed(b)).aggregate(OfStreams::initial, OfStreams::aggregate, OfWindows::merge,
+                Materialized.<String, String, SessionStore<Bytes, byte[]>>with(Topologies.TEXT, Topologies.TEXT)
+                    .withRetention(LONG))));
     }
 
     private static KGroupedStream<String, String> keyed(StreamsBuilder builder) {

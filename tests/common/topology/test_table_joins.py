@@ -11,7 +11,7 @@ import pytest
 from milestones.common import serdes
 from milestones.common.assignment.plan import plan_tasks
 from milestones.common.errors import TopologyError
-from milestones.common.topology import FixedKeyProcessor, FixedKeyRecord, StreamsBuilder
+from milestones.common.topology import FixedKeyProcessor, FixedKeyRecord, JoinWindows, StreamsBuilder
 from milestones.common.topology.handlers import LogAndContinue
 from milestones.testing import TopologyTestDriver
 from tests.common.task.harness import Harness
@@ -290,8 +290,11 @@ def test_the_repartition_topic_of_a_rekeyed_stream_takes_the_size_of_the_table_s
     [
         (lambda s, t, other: t.join(s, pair), r"a KTable is joined with another KTable, not with <.*KStream.*to_table"),
         (lambda s, t, other: t.left_join("users", pair), "joined with another KTable, not with 'users'$"),
-        (lambda s, t, other: s.join(s, pair), r"a KStream is joined with a KTable, not with .*to_table\(\) makes one"),
-        (lambda s, t, other: s.left_join(None, pair), "joined with a KTable, not with None"),
+        (lambda s, t, other: s.join(s, pair), r"a join of two streams needs within=JoinWindows"),
+        (lambda s, t, other: s.left_join(None, pair), "joined with a KTable or another KStream, not with None"),
+        (lambda s, t, other: s.join(t, pair, within=JoinWindows(5, grace=0)), "whose present rows are looked up"),
+        (lambda s, t, other: s.join(t, pair, store="rows"), "whose present rows are looked up"),
+        (lambda s, t, other: s.outer_join(t, pair), "has no outer join with a table"),
         (lambda s, t, other: s.join(t.group_by(lambda k, v: (k, v)), pair), "not with <.*KGroupedTable"),
         (lambda s, t, other: t.outer_join(other, pair), "belong to two StreamsBuilders"),
         (lambda s, t, other: s.join(other, pair), r"KSTREAM-SOURCE-\d+ and KTABLE-SOURCE-\d+ belong to two Streams"),
