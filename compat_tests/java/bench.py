@@ -16,7 +16,7 @@ from zlib import crc32
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 
-from compat_tests.java.cases import Case, Outcome, cases
+from compat_tests.java.cases import Case, Outcome, cases, trimmed
 from compat_tests.java.comparing import CHANGELOG, DifferenceError, difference, last_rows
 from compat_tests.java.declared import declared_for
 from compat_tests.java.registry import Entry
@@ -84,13 +84,16 @@ def check(
     differs."""
     compared = Compared()
     try:
-        _check_text(entry.name, ours, java)
+        if (found := text_difference(entry.name, ours, java)) is not None:
+            raise DifferenceError(found)
         _check_cases(entry, ours, java, examples, seed, caches, shrink, compared)
-    except DifferenceError as found:
+    except DifferenceError as differs:
+        if shrink and differs.case:
+            differs = _trimmed(differs, entry.name, ours, java, caches)
         declared = declared_for(entry.name)
         if declared is not None:
             return Line(entry.name, DECLARED, compared, declared.reason)
-        return Line(entry.name, DIFFERS, compared, str(found))
+        return Line(entry.name, DIFFERS, compared, str(differs))
     return Line(entry.name, EQUAL, compared)
 
 
@@ -99,10 +102,10 @@ def absent(names: Iterable[str]) -> list[Line]:
     return [Line(name, ABSENT) for name in names]
 
 
-def _check_text(name: str, ours: Side, java: Side) -> None:
+def text_difference(name: str, ours: Side, java: Side) -> str | None:
+    """How the texts of a topology differ, None if they don't."""
     mine, theirs = (_CHOSEN_TOPIC.sub("(extractor class)", side.describe(name)) for side in (ours, java))
-    if mine != theirs:
-        raise DifferenceError(f"describe():\n-- ours\n{mine.rstrip()}\n-- java\n{theirs.rstrip()}")
+    return None if mine == theirs else f"describe():\n-- ours\n{mine.rstrip()}\n-- java\n{theirs.rstrip()}"
 
 
 def _check_cases(
@@ -130,12 +133,35 @@ def _check_cases(
     @hypothesis.given(cases(entry.inputs))
     def same(case: Case) -> None:
         for cache in caches:
-            outcome, other = ours.run(entry.name, case, cache), java.run(entry.name, case, cache)
-            found = difference(outcome, other, cache)
-            if found is not None:
-                raise DifferenceError(f"{entry.name}, cache of {cache} bytes: {found}", case)
+            outcome = _compare(entry.name, ours, java, case, cache)
             compared.add(outcome, cache)
         compared.examples += 1
         compared.errors += outcome.error is not None
 
     same()
+
+
+def _compare(name: str, ours: Side, java: Side, case: Case, cache: int) -> Outcome:
+    """Ours, when it is Java's too."""
+    outcome = ours.run(name, case, cache)
+    found = difference(outcome, java.run(name, case, cache), cache)
+    if found is not None:
+        raise DifferenceError(f"{name}, cache of {cache} bytes: {found}", case)
+    return outcome
+
+
+def _trimmed(found: DifferenceError, name: str, ours: Side, java: Side, caches: Sequence[int]) -> DifferenceError:
+    """The difference that fewer steps lead to."""
+    least = [found]
+
+    def differs(case: Case) -> bool:
+        try:
+            for cache in caches:
+                _compare(name, ours, java, case, cache)
+        except DifferenceError as error:
+            least[0] = error
+            return True
+        return False
+
+    trimmed(found.case, differs)
+    return least[0]

@@ -1,7 +1,8 @@
 """Steps for a topology, and what they lead to.
 
-*Guarantees*: hypothesis shrinks a case to few steps, near times and no headers. Times go forward and back, stand still
-and leap over the retention of a window store; keys repeat; keys and values may be null or empty.
+*Guarantees*: hypothesis shrinks a case to few steps, near times and no headers; `trimmed` leaves out the rest. Times
+go forward and back, stand still and leap over the retention of a window store; keys repeat; keys and values may be null
+or empty.
 *Assumes*: nothing of the topology but its input topics. A timestamp of 0 is left out: see `declared.py`.
 """
 
@@ -70,10 +71,6 @@ class Outcome(NamedTuple):
     error: str | None = None
 
 
-Run = Callable[[str, Case, int], Outcome]
-"""(topology, case, bytes of the cache) -> outcome"""
-
-
 @dataclass(frozen=True)
 class Records:
     """What may come to a topic."""
@@ -95,31 +92,52 @@ TEXT = Records(KEYS, VALUES)
 FORWARD = (0, 0, 1, 2, 3, 5, 7, 10, 11, 15, 16, 40, 0, 1, 4, 60_000, 125_000)
 BACK = (0, 0, 0, 0, 1, 4, 5, 9, 12, 16, 30, 70_000)
 HEADERS: tuple[Header, ...] = (("a", b"1"), ("a", b""), ("b", None), ("é", b"\xff\x00"))
-WAITS = (1, 5, 10, 11, 25, 1_000)
+WAITS = (*[0] * 40, 1, 5, 10, 11, 25, 1_000)
 
 
 def cases(inputs: Mapping[str, Records]) -> st.SearchStrategy[Case]:
     """Cases for a topology with these input topics."""
-    topics = sorted(inputs)
+    moves = [
+        st.builds(
+            _Move, st.just(topic), records.keys, records.values, st.sampled_from(FORWARD), st.sampled_from(BACK),
+            st.just(()) | st.lists(st.sampled_from(HEADERS), max_size=2).map(tuple), st.sampled_from(WAITS),
+        )
+        for topic, records in sorted(inputs.items())
+    ]  # fmt: skip
+    # Lists of lists are longer by chance than lists, and end somewhere.
+    return st.lists(st.lists(st.one_of(moves), max_size=5), min_size=1, max_size=12).map(_timed)
 
-    @st.composite
-    def case(draw: st.DrawFn) -> Case:
-        now = 1
-        steps: list[Step] = []
-        longer = draw(st.booleans())
-        for _ in range(draw(st.integers(8, 40) if longer else st.integers(1, 8))):
-            if draw(st.integers(0, 9)) == 9:
-                steps.append(Advance(draw(st.sampled_from(WAITS))))
-                continue
-            topic = draw(st.sampled_from(topics))
-            key, value = draw(inputs[topic].keys), draw(inputs[topic].values)
-            now += draw(st.sampled_from(FORWARD))
-            timestamp = max(1, now - draw(st.sampled_from(BACK)))
-            headers = draw(st.lists(st.sampled_from(HEADERS), max_size=2)) if draw(st.booleans()) else []
-            steps.append(Pipe(topic, key, value, timestamp, tuple(headers)))
-        return tuple(steps)
 
-    return case()
+class _Move(NamedTuple):
+    """A record before its time is known: so far on from the former records, then so far back. The wall clock goes on
+    before it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    forward: int
+    back: int
+    headers: tuple[Header, ...]
+    wait: int
+
+
+def _timed(groups: list[list[_Move]]) -> Case:
+    now = 1
+    steps: list[Step] = []
+    for move in (move for group in groups for move in group):
+        steps += [Advance(move.wait)] if move.wait else []
+        now += move.forward
+        steps.append(Pipe(move.topic, move.key, move.value, max(1, now - move.back), move.headers))
+    return tuple(steps)
+
+
+def trimmed(case: Case, wanted: Callable[[Case], bool]) -> Case:
+    """`case` without each step that isn't needed for what is wanted of it: hypothesis leaves some."""
+    for at in reversed(range(len(case))):
+        shorter = case[:at] + case[at + 1 :]
+        if wanted(shorter):
+            case = shorter
+    return case
 
 
 def shown(data: bytes | None) -> str:

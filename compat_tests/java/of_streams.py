@@ -16,23 +16,24 @@ ENTRIES = Registry()
 TEXT, LONG = serdes.STRING, serdes.LONG
 
 
-def append(aggregate: str, value: str) -> str:
-    """An aggregate that grows, and stops growing before it is long; Java counts in UTF-16."""
-    return value if len(aggregate.encode("utf-16-le")) // 2 > 12 else f"{aggregate}+{value}"
+def text(value: str | None) -> str:
+    """As Java concatenates it."""
+    return "null" if value is None else value
+
+
+def append(aggregate: str, value: str | None) -> str | None:
+    """An aggregate that grows, and stops growing before it is long; Java counts in UTF-16. A windowed one gets values
+    that are None, too."""
+    return value if len(aggregate.encode("utf-16-le")) // 2 > 12 else f"{aggregate}+{text(value)}"
 
 
 def initial() -> str:
     return "0"
 
 
-def aggregate(key: str, value: str, so_far: str) -> str | None:
+def aggregate(key: str, value: str | None, so_far: str) -> str | None:
     """`append`; a value "del" deletes the row."""
-    return None if value == "del" else append(so_far, key + value)
-
-
-def text(value: str | None) -> str:
-    """As Java concatenates it."""
-    return "null" if value is None else value
+    return None if value == "del" else append(so_far, key + text(value))
 
 
 def words(value: str | None) -> list[str]:

@@ -57,7 +57,7 @@ final class OfStreams {
         return builder.stream("in");
     }
 
-    /** An aggregate that grows, and stops growing before it is long. */
+    /** An aggregate that grows, and stops growing before it is long. A windowed one gets values that are null, too. */
     static String append(String aggregate, String value) {
         return aggregate.length() > 12 ? value : aggregate + "+" + value;
     }
@@ -68,7 +68,7 @@ final class OfStreams {
 
     /** `append`; a value "del" deletes the row. */
     static String aggregate(String key, String value, String aggregate) {
-        return value.equals("del") ? null : append(aggregate, key + value);
+        return "del".equals(value) ? null : append(aggregate, key + value);
     }
 
     private static void aggregate(KGroupedStream<String, String> grouped) {

@@ -17,7 +17,7 @@ final class OfSuppress {
         Topologies.dsl("suppress_tumbling", b -> OfWindows.texts(
             tumbling(b).suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()))));
         Topologies.dsl("suppress_session", b -> OfWindows.texts(
-            OfStreams.in(b).groupByKey().windowedBy(OfWindows.SESSION).count()
+            OfStreams.in(b).groupByKey(texts()).windowedBy(OfWindows.SESSION).count()
                 .suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()))));
         Topologies.dsl("suppress_windows_until_full", b -> OfWindows.texts(tumbling(b).suppress(
             Suppressed.untilWindowCloses(BufferConfig.maxRecords(3).shutDownWhenFull()))));
@@ -31,7 +31,12 @@ final class OfSuppress {
     }
 
     private static KTable<Windowed<String>, Long> tumbling(StreamsBuilder builder) {
-        return OfStreams.in(builder).groupByKey().windowedBy(OfWindows.TUMBLING).count();
+        return OfStreams.in(builder).groupByKey(texts()).windowedBy(OfWindows.TUMBLING).count();
+    }
+
+    /** Suppress takes no default serde for the key in a window. */
+    private static Grouped<String, String> texts() {
+        return Grouped.with(Topologies.TEXT, Topologies.TEXT);
     }
 
     private static void limited(StreamsBuilder builder, BufferConfig<?> bound) {
@@ -46,7 +51,7 @@ final class OfSuppress {
     private static void named(StreamsBuilder builder) {
         OfStreams.in(builder).groupByKey().count()
             .suppress(Suppressed.<String>untilTimeLimit(LIMIT, BufferConfig.unbounded()).withName("held"))
-            .groupBy((k, v) -> KeyValue.pair("n" + v % 2, k), Grouped.with(Topologies.TEXT, Topologies.TEXT))
+            .groupBy((k, v) -> KeyValue.pair("n" + v % 2, k), texts())
             .reduce(OfStreams::append, (a, v) -> a + "-").toStream().to("out");
     }
 }
