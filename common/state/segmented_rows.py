@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from milestones.common.state.cells import observed_time
 from milestones.common.state.rows import Rows, StoreParts
-from milestones.common.state.window_layouts import BY_TIME, SEGMENT, by_time, by_time_between, row_of, span
+from milestones.common.state.window_layouts import BY_TIME, SEGMENT, TimeOrder, by_time_between, span
 from milestones.common.windowed import Windowed
 
 Found = Iterator[tuple[Windowed[Any], Any]]
@@ -34,6 +34,7 @@ class SegmentedRows(Rows):
     __slots__ = ("_closing", "_last_segment", "_observed", "_retention_ms", "_segment_ms")
 
     tail: ClassVar[struct.Struct]
+    order: ClassVar[TimeOrder]
 
     def __init__(self, parts: StoreParts) -> None:
         spec = parts.spec
@@ -56,8 +57,8 @@ class SegmentedRows(Rows):
         that the newest write has made invisible: they close with it."""
         self._check_open()
         for local, _ in self._layers.scan(*by_time_between(first, last)):
-            key, time = row_of(local)
-            row = SEGMENT.pack(time // self._segment_ms) + key
+            key = self.order.row_of(local)
+            row = SEGMENT.pack(self.order.time_of(key) // self._segment_ms) + key
             value = self._layers.get(row)
             if value is not None:
                 yield self._decode_key(row), self._decoded(value)
@@ -79,10 +80,10 @@ class SegmentedRows(Rows):
             self._last_segment = segment
         return True
 
-    def _note_closing(self, row: Any, time: int, *, there: bool) -> None:
+    def _note_closing(self, row: Any, *, there: bool) -> None:
         """Keep the order by time beside a write."""
         if self._closing:
-            self._layers.put(by_time(self._encode_key(row)[HEAD:], time), b"" if there else None)
+            self._layers.put(self.order.place(self._encode_key(row)[HEAD:]), b"" if there else None)
 
     def _found(
         self,

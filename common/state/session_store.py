@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from milestones.common.state.segmented_rows import HEAD, SegmentedRows
-from milestones.common.state.window_layouts import SEGMENT
+from milestones.common.state.window_layouts import SEGMENT, SESSIONS
 from milestones.common.windowed import END_AND_START, FOREVER, Windowed
 
 
@@ -19,7 +19,7 @@ class SessionStore(SegmentedRows):
 
     __slots__ = ()
 
-    tail = END_AND_START
+    tail, order = END_AND_START, SESSIONS
 
     def open(self) -> None:
         super().open()
@@ -43,7 +43,7 @@ class SessionStore(SegmentedRows):
         self._given(session.key, "put")
         if self._may_put(session.end):
             self._put_row(session, value)
-            self._note_closing(session, session.end, there=value is not None)
+            self._note_closing(session, there=value is not None)
 
     def remove(self, session: Windowed[Any]) -> None:
         """Remove a session."""

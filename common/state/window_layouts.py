@@ -1,7 +1,8 @@
 """The local keys of window and session stores: by segments of time, so that what is gone goes with its segment.
 
     segment (8) | key of the changelog                           -> value
-    2^64 - 1    | time (8) | key of the changelog                -> nothing      (`StoreSpec.closing` only)
+    2^64 - 1    | start (8) | key | sequence (4)                 -> nothing      (`StoreSpec.closing` only)
+    2^64 - 1    | end (8) | start (8) | key                      -> nothing      (the same, of sessions)
 
 A segment is a span of time, `StoreSpec.segment_ms`, and its number the time divided by that. A row's time is the start
 of its window, or the end of its session.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from milestones.common.state.changelog import (
     TIMESTAMP,
@@ -35,23 +36,32 @@ BY_TIME: Final = b"\xff" * SEGMENT.size
 """In place of a segment: the rows by time."""
 
 
-class SegmentedLayout:
-    """Rows of segments. `values`: how values are kept; `time_of`: the time of a row, of its changelog key."""
+class TimeOrder(NamedTuple):
+    """The order of rows by time, as functions of changelog keys: a row's time; its local key in that order, and back.
+    Rows of one time are in the order of their keys, as in Kafka Streams."""
 
-    def __init__(self, spec: StoreSpec, values: Layout, time_of: Callable[[bytes], int]) -> None:
+    time_of: Callable[[bytes], int]
+    place: Callable[[bytes], bytes]
+    row_of: Callable[[bytes], bytes]
+
+
+class SegmentedLayout:
+    """Rows of segments. `values`: how values are kept; `order`: the time of a row, and its place in time."""
+
+    def __init__(self, spec: StoreSpec, values: Layout, order: TimeOrder) -> None:
         self._segment_ms, self._retention_ms, self._closing = spec.segment_ms, spec.retention_ms, spec.closing
-        self._values, self._time_of = values, time_of
+        self._values, self._order = values, order
         self._observed = -1
 
     def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
         entries: dict[bytes, bytes | None] = {}
         for key, value in self._values.restored(records).items():
-            time = self._time_of(key)
+            time = self._order.time_of(key)
             self._observed = max(self._observed, time)
             if time // self._segment_ms >= self.first_segment(self._observed):
                 entries[self.local(key, time)] = value
                 if self._closing:
-                    entries[by_time(key, time)] = None if value is None else b""
+                    entries[self._order.place(key)] = None if value is None else b""
         return entries
 
     def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
@@ -82,20 +92,9 @@ class SegmentedLayout:
         return spans
 
 
-def by_time(key: bytes, time: int) -> bytes:
-    """The local key of a row in the order by time."""
-    return BY_TIME + TIMESTAMP.pack(time) + key
-
-
 def by_time_between(first: int, last: int) -> Span:
     """The span of rows by time, both included."""
     return BY_TIME + TIMESTAMP.pack(max(0, first)), BY_TIME + TIMESTAMP.pack(last + 1)
-
-
-def row_of(local: bytes) -> tuple[bytes, int]:
-    """Changelog key and time of a row in the order by time."""
-    head = len(BY_TIME)
-    return local[head + TIMESTAMP_BYTES :], TIMESTAMP.unpack_from(local, head)[0]
 
 
 def span(segment: int, begin: bytes, end: bytes | None) -> Span:
@@ -106,24 +105,51 @@ def span(segment: int, begin: bytes, end: bytes | None) -> Span:
 
 def window_layout(spec: StoreSpec) -> Layout:
     """The layout of a window store of plain values."""
-    return SegmentedLayout(spec, PlainLayout(), _start)
+    return SegmentedLayout(spec, PlainLayout(), WINDOWS)
 
 
 def timestamped_window_layout(spec: StoreSpec) -> Layout:
     """The layout of a window store of values with their time."""
-    return SegmentedLayout(spec, TimestampedLayout(), _start)
+    return SegmentedLayout(spec, TimestampedLayout(), WINDOWS)
 
 
 def session_layout(spec: StoreSpec) -> Layout:
     """The layout of a session store."""
-    return SegmentedLayout(spec, PlainLayout(), _end)
+    return SegmentedLayout(spec, PlainLayout(), SESSIONS)
+
+
+_INDEX = len(BY_TIME)
+_STARTS, _SESSION = START_AND_SEQUENCE.size, END_AND_START.size
+_SEQUENCE = _STARTS - TIMESTAMP_BYTES
 
 
 def _start(key: bytes) -> int:
-    start: int = START_AND_SEQUENCE.unpack_from(key, len(key) - START_AND_SEQUENCE.size)[0]
+    start: int = START_AND_SEQUENCE.unpack_from(key, len(key) - _STARTS)[0]
     return start
 
 
+def _by_start(key: bytes) -> bytes:
+    return BY_TIME + key[-_STARTS:-_SEQUENCE] + key[:-_STARTS] + key[-_SEQUENCE:]
+
+
+def _of_start(local: bytes) -> bytes:
+    key = _INDEX + TIMESTAMP_BYTES
+    return local[key:-_SEQUENCE] + local[_INDEX:key] + local[-_SEQUENCE:]
+
+
 def _end(key: bytes) -> int:
-    end: int = END_AND_START.unpack_from(key, len(key) - END_AND_START.size)[0]
+    end: int = END_AND_START.unpack_from(key, len(key) - _SESSION)[0]
     return end
+
+
+def _by_end(key: bytes) -> bytes:
+    return BY_TIME + key[-_SESSION:] + key[:-_SESSION]
+
+
+def _of_end(local: bytes) -> bytes:
+    key = _INDEX + _SESSION
+    return local[key:] + local[_INDEX:key]
+
+
+WINDOWS: Final = TimeOrder(_start, _by_start, _of_start)
+SESSIONS: Final = TimeOrder(_end, _by_end, _of_end)

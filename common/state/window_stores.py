@@ -13,7 +13,7 @@ from milestones.common.errors import SerializationError
 from milestones.common.state.rows import StoreParts, TimedRows
 from milestones.common.state.segmented_rows import HEAD, SegmentedRows
 from milestones.common.state.stores import ValueAndTimestamp
-from milestones.common.state.window_layouts import SEGMENT
+from milestones.common.state.window_layouts import SEGMENT, WINDOWS
 from milestones.common.windowed import FOREVER, START_AND_SEQUENCE, Windowed
 
 LAST_SEQUENCE: Final = 0x7FFFFFFF
@@ -27,7 +27,7 @@ class _WindowRows(SegmentedRows):
 
     __slots__ = ("_duplicates", "_sequence", "window_ms")
 
-    tail = START_AND_SEQUENCE
+    tail, order = START_AND_SEQUENCE, WINDOWS
 
     def __init__(self, parts: StoreParts) -> None:
         self._duplicates = parts.spec.duplicates
@@ -83,7 +83,7 @@ class WindowStore(_WindowRows):
             return False
         row = (key, start, sequence)
         self._put_row(row, value)
-        self._note_closing(row, start, there=value is not None)
+        self._note_closing(row, there=value is not None)
         return True
 
     @overload
@@ -171,7 +171,7 @@ class TimestampedWindowStore(TimedRows, WindowStore):
             return False
         row = (key, start, 0)
         self.put_raw(row, value, timestamp)
-        self._note_closing(row, start, there=value is not None)
+        self._note_closing(row, there=value is not None)
         return True
 
     def put(self, key: Any, value: ValueAndTimestamp | None, start: int) -> bool:

@@ -91,7 +91,8 @@ class WindowedKStream(Explained):
     def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[WindowOptions]) -> KTable:
         """Count the records per key and window. The table's values are LONG by default."""
         materialized = Materialized(store, **options)
-        if store is None and materialized.given:
+        # A number that Kafka Streams uses up for no name at all, but of sliding windows.
+        if store is None and materialized.given and not isinstance(self._windows, SlidingWindows):
             self._grouped._graph.names.store(_AGGREGATE)
         return self._add(
             _AGGREGATE, materialized, serdes.LONG, name, _zero, lambda _key, _value, count: count + 1,

@@ -24,6 +24,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -66,6 +67,7 @@ class Java:
 
     def __init__(self) -> None:
         java = find_java()
+        self._runs = count()  # a driver that ends by an error may leave its stores locked
         self._directory = tempfile.TemporaryDirectory(prefix="bench-against-java-")
         try:
             path = class_path(java)
@@ -91,7 +93,7 @@ class Java:
         """What the steps lead to, with so many bytes of cache."""
         settings = {
             **SETTINGS,
-            "state.dir": self._directory.name,
+            "state.dir": str(Path(self._directory.name, str(next(self._runs)))),
             "statestore.cache.max.bytes": str(cache),
             "topology.optimization": optimization,
         }

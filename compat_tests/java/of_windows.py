@@ -42,7 +42,7 @@ def keyed(builder: StreamsBuilder) -> KGroupedStream:
     return builder.stream("in").group_by_key()
 
 
-def merge(key: str, one: str, two: str) -> str:
+def merge(key: str, one: str, two: str) -> str | None:
     return append(one, two)
 
 
@@ -56,7 +56,7 @@ def texts(table: KTable) -> None:
     table.to_stream(text).map_values(lambda v: None if v is None else str(v)).to("out", key=TEXT, value=TEXT)
 
 
-def concatenated(so_far: str, value: str | None) -> str:
+def concatenated(so_far: str, value: str | None) -> str | None:
     return append(so_far, text_of(value))
 
 

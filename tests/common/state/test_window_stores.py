@@ -175,7 +175,9 @@ class Model:
 
     def restart(self) -> None:
         self.roll_back()
-        self.observed, self.sequence = -1, 0
+        newest = max((start for _, start, _ in self.rows), default=-1)
+        segment = self._spec.segment_ms
+        self.observed, self.sequence = newest // segment * segment if self.rows else -1, 0
         self._committed = self._all()
 
 
