@@ -6,6 +6,8 @@ partition has. The network says it.
 
 from __future__ import annotations
 
+from functools import partial
+
 import psutil
 import pytest
 
@@ -38,8 +40,9 @@ SMALL: Settings = {
 }
 BOUNDED = ("input", "outputs", "uncommitted")
 """Of what `kafka_stream_memory_*_bytes` tell."""
-SLACK = MB
-"""What one turn may bring beyond a bound, and what a record takes beside its key and value."""
+SLACK = BOUND + 2 * PARTITIONS * 256 * 1_024
+"""What one turn may bring beyond a bound: all that the client has fetched, up to its own bound and one answer of a
+broker. That many outputs may come of it."""
 PATIENT: Settings = {"task_timeout_ms": 120_000, "num_stream_threads": 1, "num_processing_threads": 3}
 LOST = "membership lost"
 
@@ -55,29 +58,31 @@ def test_an_output_topic_that_refuses_writes_for_a_while_costs_time_only(world: 
     app = world.instance("two", **settings).start()
     others = world.cluster.places([world.topic("other")])
 
-    def load(count: int = 200) -> None:
+    def load(up_to: int = MOST) -> None:
         for feed in feeds:
-            if len(feed.rows) < MOST:
-                feed.send(sized(world, count))
+            if len(feed.rows) < up_to:
+                feed.send(sized(world, 200))
 
     load()
     world.processed()
     before, resident = standing(world, app), psutil.Process(app.pid).memory_info().rss
     gaps, most, peak = CommitGaps(world), dict.fromkeys(BOUNDED, 0), resident
 
-    def meanwhile() -> None:
+    def meanwhile(up_to: int = MOST) -> None:
         nonlocal peak
-        load()
+        load(up_to)
         gaps.look()
         peak = max(peak, psutil.Process(app.pid).memory_info().rss)
         for account in BOUNDED:
             most[account] = max(most[account], of_all(app, f"memory_{account}_bytes"))
 
-    world.let_pass(2, "commits flow", meanwhile)
+    some = partial(meanwhile, MOST // 3)
+    world.let_pass(2, "commits flow", some)
     gaps.forget()
-    world.let_pass(5, "commits flow", meanwhile)
+    world.let_pass(5, "commits flow", some)
     usual = gaps.of(others)
     refused = proxy.refuse(world.topic("out"))
+    load()
     refused.wait()
     world.let_pass(REFUSED_S, "writes are refused", meanwhile)
     refused.end()

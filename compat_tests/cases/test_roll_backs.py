@@ -48,6 +48,7 @@ def test_user_code_that_remembers_is_exact_after_roll_backs_at_any_step_of_a_com
     feed, app = remembering(world)
     app.start(fault=armed(step, "abort", TIMES, first=1))
     feed_until_it_says(world, app, f"injected at {step}")
+    world.all_run()  # the first commit comes before the last store is open
     before = standing(world, app)
     feed_until_it_says(world, app, f"injected at {step}", TIMES)
     feed.send(world.records(100, keys=50))

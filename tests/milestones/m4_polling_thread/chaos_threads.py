@@ -148,7 +148,7 @@ class SteppedPolling:
         self.world = world
         self.loop: StreamLoop | None = None
         self.died: BaseException | None = None
-        self.ended = False
+        self.ended = self.left_group = False
         self._stops = False
 
     @property
