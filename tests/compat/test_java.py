@@ -177,7 +177,7 @@ def a_header_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_deletion_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def delete(store: Any, data: bytes) -> None:
+    def delete(store: Any, data: bytes, *_: Any) -> None:
         store._layers.put(data, None)
         store._read_cache.forget(data)
 
