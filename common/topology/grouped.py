@@ -32,7 +32,7 @@ _STREAM_AGGREGATE, _STREAM_REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 _TABLE_AGGREGATE, _TABLE_REDUCE = "KTABLE-AGGREGATE-", "KTABLE-REDUCE-"
 
 
-class Bounds(Protocol):
+class BoundedTable(Protocol):
     """The windows of a windowed aggregation, as far as its store is concerned."""
 
     def spec(self, materialized: Materialized, store: str, key: Choice, value: Choice) -> StoreSpec: ...
@@ -49,7 +49,7 @@ class _Grouped(Explained):
 
     def _table(
         self, materialized: Materialized, store: str, default_value: Choice, node: str, parent: GraphNode,
-        operator: Callable[[TableState], Operator], bounds: Bounds | None = None,
+        operator: Callable[[TableState], Operator], bounds: BoundedTable | None = None,
     ) -> KTable:
         """Add the aggregating node, with its store."""
         key, value = materialized.key or self._key, materialized.value or default_value
@@ -126,7 +126,7 @@ class KGroupedStream(_Grouped):
         default_value: Choice,
         name: str | None,
         operator: Callable[[TableState], Operator],
-        bounds: Bounds | None = None,
+        bounds: BoundedTable | None = None,
     ) -> KTable:
         names = self._graph.names
         store = materialized.store or names.store(prefix)
