@@ -105,7 +105,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where the record being processed came from. Absent (None) in a wall-clock punctuation."""
+    """Where the record being processed came from. Absent (None) in a punctuation."""
 
     topic: str
     partition: int

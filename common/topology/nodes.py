@@ -21,7 +21,7 @@ OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 
 class SinkRecord(NamedTuple):
     """The record of a sink, for a function that chooses the topic; -1 and None when there is no input record (a
-    wall-clock punctuation)."""
+    punctuation)."""
 
     timestamp: int
     headers: Headers

@@ -107,7 +107,7 @@ class ProcessorContext:
         return self._context.schedule(milliseconds, kind, callback, self._context.node)
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the input record; None in a wall-clock punctuation."""
+        """Topic, partition and offset of the input record; None in a punctuation."""
         return self._context.record.metadata
 
     def commit(self) -> None:

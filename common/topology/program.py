@@ -52,7 +52,7 @@ class RecordContext(Protocol):
 
     @property
     def metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the input record; None in a wall-clock punctuation."""
+        """Topic, partition and offset of the input record; None in a punctuation."""
         ...
 
 

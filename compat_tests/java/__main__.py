@@ -34,7 +34,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--examples", type=_count, default=100, help="cases per topology; default: %(default)s")
     parser.add_argument("--seed", type=int, help="of the cases; default: another one each time")
     parser.add_argument("--topology", action="append", metavar="NAME", help="only this one; may be given several times")
-    parser.add_argument("--cache", action="append", type=int, metavar="BYTES",
+    parser.add_argument("--cache", action="append", type=_bytes, metavar="BYTES",
                         help="of the record cache, may be given several times; 0 compares every record, more the last "
                         f"one per key; default: {' and '.join(map(str, CACHES))}")  # fmt: skip
     return parser.parse_args()
@@ -45,6 +45,13 @@ def _count(text: str) -> int:
     if count < 1:
         raise ValueError
     return count
+
+
+def _bytes(text: str) -> int:
+    size = int(text)
+    if size < 0:
+        raise ValueError
+    return size
 
 
 def chosen(java_names: Collection[str], wanted: Iterable[str] | None) -> list[str]:

@@ -23,7 +23,7 @@ from compat_tests.java.registry import Entry
 
 CACHES = (0, 10 << 20)
 OPTIMIZATIONS = ("none",)
-"""Values of `topology.optimization` whose texts are compared. Ours has one; Java's takes the others."""
+"""Values of `topology.optimization` whose texts are compared: those that ours has. Java's has them all."""
 EQUAL, DIFFERS, DECLARED, ABSENT = "equal", "differs", "differs, as declared", "not here yet"
 
 _CHOSEN_TOPIC = re.compile(r"\(extractor class: [^)]*\)")
@@ -33,8 +33,8 @@ _CHOSEN_TOPIC = re.compile(r"\(extractor class: [^)]*\)")
 class Side(Protocol):
     """Ours or Java's topologies."""
 
-    def describe(self, topology: str, /) -> str:
-        """The text of a topology."""
+    def describe(self, topology: str, optimization: str, /) -> str:
+        """The text of a topology, built with a value of `topology.optimization`."""
         ...
 
     def run(self, topology: str, case: Case, cache: int, /) -> Outcome:
@@ -104,8 +104,13 @@ def absent(names: Iterable[str]) -> list[Line]:
 
 def text_difference(name: str, ours: Side, java: Side) -> str | None:
     """How the texts of a topology differ, None if they don't."""
-    mine, theirs = (_CHOSEN_TOPIC.sub("(extractor class)", side.describe(name)) for side in (ours, java))
-    return None if mine == theirs else f"describe():\n-- ours\n{mine.rstrip()}\n-- java\n{theirs.rstrip()}"
+    for optimization in OPTIMIZATIONS:
+        mine, theirs = (
+            _CHOSEN_TOPIC.sub("(extractor class)", side.describe(name, optimization)).rstrip() for side in (ours, java)
+        )
+        if mine != theirs:
+            return f"describe(), optimization {optimization}:\n-- ours\n{mine}\n-- java\n{theirs}"
+    return None
 
 
 def _check_cases(

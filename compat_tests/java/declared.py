@@ -25,6 +25,8 @@ class Declared:
 DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "a timestamp of 0", "librdkafka takes 0 for now; times begin at 1"),
     Declared(EVERY, "behind a cache, a row that came and went", "the last deletion of a changelog's key is no row"),
+    Declared(EVERY, "`record_metadata()` in a punctuation", "both are told as none"),
+    Declared(EVERY, "punctuations of one clock that are due at the same time", "no two of a clock are scheduled"),
     Declared(EVERY, "the name of a header with a NUL", "librdkafka's Python client cuts it; names have none"),
 )
 

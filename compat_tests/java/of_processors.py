@@ -12,7 +12,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores import ValueAndTimestamp
 from milestones.common.topology import FixedKeyProcessor, KStream, Processor, StreamsBuilder, Topology
 from milestones.common.topology.processor import FixedKeyProcessorContext, ProcessorContext
-from milestones.common.topology.program import PunctuationType
+from milestones.common.topology.program import Cancellable, PunctuationType
 
 ENTRIES = Registry()
 
@@ -82,6 +82,8 @@ class RowsWithTime(Processor):
         row = rows.get(record.key)
         self.context.forward(record.with_value("none" if row is None else f"{row.value} at {row.timestamp}"))
         rows.put(record.key, ValueAndTimestamp(record.value, record.timestamp + 3))
+        said = "".join(f"{key}{row.timestamp} " for key, row in rows.reverse_range("a", None))
+        self.context.forward(record.with_value(said))
 
 
 @ENTRIES.dsl("process_timestamped_store")
@@ -198,6 +200,42 @@ def stream_time_punctuation(builder: StreamsBuilder) -> None:
 @ENTRIES.dsl("wall_clock_punctuation")
 def wall_clock_punctuation(builder: StreamsBuilder) -> None:
     stored(builder, store()).process(TickingByWall, "seen").to("out")
+
+
+class Beginning(Processor):
+    """A value "a" begins to call each 5 ms of stream time, "b" each 7 ms by the wall clock; again or "del" ends it."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.schedules: dict[PunctuationType, Cancellable] = {}
+
+    def process(self, record: Record) -> None:
+        if record.value == "a":
+            self.begin(5, "stream-time")
+        elif record.value == "b":
+            self.begin(7, "wall-clock-time")
+        elif record.value == "del":
+            for schedule in self.schedules.values():
+                schedule.cancel()
+            self.schedules.clear()
+        self.context.commit()
+
+    def begin(self, interval: int, kind: PunctuationType) -> None:
+        if kind in self.schedules:
+            self.schedules.pop(kind).cancel()
+            return
+
+        def tick(now: int) -> None:
+            known = self.context.record_metadata() is not None
+            said = "of a record" if known else "none"
+            self.context.forward(Record(kind.upper().replace("-", "_"), said, now))
+
+        self.schedules[kind] = self.context.schedule(interval, kind, tick)
+
+
+@ENTRIES.dsl("cancelled_punctuation")
+def cancelled_punctuation(builder: StreamsBuilder) -> None:
+    builder.stream("in").process(Beginning).to("out")
 
 
 class Choosing(Processor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -86,10 +87,11 @@ def select_key(builder: StreamsBuilder) -> None:
     builder.stream("in").select_key(by_value).to("out")
 
 
-@ENTRIES.dsl("peek_and_for_each")
-def peek_and_for_each(builder: StreamsBuilder) -> None:
+@ENTRIES.dsl("peek_for_each_and_print")
+def peek_for_each_and_print(builder: StreamsBuilder) -> None:
     stream = builder.stream("in").peek(nothing)
     stream.for_each(nothing)
+    stream.print(file=io.StringIO())
     stream.to("out")
 
 

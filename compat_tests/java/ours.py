@@ -20,8 +20,10 @@ class Ours:
         """The topologies that we have."""
         return list(self._entries)
 
-    def describe(self, topology: str) -> str:
-        """The text of a topology."""
+    def describe(self, topology: str, optimization: str = "none") -> str:
+        """The text of a topology. `ValueError` for an optimization that we don't have."""
+        if optimization != "none":
+            raise ValueError(f"there is no optimization {optimization!r} of ours")
         return str(self._entries[topology].build().describe())
 
     def run(self, topology: str, case: Case, cache: int) -> Outcome:

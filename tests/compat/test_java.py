@@ -224,7 +224,7 @@ class Fixed:
     def __init__(self, writes: Callable[[Case], Outcome], text: str = "text") -> None:
         self._writes, self._text = writes, text
 
-    def describe(self, topology: str) -> str:
+    def describe(self, topology: str, optimization: str = "none") -> str:
         return self._text
 
     def run(self, topology: str, case: Case, cache: int) -> Outcome:
@@ -339,7 +339,7 @@ def test_a_difference_of_texts_is_told_and_the_address_of_a_function_is_none() -
     ours, other = (Fixed(copies, f"Sink: s (extractor class: {name})") for name in ("choose", "L$$1/0x7@12"))
     assert check(ENTRY, ours, other, 1, SEED).result == EQUAL
     line = check(ENTRY, ours, Fixed(copies, "another"), 1, SEED)
-    assert (line.result, line.why.splitlines()[0]) == (DIFFERS, "describe():")
+    assert (line.result, line.why.splitlines()[0]) == (DIFFERS, "describe(), optimization none:")
 
 
 def test_a_declared_difference_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import org.apache.kafka.common.header.internals.RecordHeaders;
@@ -9,12 +11,14 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Named;
+import org.apache.kafka.streams.processor.Cancellable;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.processor.api.RecordMetadata;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.StoreBuilder;
@@ -37,6 +41,7 @@ final class OfProcessors {
         Topologies.dsl("records_changed", OfProcessors::recordsChanged);
         Topologies.dsl("stream_time_punctuation", b -> punctuated(b, PunctuationType.STREAM_TIME));
         Topologies.dsl("wall_clock_punctuation", b -> punctuated(b, PunctuationType.WALL_CLOCK_TIME));
+        Topologies.dsl("cancelled_punctuation", OfProcessors::cancelledPunctuation);
         Topologies.api("processor_api", OfProcessors::processorApi);
     }
 
@@ -102,6 +107,11 @@ final class OfProcessors {
                 ValueAndTimestamp<String> row = store.get(record.key());
                 context().forward(record.withValue(row == null ? "none" : row.value() + " at " + row.timestamp()));
                 store.put(record.key(), ValueAndTimestamp.make(record.value(), record.timestamp() + 3));
+                StringBuilder rows = new StringBuilder();
+                try (KeyValueIterator<String, ValueAndTimestamp<String>> all = store.reverseRange("a", null)) {
+                    all.forEachRemaining(each -> rows.append(each.key).append(each.value.timestamp()).append(' '));
+                }
+                context().forward(record.withValue(rows.toString()));
             }
         }, "rows").to("out");
     }
@@ -198,6 +208,37 @@ final class OfProcessors {
                 context().forward(record.withValue(context().currentStreamTimeMs() + " of " + metadata));
             }
         }, "seen").to("out");
+    }
+
+    /** A value "a" begins to call each 5 ms of stream time, "b" each 7 ms by the wall clock; again or "del" ends it. */
+    private static void cancelledPunctuation(StreamsBuilder builder) {
+        OfStreams.in(builder).process(() -> new Texts() {
+            private final Map<PunctuationType, Cancellable> schedules = new HashMap<>();
+
+            @Override
+            public void process(Record<String, String> record) {
+                if ("a".equals(record.value())) {
+                    begin(Duration.ofMillis(5), PunctuationType.STREAM_TIME);
+                } else if ("b".equals(record.value())) {
+                    begin(Duration.ofMillis(7), PunctuationType.WALL_CLOCK_TIME);
+                } else if ("del".equals(record.value())) {
+                    schedules.values().forEach(Cancellable::cancel);
+                    schedules.clear();
+                }
+                context().commit();
+            }
+
+            private void begin(Duration interval, PunctuationType kind) {
+                if (schedules.containsKey(kind)) {
+                    schedules.remove(kind).cancel();
+                    return;
+                }
+                schedules.put(kind, context().schedule(interval, kind, now -> {
+                    boolean known = context().recordMetadata().map(RecordMetadata::topic).isPresent();
+                    context().forward(new Record<>(kind.toString(), known ? "of a record" : "none", now));
+                }));
+            }
+        }).to("out");
     }
 
     private static Topology processorApi() {

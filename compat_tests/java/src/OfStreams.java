@@ -15,6 +15,7 @@ import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Named;
+import org.apache.kafka.streams.kstream.Printed;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.processor.StreamPartitioner;
@@ -31,7 +32,7 @@ final class OfStreams {
         Topologies.dsl("flat_map", OfStreams::flatMap);
         Topologies.dsl("flat_map_values", OfStreams::flatMapValues);
         Topologies.dsl("select_key", builder -> in(builder).selectKey((k, v) -> v).to("out"));
-        Topologies.dsl("peek_and_for_each", OfStreams::peekAndForEach);
+        Topologies.dsl("peek_for_each_and_print", OfStreams::peekForEachAndPrint);
         Topologies.dsl("split", OfStreams::split);
         Topologies.dsl("merge", OfStreams::merge);
         Topologies.dsl("repartition", OfStreams::repartition);
@@ -103,9 +104,10 @@ final class OfStreams {
         in.flatMapValues((k, v) -> asList(k, v, null)).to("with-key");
     }
 
-    private static void peekAndForEach(StreamsBuilder builder) {
+    private static void peekForEachAndPrint(StreamsBuilder builder) {
         KStream<String, String> in = in(builder).peek((k, v) -> { });
         in.foreach((k, v) -> { });
+        in.print(Printed.toSysOut());
         in.to("out");
     }
 

@@ -146,6 +146,13 @@ def test_a_punctuation_has_no_input_record_and_no_headers() -> None:
     assert (output.key, output.timestamp, output.headers) == (b"p", START + 10, None)
 
 
+def test_a_punctuation_by_stream_time_has_no_input_record_either() -> None:
+    seen: list[Any] = []
+    h, _ = calling("stream-time", 10, lambda context, now, scheduled: seen.append(context.record_metadata()))
+    at(h, 1, 100)
+    assert seen == [None, None]
+
+
 def test_what_a_punctuation_writes_is_logged_with_its_time_and_committed() -> None:
     h, _ = calling("wall-clock-time", 10, lambda context, now, s: context.get_state_store("store").put("p", str(now)))
     h.task.punctuate(START + 10)
