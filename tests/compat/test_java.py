@@ -351,6 +351,19 @@ def test_a_declared_difference_is_no_failure(monkeypatch: pytest.MonkeyPatch) ->
     assert check(other, Fixed(two_records_lost), Fixed(copies), 100, SEED, shrink=False).result == DIFFERS
 
 
+def test_a_difference_declared_of_a_topic_is_none_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere(case: Case) -> Outcome:
+        """As `copies`, and each row to a changelog as well."""
+        return Outcome([{**step, "x-changelog": step.get("out", [])} for step in copies(case).outputs])
+
+    for topics, result in (("-changelog$", DECLARED), ("^other$", DIFFERS)):
+        table = (Declared("copies", "a row", "on purpose", topics),)
+        monkeypatch.setattr("compat_tests.java.bench.declared_for", lambda name, table=table: declared_for(name, table))
+        assert check(ENTRY, Fixed(elsewhere), Fixed(copies), 20, SEED, shrink=False).result == result
+        assert check(ENTRY, Fixed(two_records_lost), Fixed(copies), 100, SEED, shrink=False).result == DIFFERS
+        assert check(ENTRY, Fixed(copies), Fixed(copies), 20, SEED, shrink=False).result == EQUAL
+
+
 def test_every_declared_difference_stands_in_the_docs() -> None:
     rows = (ROOT / "docs" / "architecture.md").read_text().partition("## Where this differs from Kafka Streams")[2]
     for declared in DECLARED_TABLE:

@@ -34,7 +34,7 @@ final class OfStreamJoins {
         Topologies.dsl("join_streams_self", OfStreamJoins::self);
         Topologies.dsl("join_streams_rekeyed", OfStreamJoins::rekeyed);
         Topologies.dsl("join_streams_named", b -> left(b).outerJoin(right(b), OfStreamJoins::both, WINDOWS,
-            StreamJoined.<String, String, String>as("joining").withStoreName("joined")).to("out"));
+            StreamJoined.<String, String, String>as("joined").withName("joining")).to("out"));
         Topologies.dsl("join_streams_in_memory", b -> left(b).leftJoin(right(b), OfStreamJoins::both, WINDOWS,
             StreamJoined.with(BuiltInDslStoreSuppliers.IN_MEMORY)).to("out"));
         Topologies.dsl("join_stream_table_inner", b -> left(b).join(table(b), OfStreamJoins::both).to("out"));

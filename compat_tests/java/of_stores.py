@@ -1,0 +1,88 @@
+"""Window and session stores that processors write and read, as src/OfStores.java has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from compat_tests.java.of_processors import store, stored, told
+from compat_tests.java.of_streams import text
+from compat_tests.java.of_windows import text as window_text
+from compat_tests.java.registry import Registry
+from milestones.common.records import Record
+from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.topology import Processor, StreamsBuilder
+from milestones.common.windowed import Windowed
+
+ENTRIES = Registry()
+RETENTION_MS, SIZE = 120_000, 10
+
+
+def told_windows(entries: Iterable[tuple[Windowed[str], Any]]) -> str:
+    return told((window_text(key, value), value) for key, value in entries)
+
+
+class Keyed(Processor):
+    """Handles each record with a key."""
+
+    def process(self, record: Record) -> None:
+        if record.key is not None:
+            self.handle(record, record.key, record.value, record.timestamp)
+
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        raise NotImplementedError
+
+    def say(self, record: Record, said: str) -> None:
+        self.context.forward(record.with_value(said))
+
+
+class Windows(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        windows, start = self.context.get_state_store("windows"), time - time % 10
+        windows.put(key, value, start)
+        early = max(0, time - 50)
+        self.say(record, "fetch " + text(windows.fetch(key, start)))
+        self.say(record, "key " + told(windows.fetch(key, early, time + 50)))
+        self.say(record, "backward " + told(windows.backward_fetch(key, 0, time)))
+        self.say(record, "keys " + told_windows(windows.fetch_range("a", "b", 0, time)))
+        self.say(record, "all " + told_windows(windows.all()))
+        self.say(record, "backward all " + told_windows(windows.backward_fetch_all(early, time)))
+
+
+@ENTRIES.dsl("window_store")
+def window_store(builder: StreamsBuilder) -> None:
+    spec = store("windows", kind="window", retention_ms=RETENTION_MS, window_ms=SIZE)
+    stored(builder, spec).process(Windows, "windows").to("out")
+
+
+class WindowsWithTime(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        windows, start = self.context.get_state_store("windows"), time - time % 10
+        old = windows.fetch(key, start)
+        self.say(record, "none" if old is None else f"{old.value} at {old.timestamp}")
+        # Java's `make` is null for a value of null.
+        windows.put(key, None if value is None else ValueAndTimestamp(value, time + 1), start)
+
+
+@ENTRIES.dsl("window_store_timestamped")
+def window_store_timestamped(builder: StreamsBuilder) -> None:
+    spec = store("windows", kind="timestamped-window", retention_ms=RETENTION_MS, window_ms=SIZE)
+    stored(builder, spec).process(WindowsWithTime, "windows").to("out")
+
+
+class Sessions(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        sessions, session = self.context.get_state_store("sessions"), Windowed(key, time, time + 3)
+        self.say(record, "found " + told_windows(sessions.find_sessions(key, time - 10, time + 10)))
+        sessions.put(session, value)
+        self.say(record, "one " + text(sessions.fetch_session(key, time, time + 3)))
+        self.say(record, "key " + told_windows(sessions.fetch(key)))
+        self.say(record, "keys " + told_windows(sessions.backward_fetch_range("a", "b")))
+        if value == "del":
+            sessions.remove(session)
+
+
+@ENTRIES.dsl("session_store")
+def session_store(builder: StreamsBuilder) -> None:
+    spec = store("sessions", kind="session", retention_ms=RETENTION_MS)
+    stored(builder, spec).process(Sessions, "sessions").to("out")
