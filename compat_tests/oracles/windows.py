@@ -2,9 +2,9 @@
 
 | kind | what was found |
 |---|---|
-| unclosed | a window that has closed was never emitted |
+| lost | a window that has closed was never emitted |
 | duplicate | a window was emitted again, where that isn't allowed |
-| wrong | a result that no window has |
+| wrong-value | a result that no window has |
 
 *Guarantees*: pure.
 *Assumes*: nothing.
@@ -26,8 +26,8 @@ def once(wanted: Emitted, found: Emitted, *, repeats: bool) -> Findings:
     emitted again, and their counts be too high."""
     if repeats:
         windows = {window for window, _ in found}
-        return [Finding("unclosed", f"{window!r}: {result!r}") for window, result in wanted if window not in windows]
-    missing = [Finding("unclosed", f"{window!r}: {result!r}") for window, result in wanted - found]
-    wrong = [Finding("wrong", f"{window!r}: {result!r}") for window, result in found if (window, result) not in wanted]
+        return [Finding("lost", f"{window!r}: {result!r}") for window, result in wanted if window not in windows]
+    missing = [Finding("lost", f"{window!r}: {result!r}") for window, result in wanted - found]
+    wrong = [Finding("wrong-value", f"{window!r}: {result!r}") for window, result in found if (window, result) not in wanted]
     more = [Finding("duplicate", f"{one!r}: {times} times") for one, times in found.items() if times > 1]
     return missing + wrong + more
