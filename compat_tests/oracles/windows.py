@@ -28,6 +28,6 @@ def once(wanted: Emitted, found: Emitted, *, repeats: bool) -> Findings:
         windows = {window for window, _ in found}
         return [Finding("lost", f"{window!r}: {result!r}") for window, result in wanted if window not in windows]
     missing = [Finding("lost", f"{window!r}: {result!r}") for window, result in wanted - found]
-    wrong = [Finding("wrong-value", f"{window!r}: {result!r}") for window, result in found if (window, result) not in wanted]
+    wrong = [Finding("wrong-value", f"{one[0]!r}: {one[1]!r}") for one in found if one not in wanted]
     more = [Finding("duplicate", f"{one!r}: {times} times") for one, times in found.items() if times > 1]
     return missing + wrong + more
