@@ -25,6 +25,9 @@ CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.typ
 ADDITIONAL_RETENTION_MS: Final = 86_400_000
 """Kafka Streams' default of `windowstore.changelog.additional.retention.ms`."""
 
+LONGEST_RETENTION_MS: Final = (1 << 63) - 1
+"""Of a topic."""
+
 
 def _plain(_: StoreSpec) -> Layout:
     return PlainLayout()
@@ -40,7 +43,8 @@ def _like_all(_: StoreSpec) -> Mapping[str, str]:
 
 def _bounded(spec: StoreSpec) -> Mapping[str, str]:
     """Records whose windows are gone may be deleted, a day later: by then each standby has seen more recent ones."""
-    return {"cleanup.policy": "compact,delete", "retention.ms": str(spec.retention_ms + ADDITIONAL_RETENTION_MS)}
+    retention_ms = min(spec.retention_ms + ADDITIONAL_RETENTION_MS, LONGEST_RETENTION_MS)
+    return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
 
 
 @dataclass(frozen=True)
