@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from milestones.common.records import TopicPartition
+from milestones.common.state.engine import Span
 from milestones.common.state.kinds import layout_of
 from milestones.common.state.rocks import MIB, RocksSettings
 from milestones.common.state.rocksdict_engine import RocksDictEngines
@@ -47,11 +48,14 @@ class ScratchStore:
         self._namespace = self._engine.open(self._store)
 
     def fold(self, consumer: Mapping[str, Any], changelog: TopicPartition, first: int, end: int) -> int:
-        """The changelog's committed records with first <= offset < end; how many. `consumer`: a restore consumer's
+        """Fold the changelog's committed records with first <= offset < end; how many. `consumer`: a restore consumer's
         settings. Errors as of `read`."""
-        records = 0
+        records, expired = 0, list[Span]()
         for batch in read(consumer, changelog, first, end):
             self._engine.apply({self._store: self._layout.restored(batch)}, {})
+            if (gone := self._layout.expired()) != expired:
+                self._engine.expire(self._store, gone)
+                expired = gone
             records += len(batch)
         return records
 

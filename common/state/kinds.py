@@ -25,6 +25,9 @@ CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.typ
 ADDITIONAL_RETENTION_MS: Final = 86_400_000
 """Kafka Streams' default of `windowstore.changelog.additional.retention.ms`."""
 
+LONGEST_RETENTION_MS: Final = (1 << 63) - 1
+"""Of a topic."""
+
 
 def _plain(_: StoreSpec) -> Layout:
     return PlainLayout()
@@ -38,9 +41,18 @@ def _like_all(_: StoreSpec) -> Mapping[str, str]:
     return {}
 
 
+def _like_any(_: StoreSpec) -> str:
+    return ""
+
+
 def _bounded(spec: StoreSpec) -> Mapping[str, str]:
     """Records whose windows are gone may be deleted, a day later: by then each standby has seen more recent ones."""
-    return {"cleanup.policy": "compact,delete", "retention.ms": str(spec.retention_ms + ADDITIONAL_RETENTION_MS)}
+    retention_ms = min(spec.retention_ms + ADDITIONAL_RETENTION_MS, LONGEST_RETENTION_MS)
+    return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
+
+
+def _by_segments(spec: StoreSpec) -> str:
+    return f"segments of {spec.segment_ms} ms{', and by time' if spec.closing else ''}"
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,8 @@ class Kind:
 
     `store`: the class that user code sees. `layout`: makes the local layout of one store. `version`: of the bytes of
     that layout; 1 is Kafka Streams' own. `timed`: whether a local value begins with its time. `topic`: settings of the
-    changelog topic that differ from `CHANGELOG_SETTINGS`.
+    changelog topic that differ from `CHANGELOG_SETTINGS`. `arrangement`: the choices of the user that local keys depend
+    on; another arrangement finds no rows.
     """
 
     store: Callable[[StoreParts], Rows]
@@ -57,14 +70,17 @@ class Kind:
     version: int = 1
     timed: bool = False
     topic: Callable[[StoreSpec], Mapping[str, str]] = _like_all
+    arrangement: Callable[[StoreSpec], str] = _like_any
 
 
 KINDS: Final[Mapping[StoreKind, Kind]] = {
     "key-value": Kind(KeyValueStore, _plain),
     "timestamped-key-value": Kind(TimestampedKeyValueStore, _timestamped, timed=True),
-    "window": Kind(WindowStore, window_layout, topic=_bounded),
-    "timestamped-window": Kind(TimestampedWindowStore, timestamped_window_layout, timed=True, topic=_bounded),
-    "session": Kind(SessionStore, session_layout, topic=_bounded),
+    "window": Kind(WindowStore, window_layout, topic=_bounded, arrangement=_by_segments),
+    "timestamped-window": Kind(
+        TimestampedWindowStore, timestamped_window_layout, timed=True, topic=_bounded, arrangement=_by_segments
+    ),
+    "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments),
 }
 
 

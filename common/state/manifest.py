@@ -74,16 +74,18 @@ class InstanceManifest:
 @dataclass(frozen=True)
 class StoreManifest:
     """The format of a store's files. `changelog_id`: Kafka's id of the topic to which the store's offset belongs; None
-    while the id isn't known."""
+    while the id isn't known. `arrangement`: `Kind.arrangement`."""
 
     kind: str
     engine: str
     layout: int
     changelog_id: str | None = None
+    arrangement: str = ""
 
     @classmethod
     def of(cls, spec: StoreSpec, engine: str, changelog_id: str | None = None) -> StoreManifest:
-        return cls(spec.kind, engine, kind_of(spec).version, changelog_id)
+        kind = kind_of(spec)
+        return cls(spec.kind, engine, kind.version, changelog_id, kind.arrangement(spec))
 
     @classmethod
     def read(cls, written: Mapping[str, Any]) -> StoreManifest:
@@ -93,6 +95,7 @@ class StoreManifest:
             text(written["engine"]),
             int(written["layout"]),
             None if changelog_id is None else text(changelog_id),
+            text(written.get("arrangement", "")),
         )
 
 
@@ -137,7 +140,8 @@ class TaskManifest:
 
 
 def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], directory: Path, engine: str) -> list[str]:
-    """The stores that have to be restored from their changelogs, as their files are another engine's.
+    """The stores that have to be restored from their changelogs, as their files are another engine's, or have other
+    keys for the same rows.
 
     `StateFormatError` for a store whose files differ in kind or layout from the topology's store.
     """
@@ -162,6 +166,12 @@ def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], direct
                 f"that wrote it (stage {manifest.stage}), or {remove}"
             )
         if not (spec.logged or spec.source_topic):
+            if written.engine == engine:
+                raise StateFormatError(
+                    f"{store} has its rows in {written.arrangement}, the topology wants {wanted.arrangement} now, and "
+                    "it has no changelog to restore it from: go back to the former retention and emit, give the store "
+                    f"another name, or give its rows up and remove {directory}"
+                )
             raise StateFormatError(
                 f"{store} was written by the engine {written.engine!r}, which {engine!r} can't read, and it has no "
                 f"changelog to restore it from: set rocksdb_engine={written.engine!r}, or give it up and remove "

@@ -47,7 +47,7 @@ class SnapshotManifest:
 
     `id` differs between snapshots of the same offset, such as those of two attempts. `offset`: the changelog's next
     offset after the content. `changelog_id`: Kafka's id of the topic, None where brokers tell none. `usable_until_ms`:
-    wall clock; None without an end.
+    wall clock; None without an end. `arrangement`: `Kind.arrangement`.
     """
 
     id: str
@@ -62,6 +62,7 @@ class SnapshotManifest:
     created_ms: int
     usable_until_ms: int | None
     files: tuple[SnapshotFile, ...]
+    arrangement: str = ""
 
     @property
     def entries(self) -> int:
@@ -89,8 +90,9 @@ class SnapshotManifest:
 
     @classmethod
     def _of(cls, written: Mapping[str, Any]) -> SnapshotManifest:
-        known = {name: written[name] for name in cls.__dataclass_fields__}
-        for name in ("id", "application_id", "store", "kind", "changelog"):
+        known = {name: written[name] for name in cls.__dataclass_fields__ if name != "arrangement"}
+        known["arrangement"] = written.get("arrangement", "")
+        for name in ("id", "application_id", "store", "kind", "changelog", "arrangement"):
             text(known[name])
         if known["changelog_id"] is not None:
             text(known["changelog_id"])
@@ -119,9 +121,11 @@ class SnapshotManifest:
 
     def unfit(self, spec: StoreSpec, now_ms: int) -> str | None:
         """Why this store can't begin with the snapshot at this time (wall clock); None when it can."""
-        layout = kind_of(spec).version
-        if (self.kind, self.layout) != (spec.kind, layout):
-            return f"it is of a {self.kind} store in layout {self.layout}, this is {spec.kind} in layout {layout}"
+        kind = kind_of(spec)
+        if (self.kind, self.layout) != (spec.kind, kind.version):
+            return f"it is of a {self.kind} store in layout {self.layout}, this is {spec.kind} in layout {kind.version}"
+        if self.arrangement != (wanted := kind.arrangement(spec)):
+            return f"it has {self.arrangement}, the store has {wanted}: retention or emit have changed"
         if self.usable_until_ms is not None and now_ms > self.usable_until_ms:
             return "it is too old: the changelog may have forgotten deletions since (delete.retention.ms)"
         return None

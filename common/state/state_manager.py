@@ -130,7 +130,8 @@ class LocalStateManager:
             )
         for store in unreadable_stores(written, specs, path, self.engines.name):
             log.warning(
-                "store %r in %s was written by the engine %r, which %r can't read: it is restored from its changelog",
+                "store %r in %s was written by the engine %r, now %r is to read it, or with another retention or emit: "
+                "it is restored from its changelog",
                 store, path, written.stores[store].engine, self.engines.name,
             )  # fmt: skip
             self._checkpoints.forget(held.task)

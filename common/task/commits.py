@@ -50,6 +50,8 @@ class TaskCommits:
         self._number = self._confirmed = 0
         self._others: Mapping[str, int] = {}
         self.pending: tuple[PendingCommit, RollbackPoint] | None = None
+        self._unanswered: dict[int, RollbackPoint] = {}
+        """Boundaries that were frozen since the last confirmed one, by the commit's number: Kafka may have any."""
         self._to_apply: Mapping[str, int] | None = None
         self.incomplete = False
         """Whether a confirmed commit couldn't be written to the engines; until the task begins anew."""
@@ -74,12 +76,18 @@ class TaskCommits:
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether Kafka has made a commit without an answer that was rolled back here: the committed offsets tell, or
-        the commit's number, since a punctuation alone moves no offset. (`commit_outcome.outcome` asks before that.)"""
-        positions = self.committed.positions
-        return any(
-            at.offset != positions[partition].offset or OffsetMetadata.decode(at.metadata).commit > self._confirmed
-            for partition, at in committed.items()
-        )
+        the commit's number, since a punctuation alone moves no offset. (`commit_outcome.outcome` asks before that.)
+        If so, roll-backs return to its boundary, and the task remembers what it did there."""
+        positions, numbers = self.committed.positions, [0]
+        numbers += (OffsetMetadata.decode(at.metadata).commit for at in committed.values())
+        moved = any(at.offset != positions[partition].offset for partition, at in committed.items())
+        if not moved and max(numbers) <= self._confirmed:
+            return False
+        boundary = self._unanswered.get(max(numbers))
+        if boundary is not None:
+            self.committed = boundary
+            self._cells.back(boundary.memory)
+        return True
 
     def began(self) -> None:
         """Note that the input stands at the committed offsets and that the stores are complete; punctuations keep their
@@ -125,6 +133,7 @@ class TaskCommits:
         offsets = {partition: at.offset for partition, at in progress.positions.items()}
         commit = PendingCommit(self._task, epoch, self._number, outputs, offsets, self._metadata(progress))
         self.pending = commit, progress
+        self._unanswered[commit.number] = progress
         return commit
 
     def _metadata(self, progress: RollbackPoint) -> dict[TopicPartition, str]:
@@ -141,6 +150,7 @@ class TaskCommits:
     def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
         """Note that Kafka has confirmed `commit`, which `apply` is to write."""
         self.committed = self._take(commit)
+        self._unanswered.clear()
         self._confirmed = commit.number
         self.start_pends = False
         offsets = dict(changelog_offsets)

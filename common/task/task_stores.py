@@ -56,6 +56,8 @@ class OpenedStore:
         """Read from `namespace` from now on, after the storage has emptied the store."""
         self.namespace = namespace
         self.layers.rebase(namespace)
+        self.layout = layout_of(self.spec)  # what a former content made it see is no more
+        self.expiring, self.expired = [], []
 
 
 class TaskStores:

@@ -65,7 +65,7 @@ def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
         case SlidingWindows():
             # The right window of a record's predecessor begins that long before the record at most.
             needed_ms = 2 * windows.difference_ms + windows.grace_ms
-            return WindowBounds("timestamped-window", max(1, needed_ms), windows.difference_ms, closing)
+            return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, closing)
         case SessionWindows():
             return WindowBounds("session", windows.gap_ms + windows.grace_ms, 0, closing)
     raise TopologyError(

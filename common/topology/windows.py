@@ -102,7 +102,9 @@ class SlidingWindows:
     grace_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "difference_ms", milliseconds(self.difference, "the difference of sliding windows"))
+        object.__setattr__(
+            self, "difference_ms", milliseconds(self.difference, "the difference of sliding windows", least=1)
+        )
         object.__setattr__(self, "grace_ms", milliseconds(self.grace, "a window's grace"))
 
 

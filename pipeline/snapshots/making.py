@@ -128,5 +128,6 @@ def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path) -> LocalSna
         created_ms=job.created_ms,
         usable_until_ms=job.usable_until_ms,
         files=tuple(described(path, entries) for path, entries in writer.files.items()),
+        arrangement=kind_of(job.spec).arrangement(job.spec),
     )
     return LocalSnapshot(manifest, directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from milestones.common.state.manifest import (
     TaskManifest,
     unreadable_stores,
 )
-from milestones.common.state.spec import StoreSpec
+from milestones.common.state.spec import StoreKind, StoreSpec
 
 SPEC = StoreSpec("counts")
 
@@ -126,3 +127,19 @@ def test_files_of_another_engine_are_restored_where_a_changelog_has_them(tmp_pat
     assert unreadable_stores(written, [sourced], tmp_path, "rocksdb") == ["counts"]
     with pytest.raises(StateFormatError, match=r"no changelog.*rocksdb_engine='rocksdict'"):
         unreadable_stores(written, [StoreSpec("counts", logged=False)], tmp_path, "rocksdb")
+
+
+@pytest.mark.parametrize("change", [{"retention_ms": 900_000}, {"closing": True}])
+@pytest.mark.parametrize("kind", ["window", "timestamped-window", "session"])
+def test_windows_of_another_retention_or_emit_are_restored_where_a_changelog_has_them(
+    tmp_path: Path, kind: StoreKind, change: dict[str, Any]
+) -> None:
+    """The rows are there, under keys that the store doesn't ask for."""
+    spec = StoreSpec("counts", kind, retention_ms=300_000)
+    manifest(counts=StoreManifest.of(spec, "rocksdict")).write(tmp_path)
+    written = TaskManifest.read(tmp_path)
+    assert unreadable_stores(written, [spec], tmp_path, "rocksdict") == []
+    changed = replace(spec, **change)
+    assert unreadable_stores(written, [changed], tmp_path, "rocksdict") == ["counts"]
+    with pytest.raises(StateFormatError, match=r"segments of 150000 ms.*no changelog.*former retention"):
+        unreadable_stores(written, [replace(changed, logged=False)], tmp_path, "rocksdict")

@@ -10,6 +10,7 @@ import pytest
 
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
+from milestones.common.state.kinds import kind_of
 from milestones.common.state.snapshot import SnapshotFile, SnapshotManifest
 from milestones.common.state.spec import StoreSpec
 
@@ -89,6 +90,15 @@ def test_a_store_begins_with_snapshots_of_its_kind_that_are_young_enough(
 ) -> None:
     found = replace(MANIFEST, **change).unfit(StoreSpec("store"), now_ms)
     assert found is None if why is None else found is not None and why in found
+
+
+def test_a_store_of_windows_begins_with_snapshots_of_its_own_segments() -> None:
+    spec = StoreSpec("store", "window", retention_ms=300_000)
+    own = replace(MANIFEST, kind="window", arrangement=kind_of(spec).arrangement(spec))
+    found = SnapshotManifest.decode(own.encode(), "here")
+    assert found.unfit(spec, 0) is None
+    assert "retention" in (found.unfit(replace(spec, retention_ms=900_000), 0) or "")
+    assert "emit" in (found.unfit(replace(spec, closing=True), 0) or "")
 
 
 @pytest.mark.parametrize(

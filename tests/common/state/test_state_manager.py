@@ -96,6 +96,7 @@ def test_the_manifest_says_who_wrote_the_stores_and_what_they_are(local: LocalSt
             "counts": {
                 "kind": "timestamped-key-value", "engine": local.engines.name, "layout": 1,
                 "changelog_id": None,
+                "arrangement": "",
             }
         },
     }

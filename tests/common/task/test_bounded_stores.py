@@ -321,6 +321,22 @@ def test_a_restoration_of_much_more_than_the_retention_keeps_no_more_than_that()
     assert len(list(life.storage.namespace("s").scan(None, None))) <= 4 * 4
 
 
+@pytest.mark.parametrize("empty", ["clear", "discard"])
+def test_a_store_that_was_emptied_keeps_what_its_new_changelog_has_however_old(empty: str) -> None:
+    life, newer, now = Life(spec_of("window")), Life(spec_of("window")), 10 * RETENTION_MS
+    for time in (0, now):
+        life.store.put("k", "of a former changelog", time)
+    life.done()
+    newer.store.put("k", "v", 5)
+    newer.done()
+    life.stores.restore("s", map(Message, life.changelog), 2)
+    life.stores.clear("s", "its topic was made again") if empty == "clear" else life.stores.discard("s")
+    life.stores.restore("s", map(Message, newer.changelog), 1)
+    assert len(list(life.storage.namespace("s").scan(None, None))) == 1
+    life.stores.restore("s", map(Message, life.changelog), 3)
+    assert len(list(life.storage.namespace("s").scan(None, None))) == 1, "what is gone by then is dropped again"
+
+
 def test_a_write_of_what_is_gone_is_neither_logged_nor_staged() -> None:
     life = Life(spec_of("window"))
     life.store.put("k", "new", 10 * RETENTION_MS)
@@ -351,6 +367,11 @@ def test_a_changelog_topic_may_forget_what_is_gone_for_a_day() -> None:
     settings = changelog_settings(spec_of("window"), {})
     assert settings["cleanup.policy"] == "compact,delete"
     assert settings["retention.ms"] == str(RETENTION_MS + 86_400_000)
+
+
+def test_the_changelog_topic_of_windows_without_an_end_keeps_its_records_as_long_as_kafka_can_say() -> None:
+    settings = changelog_settings(StoreSpec("s", "window", retention_ms=FOREVER), {})
+    assert settings["retention.ms"] == str(2**63 - 1)
 
 
 @pytest.mark.parametrize("kind", ["window", "timestamped-window", "session"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from milestones import JoinWindows, StreamsBuilder, Topology, serdes
+from milestones.common.records import OffsetAndMetadata
 from milestones.common.topology.handlers import LogAndContinue
 from tests.common.task.harness import Harness, message
 
@@ -21,19 +22,20 @@ def pair(left: str | None, right: str | None) -> str:
     return f"{left or '-'}+{right or '-'}"
 
 
-def joins() -> Topology:
+def joins(*, left_only: bool = False) -> Topology:
     builder = StreamsBuilder()
     left, right = (builder.stream(topic, key=TEXT, value=TEXT) for topic in ("left", "right"))
-    left.outer_join(right, pair, within=JoinWindows(10, grace=5), store="s").to(OUT, key=TEXT, value=TEXT)
+    join = left.left_join if left_only else left.outer_join
+    join(right, pair, within=JoinWindows(10, grace=5), store="s").to(OUT, key=TEXT, value=TEXT)
     return builder.build()
 
 
 class Life(Harness):
     """A task that joins two streams; it doesn't wait for records of both. `former`: the life whose stores it has."""
 
-    def __init__(self, former: Harness | None = None) -> None:
+    def __init__(self, former: Harness | None = None, topology: Topology | None = None) -> None:
         super().__init__(
-            joins(), processing_handler=LogAndContinue(), max_task_idle_ms=-1, transactional_id="tx"
+            topology or joins(), processing_handler=LogAndContinue(), max_task_idle_ms=-1, transactional_id="tx"
         )
         if former is not None:
             self.state = former.state
@@ -59,14 +61,19 @@ def started(former: Harness | None = None) -> Life:
     return life
 
 
+def restore(life: Harness, sender: Harness) -> None:
+    """Have the stores complete the changelogs that `sender` has written."""
+    for store, topic in life.task.subtopology.changelogs.items():
+        records = [each for each in sender.sent if each.topic == topic]
+        messages = [message(n, each.key, each.value, each.timestamp, topic) for n, each in enumerate(records)]
+        life.task.restore(store, messages[life.task.changelog_offsets()[store] or 0 :], len(messages))
+
+
 def restored(former: Harness) -> Life:
     """A life with the stores that the changelogs of a former one make."""
     life = Life()
     life.task.open()
-    for store, topic in life.task.subtopology.changelogs.items():
-        records = [each for each in former.sent if each.topic == topic]
-        messages = [message(n, each.key, each.value, each.timestamp, topic) for n, each in enumerate(records)]
-        life.task.restore(store, messages, len(messages))
+    restore(life, former)
     life.task.start(dict.fromkeys(life.task.partitions, 0), {})
     return life
 
@@ -96,6 +103,22 @@ def test_a_roll_back_lets_records_wait_that_were_sent_since_the_commit() -> None
     assert life.sends("left", CLOSING) == [("a+-", 1)]
     life.commit()
     assert life.waiting() == [b"x"]
+
+
+def test_a_commit_without_an_answer_that_was_made_is_remembered_with_what_waits() -> None:
+    life = Life(topology=joins(left_only=True))
+    life.start()
+    life.sends("left", ("k", "a", 1))
+    assert life.sends("right", CLOSING, ("z", "nothing waits any more", 200)) == [("a+-", 1)]
+    life.commit()
+    life.sends("left", ("j", "b", 201))
+    life.outputs()
+    unanswered = life.task.freeze()
+    life.task.roll_back()
+    life.task.compare({p: OffsetAndMetadata(at, unanswered.metadata[p]) for p, at in unanswered.offsets.items()})
+    restore(life, life)
+    life.task.start(unanswered.offsets, unanswered.metadata)
+    assert life.sends("right", ("z", "much later", 1000)) == [("b+-", 201)]
 
 
 def test_a_roll_back_forgets_records_that_were_kept_since_the_commit() -> None:

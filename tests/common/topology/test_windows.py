@@ -194,7 +194,7 @@ def test_durations_may_be_timedeltas() -> None:
         (lambda: TimeWindows(10, grace=0, advance=11), "would leave records out"),
         (lambda: TimeWindows("10", grace=0), "must be a timedelta or a number of ms"),  # type: ignore[arg-type]
         (lambda: SessionWindows(0, grace=0), "gap between sessions must be at least 1 ms"),
-        (lambda: SlidingWindows(-1, grace=0), "difference of sliding windows must be at least 0 ms"),
+        (lambda: SlidingWindows(0, grace=0), "difference of sliding windows must be at least 1 ms"),
         (lambda: UnlimitedWindows(-5), "can't start at -5"),
         (lambda: counting(UnlimitedWindows(), "on_close"), "never closes"),
         (lambda: counting(KINDS["tumbling"], "at the end"), "emit must be 'on_update' or 'on_close'"),

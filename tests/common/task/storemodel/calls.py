@@ -67,8 +67,9 @@ ODD_KEYS = [
 SCANS = ("range", "reverse_range", "all", "reverse_all", "prefix_scan", "prefix_scan by a serializer")
 WITHIN = ("freeze", "freeze", "confirm", "confirm", "thaw", "send", "void", "squeeze")
 WEIGHTS = {
-    "put": 6, "put_if_absent": 2, "put_raw": 2, "put_all": 2, "get": 4, "get_raw": 2, "delete": 4, "change": 1,
-    "scan": 6, "begin": 2, "go_on": 2, "approximate_num_entries": 1, "refused": 1, "fail": 2, "within": 2, "echo": 1,
+    "put": 6, "put_if_absent": 2, "put_raw": 2, "delete_raw": 2, "put_all": 2, "get": 4, "get_raw": 2, "delete": 4,
+    "change": 1, "scan": 6, "begin": 2, "go_on": 2, "approximate_num_entries": 1, "refused": 1, "fail": 2, "within": 2,
+    "echo": 1,
 }  # fmt: skip
 
 
@@ -120,8 +121,9 @@ class Draw:
             case "put_if_absent":
                 return name, self.key(), self.number(), chance.randrange(1, 10)
             case "put_raw":
-                key, number, timestamp = self.key(), self.number(), chance.randrange(1, 10)
-                return (name, key, number, timestamp) if number % 2 else ("delete_raw", key, timestamp)
+                return name, self.key(), self.number(), chance.randrange(1, 10)
+            case "delete_raw":
+                return name, self.key(), chance.randrange(1, 10)
             case "put_all":
                 return name, self.entries()
             case "get" | "get_raw" | "delete" | "change":

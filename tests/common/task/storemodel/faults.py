@@ -119,9 +119,9 @@ def a_stale_remembered_value(_: Any, layers: Any) -> None:
 
 
 @fault(KeyValueStore, "_delete")
-def a_deleted_row_that_is_remembered(_: Any, store: Any, data: bytes) -> None:
+def a_deleted_row_that_is_remembered(_: Any, store: Any, data: bytes, timestamp: int) -> None:
     """A key that was read, then deleted, is read as it was."""
-    store._log(data, None, store._record.timestamp)
+    store._log(data, None, timestamp)
     store._layers.put(data, None)
 
 
@@ -154,7 +154,7 @@ def a_thawed_commit_that_is_lost(_: Any, layers: Any) -> None:
 
 
 @fault(KeyValueStore, "_delete")
-def a_write_that_is_not_logged(_: Any, store: Any, data: bytes) -> None:
+def a_write_that_is_not_logged(_: Any, store: Any, data: bytes, _timestamp: int) -> None:
     """A delete is in the store, and not in its changelog."""
     store._layers.put(data, None)
     store._remembered[data] = None

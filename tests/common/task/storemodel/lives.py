@@ -35,7 +35,7 @@ class Life:
 
     `rows`: at the last boundary. `committed`: what a restart finds, `_applied` entries of it are in the engine.
     `_unconfirmed`: what an open transaction has sent. `_logged`: what is to be sent. `seen`: what a cached store has
-    told downstream.
+    told downstream, or has kept without telling it; `_unseen`: the keys that it is to tell of, in that order.
     """
 
     def __init__(self, number: int, how: How, state: StateManager, clock: StepClock) -> None:
@@ -49,6 +49,7 @@ class Life:
         self._applied = 0
         self._logged: list[Logged] = []
         self.rows, self.committed, self.seen = Rows(), Rows(), Rows()
+        self._unseen: dict[bytes, None] = {}
         self.pending: Pending | None = None
         self._fed = self._position = 0
         self._metadata: dict[TopicPartition, str] = {}
@@ -108,6 +109,8 @@ class Life:
         if self.task.epoch == epoch:
             self.rows = calls.rows
             self._logged += calls.logged
+            for key, *_ in calls.logged:
+                self._wait(key)
 
     def told(self, key: bytes, new: Any, old: Any, timestamp: int) -> None:
         """The store's flush listener; it writes into the store itself when it was asked to (`echo`)."""
@@ -119,6 +122,9 @@ class Life:
         if row is not None:
             self._expect_equal(f"the listener's time of {key!r}", timestamp, row.timestamp)
         self._see(key)
+        while self._unseen and next(iter(self._unseen)) != key:  # absent before and after: nobody is told
+            del self._unseen[next(iter(self._unseen))]
+        self._unseen.pop(key, None)
         if self._echo:
             store, other = self.task.store(STORE), self._echo.pop()
             other = key if other is None else other
@@ -126,8 +132,15 @@ class Life:
             store.put(other, self.how.kind.given(4, 8))
             # Of a plain store this is a guess that nothing depends on: its own timestamps aren't kept.
             self.rows[other] = self.how.kind.row(4, 8, timestamp)
-            if other == key:
-                self._see(key)  # it isn't told of its own
+            if other in self._unseen:
+                self._wait(other)
+            else:
+                self._see(other)  # the listener isn't told of its own
+
+    def _wait(self, key: bytes) -> None:
+        """The last write of a key decides when the listener is told."""
+        self._unseen.pop(key, None)
+        self._unseen[key] = None
 
     def _value(self, row: Row | None) -> Any:
         return None if row is None else self.how.kind.values.read(row.number)
@@ -292,6 +305,7 @@ class Life:
         self.changelog.skip(len(self._unconfirmed))
         self._unconfirmed, self._logged, self.pending = [], [], None
         self._echo, self._void = [], False
+        self._unseen.clear()
         self.rows, self.seen = dict(self.committed), dict(self.committed)
         self._fed = self._position
 
