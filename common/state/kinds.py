@@ -15,8 +15,15 @@ from milestones.common.state.rows import Rows, StoreParts
 from milestones.common.state.session_store import SessionStore
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore
-from milestones.common.state.window_layouts import session_layout, timestamped_window_layout, window_layout
+from milestones.common.state.window_layouts import (
+    session_layout,
+    session_of,
+    timestamped_window_layout,
+    window_layout,
+    window_of,
+)
 from milestones.common.state.window_stores import TimestampedWindowStore, WindowStore
+from milestones.common.windowed import Windowed
 
 CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 """Topic settings of a changelog, as Kafka Streams makes them, but for those of the store's kind."""
@@ -62,7 +69,8 @@ class Kind:
     `store`: the class that user code sees. `layout`: makes the local layout of one store. `version`: of the bytes of
     that layout; 1 is Kafka Streams' own. `timed`: whether a local value begins with its time. `topic`: settings of the
     changelog topic that differ from `CHANGELOG_SETTINGS`. `arrangement`: the choices of the user that local keys depend
-    on; another arrangement finds no rows.
+    on; another arrangement finds no rows. `windowed`: gives the key's bytes and the window of a changelog key, where
+    keys have windows.
     """
 
     store: Callable[[StoreParts], Rows]
@@ -71,16 +79,18 @@ class Kind:
     timed: bool = False
     topic: Callable[[StoreSpec], Mapping[str, str]] = _like_all
     arrangement: Callable[[StoreSpec], str] = _like_any
+    windowed: Callable[[StoreSpec, bytes], Windowed[bytes]] | None = None
 
 
 KINDS: Final[Mapping[StoreKind, Kind]] = {
     "key-value": Kind(KeyValueStore, _plain),
     "timestamped-key-value": Kind(TimestampedKeyValueStore, _timestamped, timed=True),
-    "window": Kind(WindowStore, window_layout, topic=_bounded, arrangement=_by_segments),
+    "window": Kind(WindowStore, window_layout, topic=_bounded, arrangement=_by_segments, windowed=window_of),
     "timestamped-window": Kind(
-        TimestampedWindowStore, timestamped_window_layout, timed=True, topic=_bounded, arrangement=_by_segments
+        TimestampedWindowStore, timestamped_window_layout, timed=True, topic=_bounded, arrangement=_by_segments,
+        windowed=window_of,
     ),
-    "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments),
+    "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of),
 }
 
 

@@ -29,7 +29,7 @@ from milestones.common.state.changelog import (
 )
 from milestones.common.state.engine import Span
 from milestones.common.state.spec import StoreSpec
-from milestones.common.windowed import END_AND_START, START_AND_SEQUENCE
+from milestones.common.windowed import END_AND_START, FOREVER, START_AND_SEQUENCE, Windowed
 
 SEGMENT: Final = struct.Struct(">Q")
 BY_TIME: Final = b"\xff" * SEGMENT.size
@@ -116,6 +116,18 @@ def timestamped_window_layout(spec: StoreSpec) -> Layout:
 def session_layout(spec: StoreSpec) -> Layout:
     """The layout of a session store."""
     return SegmentedLayout(spec, PlainLayout(), SESSIONS)
+
+
+def window_of(spec: StoreSpec, key: bytes) -> Windowed[bytes]:
+    """The key's bytes and the window, of a changelog key of a window store."""
+    start = _start(key)
+    return Windowed(key[:-_STARTS], start, start + spec.window_ms if spec.window_ms else FOREVER)
+
+
+def session_of(_: StoreSpec, key: bytes) -> Windowed[bytes]:
+    """The key's bytes and the session, of a changelog key of a session store."""
+    end, start = END_AND_START.unpack_from(key, len(key) - _SESSION)
+    return Windowed(key[:-_SESSION], start, end)
 
 
 _INDEX = len(BY_TIME)

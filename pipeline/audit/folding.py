@@ -21,6 +21,7 @@ from milestones.common.kafka.partitioner import partition_of
 from milestones.common.records import Emitted, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
+from milestones.common.state.kinds import layout_of
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import TaskStorage
 from milestones.common.task.task import Task, TaskSettings
@@ -201,10 +202,13 @@ class Fold:
 
     def _compare(self, store: StoreRange) -> Iterator[Row]:
         namespace = self._storage.namespace(store.spec.name)
-        touched, entries = self._touched[store.spec.name], 0
+        touched, entries, layout = self._touched[store.spec.name], 0, layout_of(store.spec)
         with ScratchStore(self._directory / f"changelog-{store.spec.name}", store.spec) as found:
             found.fold(self._job.consumer, store.changelog, store.first, store.end)
-            for key, expected, actual in beside(namespace.scan(None, None), found.entries()):
+            for local, expected, actual in beside(namespace.scan(None, None), found.entries()):
+                if not layout.logs(local):
+                    continue
+                key = local if layout.key_of is None else layout.key_of(local)
                 entries += expected is not None
                 if expected != actual and key not in touched:
                     problem = difference(expected, actual)

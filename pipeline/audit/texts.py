@@ -13,6 +13,7 @@ from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
 from milestones.common.state.kinds import kind_of
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.nodes import SinkNode
+from milestones.common.windowed import FOREVER
 from milestones.instance.application import Application
 from milestones.pipeline.audit.report import Finding
 from milestones.pipeline.audit.rows import Problem
@@ -65,7 +66,15 @@ class Texts:
         spec, topic = self._specs[store], row["topic"]
         expected, actual = (_entry(spec, topic, row[name]) for name in ("value", "other"))
         where = f"{topic}-{row['partition']}"
-        return Finding(Problem(row["what"]), where, text(spec.key_serde, topic, row["key"]), expected, actual)
+        return Finding(Problem(row["what"]), where, _key(spec, topic, row["key"]), expected, actual)
+
+
+def _key(spec: StoreSpec, topic: str, data: Any) -> str:
+    windowed = kind_of(spec).windowed
+    if windowed is None:
+        return text(spec.key_serde, topic, data)
+    key, start, end = windowed(spec, bytes(data))
+    return f"{text(spec.key_serde, topic, key)} from {start}{'' if end == FOREVER else f' to {end}'}"
 
 
 def _entry(spec: StoreSpec, topic: str, data: Any) -> str:

@@ -5,6 +5,7 @@
 | column | what |
 |---|---|
 | `key`, `value` | as the serdes read them, where that is a type of Parquet's (`TYPES`); JSON as its text; else bytes |
+| `start`, `end` | of stores of windows and sessions; `end` is null where a window has none |
 | `timestamp` | of stores that keep one |
 
 *Guarantees*: the type of a column follows from the store's spec alone, so that all partitions have the same. A file
@@ -27,8 +28,9 @@ import pyarrow.parquet as pq
 from milestones.common.records import TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
-from milestones.common.state.kinds import kind_of
+from milestones.common.state.kinds import kind_of, layout_of
 from milestones.common.state.spec import StoreSpec
+from milestones.common.windowed import FOREVER
 
 ROWS = 50_000
 """Rows of a group."""
@@ -51,6 +53,8 @@ _TIME = pa.timestamp("ms", tz="UTC")
 
 def schema(spec: StoreSpec) -> pa.Schema:
     fields = [pa.field("key", _type(spec.key_serde)), pa.field("value", _type(spec.value_serde))]
+    if kind_of(spec).windowed is not None:
+        fields += [pa.field("start", _TIME), pa.field("end", _TIME)]
     if kind_of(spec).timed:
         fields.append(pa.field("timestamp", _TIME))
     return pa.schema(fields)
@@ -71,26 +75,39 @@ def _reader(serde: Serde[Any] | None, topic: str) -> Callable[[bytes], Any]:
     return bytes.decode if serde.name in _AS_TEXT else serde.deserializer(topic)
 
 
+def _rows(
+    spec: StoreSpec, entries: Iterator[tuple[bytes, bytes]]
+) -> Iterator[tuple[tuple[bytes, int, int], bytes]]:
+    """Key, with its window where it has one, and local value of each row."""
+    windowed, layout = kind_of(spec).windowed, layout_of(spec)
+    for local, value in entries:
+        if windowed is None or layout.key_of is None:
+            yield (local, 0, 0), value
+        elif layout.logs(local):
+            yield windowed(spec, layout.key_of(local)), value
+
+
 def write_parquet(
     spec: StoreSpec, changelog: TopicPartition, entries: Iterator[tuple[bytes, bytes]], folder: str
 ) -> None:
     """Write one partition of a store below the URL `folder`. Another attempt that writes the same partition has the
     same entries."""
     columns = schema(spec)
-    timestamped = "timestamp" in columns.names
+    timestamped, windowed, rows = "timestamp" in columns.names, kind_of(spec).windowed, _rows(spec, entries)
     key, value = _reader(spec.key_serde, changelog.topic), _reader(spec.value_serde, changelog.topic)
     files, root = fsspec.url_to_fs(folder)
     place = f"{root}/partition={changelog.partition}"
     part = f"{place}/.{uuid.uuid4().hex}.part"
     files.makedirs(place, exist_ok=True)
     with files.open(part, "wb") as file, pq.ParquetWriter(file, columns) as writer:
-        while chunk := list(islice(entries, ROWS)):
-            data = [[key(k) for k, _ in chunk]]
+        while chunk := list(islice(rows, ROWS)):
+            head = TIMESTAMP_BYTES if timestamped else 0
+            data = [[key(k) for (k, *_), _ in chunk], [value(v[head:]) for _, v in chunk]]
+            if windowed is not None:
+                data.append([start for (_, start, _), _ in chunk])
+                data.append([None if end == FOREVER else end for (_, _, end), _ in chunk])
             if timestamped:
-                data.append([value(v[TIMESTAMP_BYTES:]) for _, v in chunk])
                 data.append([TIMESTAMP.unpack_from(v)[0] for _, v in chunk])
-            else:
-                data.append([value(v) for _, v in chunk])
             arrays = [pa.array(rows, field.type) for rows, field in zip(data, columns, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
     files.mv(part, f"{place}/store.parquet")

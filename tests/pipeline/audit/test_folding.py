@@ -9,15 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Message
 
-from milestones import Processor, Record, StreamsBuilder, StreamsConfig, Topology, serdes
+from milestones import Processor, Record, StreamsBuilder, StreamsConfig, TimeWindows, Topology, serdes
 from milestones.common.kafka.partitioner import partition_of
 from milestones.common.records import TaskId, TopicPartition
+from milestones.common.windowed import START_AND_SEQUENCE
 from milestones.instance.application import Application
+from milestones.pipeline import scratch
 from milestones.pipeline.audit.folding import Fold, fold
-from milestones.pipeline.audit.plan import AuditedPartition, FoldJob
-from milestones.pipeline.audit.rows import FOLDED, RowKind
+from milestones.pipeline.audit.plan import AuditedPartition, FoldJob, StoreRange
+from milestones.pipeline.audit.rows import FOLDED, Problem, RowKind
 from milestones.pipeline.hosting.payload import pack
+from tests.common.task.harness import message
 
 CONFIG = StreamsConfig(application_id="app", bootstrap_servers="localhost:1")
 END = 1 << 62
@@ -119,3 +123,28 @@ def test_what_spark_calls_gives_batches_of_the_schema(tmp_path: Path) -> None:
     found = list(fold(pack(counting(), CONFIG, near=True), [job], iter([numbers])))
     assert {batch.schema for batch in found} == {FOLDED}
     assert sum(batch.num_rows for batch in found) == 30_001
+
+
+def test_stores_of_windows_are_compared_by_what_is_there_and_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=serdes.STRING, value=serdes.STRING).group_by_key()
+    grouped.windowed_by(TimeWindows(10, grace=0), emit="on_close").count("counts")
+    application = Application.of(builder.build(), CONFIG)
+    (spec,), day = application.subtopology(0).stores, 86_400_000
+
+    def logged(offset: int, key: bytes, start: int) -> Message:
+        return message(offset, key + START_AND_SEQUENCE.pack(start, 0), number(1), start + 5)
+
+    log = [logged(0, b"gone", 0), logged(1, b"a", day), logged(2, b"b", day)]
+    monkeypatch.setattr(scratch, "read", lambda *_: iter([log]))
+    source = written(tmp_path, "in", 0, ("gone", "x", 5), ("a", "x", day + 5), ("lost", "x", day + 5))
+    stores = [StoreRange(spec.bare, TopicPartition("log", 0), 0, 3)]
+    job = FoldJob(TaskId(0, 0), [source], stores, {"out": 3}, {})
+    with Fold(application, CONFIG, job) as one:
+        found = [dict(zip(NAMES, row, strict=True)) for row in one.rows()]
+    wrong = [(row["what"], row["key"]) for row in found if row["kind"] == RowKind.DIFFERENCE]
+    key = START_AND_SEQUENCE.pack(day, 0)
+    assert wrong == [(Problem.UNEXPECTED, b"b" + key), (Problem.LOST, b"lost" + key)]
+    assert [row["seq"] for row in found if row["kind"] == RowKind.STORE] == [2]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from milestones import StreamsBuilder, serdes
+from milestones import SessionWindows, StreamsBuilder, TimeWindows, UnlimitedWindows, serdes
 from milestones.cli.spark.audit import audit as command
 from milestones.common.config import StreamsConfig
 from milestones.common.records import TopicPartition
 from milestones.common.state.spec import StoreSpec
+from milestones.common.windowed import END_AND_START, START_AND_SEQUENCE
 from milestones.instance.application import Application
 from milestones.pipeline.audit.computed import computed_records
 from milestones.pipeline.audit.folding import beside, difference
@@ -77,6 +79,23 @@ def test_examples_name_the_input_record_and_decode_by_the_sink_or_the_store() ->
     entry = texts.of_entry("counts", {**row, "value": (5).to_bytes(8, "big") + (1).to_bytes(8, "big"), "other": None})
     assert (entry.expected, entry.actual) == ("1 of 5", "nothing")
     assert StoreSpec("x").kind == "key-value"
+
+
+@pytest.mark.parametrize(
+    ("windows", "tail", "shown"),
+    [
+        (TimeWindows(10, grace=0), START_AND_SEQUENCE.pack(20, 0), "'k' from 20 to 30"),
+        (UnlimitedWindows(20), START_AND_SEQUENCE.pack(20, 0), "'k' from 20"),
+        (SessionWindows(10, grace=0), END_AND_START.pack(25, 20), "'k' from 20 to 25"),
+    ],
+)
+def test_the_key_of_a_window_is_shown_with_its_window(windows: Any, tail: bytes, shown: str) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
+    stream.group_by_key().windowed_by(windows).count("counts")
+    texts = Texts(Application.of(builder.build(), StreamsConfig(application_id="app", bootstrap_servers="localhost:1")))
+    row = {"topic": "t", "partition": 1, "key": b"k" + tail, "what": "lost", "value": None, "other": None}
+    assert texts.of_entry("counts", row).key == shown
 
 
 # -- the page

@@ -10,8 +10,11 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.records import TopicPartition
+from milestones.common.state.kinds import layout_of
 from milestones.common.state.spec import StoreSpec
+from milestones.common.windowed import START_AND_SEQUENCE
 from milestones.pipeline.snapshots.parquet import write_parquet
+from tests.common.task.harness import message
 
 SPEC = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.STRING)
 CHANGELOG = TopicPartition("app-counts-changelog", 0)
@@ -62,3 +65,17 @@ def test_what_is_half_done_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(KilledError):
         write_parquet(SPEC, CHANGELOG, killed(), tmp_path.as_uri())
     assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_rows_of_windows_have_their_keys_and_their_windows_once(tmp_path: Path) -> None:
+    spec = StoreSpec(
+        "counts", "timestamped-window", key_serde=serdes.STRING, value_serde=serdes.LONG, retention_ms=100_000,
+        window_ms=10, closing=True,
+    )  # fmt: skip
+    record = message(0, b"k" + START_AND_SEQUENCE.pack(70_000, 0), (7).to_bytes(8, "big"), 70_005)
+    entries = layout_of(spec).restored([record])
+    write_parquet(spec, CHANGELOG, iter(sorted(entries.items())), tmp_path.as_uri())
+    (row,) = pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist()
+    times = {name: int(row.pop(name).timestamp() * 1000) for name in ("start", "end", "timestamp")}
+    assert (row.pop("key"), row.pop("value")) == ("k", 7)
+    assert times == {"start": 70_000, "end": 70_010, "timestamp": 70_005}
