@@ -32,6 +32,27 @@ def test_namespaces_of_one_engine_are_apart_and_written_together(engine: Engine)
     assert (one.get(b"k"), one.offset()) == (b"1", 1)
 
 
+def test_what_expires_is_gone_for_good_while_a_running_scan_has_it_and_later_writes_stay(
+    engine: Engine,
+) -> None:
+    counts, rows = engine.open("counts"), {b"k%04d" % number: b"v" for number in range(3_000)}
+    other = engine.open("other")
+    engine.apply({"counts": rows, "other": {b"k0000": b"other"}}, {"counts": 7, "other": 1})
+    running = counts.scan(None, None)
+    first = next(running)
+    engine.expire("counts", [(b"", b"k1000"), (b"k2990", b"k2995")])
+    left = [key for key in rows if b"k1000" <= key < b"k2990" or key >= b"k2995"]
+    assert [key for key, _ in counts.scan(None, None)] == left
+    assert [key for key, _ in counts.scan(None, None, reverse=True)] == left[::-1]
+    assert counts.get(b"k0999") is counts.get(b"k2990") is None
+    assert [first, *running] == list(rows.items())
+    assert (counts.offset(), other.get(b"k0000")) == (7, b"other")
+    engine.apply({"counts": {b"k0500": b"again"}}, {"counts": 8})
+    assert next(counts.scan(None, None)) == (b"k0500", b"again")
+    engine.expire("counts", [(b"", b"k0500")])
+    assert (counts.get(b"k0500"), counts.offset()) == (b"again", 8)
+
+
 SCANS = [
     (None, None, [b"", b"\x00", b"a", b"ab", b"b", b"\xff", b"\xff\xff"]),
     (b"a", b"b", [b"a", b"ab"]),
