@@ -101,9 +101,9 @@ def kind_of(spec: StoreSpec) -> Kind:
 
 def layout_of(spec: StoreSpec) -> Layout:
     """A new layout of a store."""
-    return KINDS[spec.kind].layout(spec)
+    return kind_of(spec).layout(spec)
 
 
 def changelog_settings(spec: StoreSpec, of_all: Mapping[str, str]) -> dict[str, str]:
     """The settings of the store's changelog topic. `of_all`: those that the config gives all internal topics."""
-    return {**CHANGELOG_SETTINGS, **KINDS[spec.kind].topic(spec), **of_all, **spec.changelog_config}
+    return {**CHANGELOG_SETTINGS, **kind_of(spec).topic(spec), **of_all, **spec.changelog_config}

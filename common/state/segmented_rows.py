@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from milestones.common.state.cells import observed_time
 from milestones.common.state.rows import Rows, StoreParts
-from milestones.common.state.window_layouts import BY_TIME, SEGMENT, TimeOrder, by_time_between, span
+from milestones.common.state.window_layouts import BY_TIME, SEGMENT, TimeOrder, by_time_between, first_segment, span
 from milestones.common.windowed import Windowed
 
 Found = Iterator[tuple[Windowed[Any], Any]]
@@ -74,7 +74,7 @@ class SegmentedRows(Rows):
         if time > observed.value:
             observed.set(time)
         segment = time // self._segment_ms
-        if segment < max(0, (observed.value - self._retention_ms) // self._segment_ms):
+        if segment < first_segment(observed.value, self._retention_ms, self._segment_ms):
             return False
         if segment > self._last_segment:
             self._last_segment = segment
@@ -138,7 +138,10 @@ class SegmentedRows(Rows):
     def _keys(self, first: Any, last: Any, call: str) -> tuple[bytes | None, bytes | None]:
         """The bytes of the first and the last key, None for None. The store is open, or it is a `StateError`."""
         self._check_open()
-        return tuple(None if key is None else self._key_alone(key, call) for key in (first, last))  # type: ignore[return-value]
+        least = None if first is None else self._key_alone(first, call)
+        if last is first:
+            return least, least
+        return least, None if last is None else self._key_alone(last, call)
 
     def _key_alone(self, key: Any, call: str) -> bytes:
         return self._key((key, 0, 0), call)[HEAD : -self.tail.size]

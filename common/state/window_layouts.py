@@ -79,7 +79,7 @@ class SegmentedLayout:
 
     def first_segment(self, observed: int) -> int:
         """The number of the first segment that isn't gone when `observed` is the highest time."""
-        return max(0, (observed - self._retention_ms) // self._segment_ms)
+        return first_segment(observed, self._retention_ms, self._segment_ms)
 
     def expired(self, observed: int | None = None) -> list[Span]:
         """The local keys that are gone; `observed`: the highest time, that of the restoration by default."""
@@ -95,6 +95,11 @@ class SegmentedLayout:
 def by_time_between(first: int, last: int) -> Span:
     """The span of rows by time, both included."""
     return BY_TIME + TIMESTAMP.pack(max(0, first)), BY_TIME + TIMESTAMP.pack(last + 1)
+
+
+def first_segment(observed: int, retention_ms: int, segment_ms: int) -> int:
+    """The number of the first segment that isn't gone when `observed` (ms) is the highest time."""
+    return max(0, (observed - retention_ms) // segment_ms)
 
 
 def span(segment: int, begin: bytes, end: bytes | None) -> Span:

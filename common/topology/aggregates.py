@@ -63,7 +63,7 @@ class StreamCount:
 
     def bind(self, context: OperatorContext) -> Process:
         if self.send_old_values:
-            return StreamAggregate(self.store, _zero, _plus_one, True).bind(context)
+            return StreamAggregate(self.store, zero, plus_one, True).bind(context)
         store: TableStore = context.store(self.store)
         forward = forwarding(context, store, False)
         get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
@@ -86,11 +86,13 @@ class StreamCount:
         return process
 
 
-def _zero() -> int:
+def zero() -> int:
+    """The count of no record."""
     return 0
 
 
-def _plus_one(_key: Any, _value: Any, aggregate: int) -> int:
+def plus_one(_key: Any, _value: Any, aggregate: int) -> int:
+    """The count with one record more."""
     return aggregate + 1
 
 
@@ -176,7 +178,7 @@ class TableAggregate:
     @classmethod
     def count(cls, store: str, send_old_values: bool) -> TableAggregate:
         """The count of rows."""
-        return cls(store, _zero, _plus_one, _minus_one, send_old_values)
+        return cls(store, zero, plus_one, _minus_one, send_old_values)
 
     def bind(self, context: OperatorContext) -> Process:
         store: TableStore = context.store(self.store)

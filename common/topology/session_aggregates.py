@@ -12,7 +12,8 @@ from typing import Any
 
 from milestones.common.topology.aggregates import Aggregator, Initializer
 from milestones.common.topology.program import OperatorContext, Process
-from milestones.common.topology.window_aggregates import LATE, NULL_KEY
+from milestones.common.topology.table_operators import NULL_KEY
+from milestones.common.topology.window_aggregates import LATE, closing
 from milestones.common.topology.windows import SessionWindows
 from milestones.common.windowed import Windowed
 
@@ -35,7 +36,7 @@ class SessionAggregate:
     def bind(self, context: OperatorContext) -> Process:
         store = context.store(self.store)
         update = _updates(context, store, self.send_old_values, self.on_close)
-        emit = _closing(context, store, self.store) if self.on_close else None
+        emit = closing(context, store, self.store, _closed_ends, _at_its_end) if self.on_close else None
         observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
         gap_ms, grace_ms = self.windows.gap_ms, self.windows.grace_ms
@@ -94,16 +95,9 @@ def _no_update(session: Windowed[Any], old: Any, new: Any) -> None:
     """Sessions are emitted when they close, or at the flush of the store's cache."""
 
 
-def _closing(context: OperatorContext, store: Any, name: str) -> Callable[[int], None]:
-    """A function that emits the sessions that have closed up to a time."""
-    emitted, forward = context.kept(name), context.forward
+def _closed_ends(before: int, closes: int) -> tuple[int, int]:
+    return max(0, before), closes - 1
 
-    def emit(closes: int) -> None:
-        before = emitted.value
-        if closes <= before or closes < 1:
-            return
-        for session, value in store.closed_between(max(0, before), closes - 1):
-            forward(session, (value, None), session.end)
-        emitted.set(closes)
 
-    return emit
+def _at_its_end(session: Windowed[Any], value: Any) -> tuple[Any, int]:
+    return value, session.end

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from milestones.common.topology.aggregates import Aggregator, Initializer, forwarding
+from milestones.common.topology.aggregates import NULL_KEY_OR_VALUE, Aggregator, Initializer, forwarding
 from milestones.common.topology.program import OperatorContext, Process, TableStore
+from milestones.common.topology.table_operators import NULL_KEY
 from milestones.common.topology.windows import SlidingWindows, TimeWindows, UnlimitedWindows
 from milestones.common.windowed import Windowed
 
-NULL_KEY = "null key"
-NULL_KEY_OR_VALUE = "null key or value"
 LATE = "its window has closed"
 
 TimedValue = tuple[Any, int]
@@ -43,6 +42,18 @@ class WindowTable(TableStore, Protocol):
     def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], TimedValue]]: ...
 
 
+class ClosingStore(Protocol):
+    """A store of windows that are emitted when they close."""
+
+    def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
+        """Rows with a time of these (both included), by time, then by key."""
+        ...
+
+
+def _row(_: Windowed[Any], row: TimedValue) -> TimedValue:
+    return row
+
+
 @dataclass(frozen=True)
 class WindowAggregate:
     """An aggregate per key and window; `on_close`: emitted once per window, when it closes."""
@@ -58,7 +69,7 @@ class WindowAggregate:
         store: WindowTable = context.store(self.store)
         forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
         observed = context.memory("observed", -1)
-        emit = _closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
+        emit = closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
         fetch, put, dropped, node = store.fetch_raw, store.put_window, context.dropped, context.node
         initializer, aggregator, send_old_values = self.initializer, self.aggregator, self.send_old_values
         starts, size_ms, grace_ms = self.windows.starts, self.windows.size_ms, self.windows.grace_ms
@@ -106,10 +117,15 @@ def _closed_starts(windows: TimeWindows | UnlimitedWindows) -> Callable[[int, in
     return closed
 
 
-def _closing(
-    context: OperatorContext, store: WindowTable, name: str, closed: Callable[[int, int], tuple[int, int]]
+def closing(
+    context: OperatorContext,
+    store: ClosingStore,
+    name: str,
+    closed: Callable[[int, int], tuple[int, int]],
+    result: Callable[[Windowed[Any], Any], TimedValue] = _row,
 ) -> Callable[[int], None]:
-    """A function that emits the windows that have closed up to a time."""
+    """A function that emits the windows that have closed up to a time. `closed`: the first and the last time of those
+    that have, and had not up to an earlier time; `result`: value and timestamp of a window's row."""
     emitted, forward = context.kept(name), context.forward
 
     def emit(closes: int) -> None:
@@ -119,7 +135,8 @@ def _closing(
         first, last = closed(before, closes)
         if last < 0:
             return
-        for windowed, (value, timestamp) in store.closed_between(first, last):
+        for windowed, row in store.closed_between(first, last):
+            value, timestamp = result(windowed, row)
             forward(windowed, (value, None), timestamp)
         emitted.set(closes)
 
@@ -146,7 +163,7 @@ class SlidingWindowAggregate:
         forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
         observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
         difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
-        emit = _closing(context, store, self.store, self._closed) if self.on_close else None
+        emit = closing(context, store, self.store, self._closed) if self.on_close else None
         sliding = _Sliding(store, forward, self, lambda: dropped(node, LATE))
 
         def process(key: Any, value: Any, timestamp: int) -> None:

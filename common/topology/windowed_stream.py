@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.topology.aggregates import plus_one, zero
 from milestones.common.topology.materialized import Materialized, WindowOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
@@ -95,7 +96,7 @@ class WindowedKStream(Explained):
         if store is None and materialized.given and not isinstance(self._windows, SlidingWindows):
             self._grouped._graph.names.store(_AGGREGATE)
         return self._add(
-            _AGGREGATE, materialized, serdes.LONG, name, _zero, lambda _key, _value, count: count + 1,
+            _AGGREGATE, materialized, serdes.LONG, name, zero, plus_one,
             lambda _key, one, other: one + other,
         )  # fmt: skip
 
@@ -160,10 +161,6 @@ class WindowedKStream(Explained):
             return WindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
 
         return self._grouped._aggregate(prefix, materialized, default_value, name, operator, self._bounds)
-
-
-def _zero() -> int:
-    return 0
 
 
 def _nothing() -> None:
