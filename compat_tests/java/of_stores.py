@@ -86,3 +86,30 @@ class Sessions(Keyed):
 def session_store(builder: StreamsBuilder) -> None:
     spec = store("sessions", kind="session", retention_ms=RETENTION_MS)
     stored(builder, spec).process(Sessions, "sessions").to("out")
+
+
+class Versions(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        versions = self.context.get_state_store("versions")
+        deleted = told_version(versions.delete(key, time)) if value == "del" else versions.put(key, value, time)
+        self.say(record, f"until {deleted}")
+        self.say(record, "latest " + told_version(versions.get(key)))
+        self.say(record, "before " + told_version(versions.get(key, max(0, time - 5))))
+        self.say(record, "after " + told_version(versions.get(key, time + 5)))
+
+
+def told_version(found: ValueAndTimestamp | None) -> str:
+    # Java has room for the end of a version, and says none.
+    return "none" if found is None else f"{found.value} at {found.timestamp} to -1"
+
+
+@ENTRIES.dsl("versioned_store")
+def versioned_store(builder: StreamsBuilder) -> None:
+    spec = store("versions", kind="versioned", retention_ms=RETENTION_MS)
+    stored(builder, spec).process(Versions, "versions").to("out")
+
+
+@ENTRIES.dsl("versioned_store_short")
+def versioned_store_short(builder: StreamsBuilder) -> None:
+    spec = store("versions", kind="versioned", retention_ms=30, segment_interval_ms=10, persistent=False)
+    stored(builder, spec).process(Versions, "versions").to("out")

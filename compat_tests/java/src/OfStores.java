@@ -12,6 +12,7 @@ import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.TimestampedWindowStore;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.VersionedBytesStoreSupplier;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
@@ -34,7 +35,10 @@ final class OfStores {
             b -> windows(b, Stores.inMemoryWindowStore("windows", RETENTION, SIZE, false)));
         Topologies.dsl("window_store_timestamped", OfStores::timestampedWindows);
         Topologies.dsl("session_store", OfStores::sessions);
-        Topologies.dsl("versioned_store", OfStores::versions);
+        Topologies.dsl("versioned_store",
+            b -> versions(b, Stores.persistentVersionedKeyValueStore("versions", RETENTION)));
+        Topologies.dsl("versioned_store_short", b -> versions(b, Stores.persistentVersionedKeyValueStore(
+            "versions", Duration.ofMillis(30), Duration.ofMillis(10))));
         Topologies.dsl("lru_store", OfStores::lru);
         Topologies.dsl("global_store", OfStores::globalStore);
     }
@@ -125,10 +129,10 @@ final class OfStores {
         }, "sessions").to("out");
     }
 
-    private static void versions(StreamsBuilder builder) {
-        OfProcessors.stored(builder, Stores.versionedKeyValueStoreBuilder(
-            Stores.persistentVersionedKeyValueStore("versions", RETENTION), Topologies.TEXT, Topologies.TEXT
-        )).process(() -> new Keyed() {
+    private static void versions(StreamsBuilder builder, VersionedBytesStoreSupplier supplier) {
+        OfProcessors.stored(
+            builder, Stores.versionedKeyValueStoreBuilder(supplier, Topologies.TEXT, Topologies.TEXT)
+        ).process(() -> new Keyed() {
             @Override
             void handle(Record<String, String> record, String key, String value, long time) {
                 VersionedKeyValueStore<String, String> store = context().getStateStore("versions");
