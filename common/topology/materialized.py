@@ -21,6 +21,9 @@ from milestones.common.topology.windows import Duration, milliseconds
 class StoreOptions(TypedDict, total=False):
     """Keyword arguments of operators that keep a table, besides the store's name.
 
+    `history`: keep the table versioned, in a store that knows each key's value at each time of so long before now, by
+    the time of the records (KIP-889); with `segment`, old values are dropped by segments of that time. Never cached.
+
     `logging` False: no changelog topic. `caching` False: every update is sent, whatever the cache's size is.
     `in_memory`: no RocksDB. `changelog_config`: topic settings that override those of the changelog.
     """
@@ -31,6 +34,8 @@ class StoreOptions(TypedDict, total=False):
     caching: bool
     in_memory: bool
     changelog_config: Mapping[str, str]
+    history: Duration | None
+    segment: Duration | None
 
 
 class WindowOptions(StoreOptions, total=False):
@@ -53,10 +58,16 @@ class Materialized:
     in_memory: bool = False
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     retention: Duration | None = None
+    history: Duration | None = None
+    segment: Duration | None = None
 
     def __post_init__(self) -> None:
         if self.store is not None:
             check_name(self.store, "a store")
+        elif self.history is not None:
+            raise TopologyError("a versioned table (history=...) is kept: give its store a name")
+        if self.segment is not None and self.history is None:
+            raise TopologyError("segment= is of versioned tables, which have a history=, too")
         check_serde(self.key, "key")
         check_serde(self.value, "value")
 
@@ -66,8 +77,8 @@ class Materialized:
         return self != _DEFAULT
 
     def spec(self, name: str, key: Choice, value: Choice) -> StoreSpec:
-        """The spec of this table's store: timestamped key-value."""
-        return StoreSpec(
+        """The spec of this table's store: versioned, or timestamped key-value."""
+        spec = StoreSpec(
             name=name,
             kind="timestamped-key-value",
             persistent=not self.in_memory,
@@ -76,6 +87,15 @@ class Materialized:
             key_serde=key,
             value_serde=value,
             changelog_config=dict(self.changelog_config),
+        )
+        if self.history is None:
+            return spec
+        return replace(
+            spec,
+            kind="versioned",
+            cached=False,
+            retention_ms=milliseconds(self.history, "a history"),
+            segment_interval_ms=0 if self.segment is None else milliseconds(self.segment, "a segment", least=1),
         )
 
     def bounded_spec(
@@ -89,6 +109,8 @@ class Materialized:
                 f"store {name}: its retention of {retention_ms} ms is shorter than window and grace, {needed_ms} ms: "
                 "late records would find their windows gone"
             )
+        if self.history is not None:
+            raise TopologyError(f"store {name}: a table of windows can't be versioned; its retention= is a history")
         spec = self.spec(name, key, value)
         return replace(
             spec, kind=kind, cached=self.caching and not closing, retention_ms=retention_ms, window_ms=window_ms,

@@ -27,6 +27,7 @@ from milestones.common.topology.table_operators import (
     ToStream,
 )
 from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.versioned_tables import carrying, latest_only
 
 if TYPE_CHECKING:
     from milestones.common.topology.grouped import KGroupedTable
@@ -39,7 +40,7 @@ class TableState:
 
     `spec`: the store that the table has or would have. `parent`: the table whose updates this one maps, None for the
     first of a line. `named`: the user named the store. `rows`: makes of the getter of the parent's rows that of this
-    table's."""
+    table's. `chosen`: the user chose how the table is kept, if it is."""
 
     def __init__(
         self,
@@ -48,8 +49,10 @@ class TableState:
         parent: TableState | None = None,
         named: bool | None = None,
         rows: Callable[[Getter], Getter] | None = None,
+        chosen: bool = False,
     ) -> None:
         self._spec, self._has_store, self._parent, self._rows = spec, has_store, parent, rows
+        self._chosen = chosen
         self.named = has_store if named is None else named
         self.send_old_values = False
 
@@ -66,6 +69,13 @@ class TableState:
     def store_name(self) -> str | None:
         return self._spec.name if self._has_store else None
 
+    @property
+    def versioned(self) -> bool:
+        """Whether the table is versioned: by its own store, or, when it isn't kept, by its parent's."""
+        if self._has_store:
+            return self._spec.kind == "versioned"
+        return not self._chosen and self._parent is not None and self._parent.versioned
+
     def want_old_values(self, force: bool) -> bool:
         """Send old values from now on, if that is possible; returns whether. `force`: give the first table of the line
         a store for that."""
@@ -81,7 +91,7 @@ class TableState:
         """How to read the table's rows from now on: the first table of the line gets a store for that."""
         if self._has_store or self._parent is None or self._rows is None:
             self._has_store = True
-            return StoreGetter(self._spec.name)
+            return StoreGetter(self._spec.name, self._spec.kind == "versioned")
         return self._rows(self._parent.getter())
 
 
@@ -138,7 +148,10 @@ class KTable(Explained):
             name,
             materialized,
             value,
-            lambda state: TableMapValues(mapper, with_key, state.store_name, state.send_old_values),
+            lambda state: carrying(
+                TableMapValues(mapper, with_key, state.store_name, state.send_old_values),
+                self._state.versioned, state.store is not None,
+            ),
             lambda parent: MapValuesGetter(parent, mapper, with_key),
         )
 
@@ -157,7 +170,10 @@ class KTable(Explained):
         from milestones.common.topology.grouped import KGroupedTable  # which makes tables
 
         function_of(selector)
-        node = self._add("KTABLE-SELECT-", name, lambda: TableRepartitionMap(selector))
+        node = self._add(
+            "KTABLE-SELECT-", name,
+            lambda: latest_only(TableRepartitionMap(selector), self._state.versioned, counted=False),
+        )
         self._state.want_old_values(force=True)
         key_choice = check_serde(key, "key") or weaken(self._key)
         value_choice = check_serde(value, "value") or weaken(self._value)
@@ -228,7 +244,10 @@ class KTable(Explained):
             name,
             materialized,
             materialized.value or self._value,
-            lambda state: TableFilter(predicate, negate, state.store_name, state.send_old_values),
+            lambda state: carrying(
+                TableFilter(predicate, negate, state.store_name, state.send_old_values, self._state.versioned),
+                self._state.versioned, state.store is not None,
+            ),
             lambda parent: FilterGetter(parent, predicate, negate),
         )
         table._state.send_old_values = self._state.want_old_values(force=False)
@@ -247,7 +266,9 @@ class KTable(Explained):
             self._graph.names.store(prefix)
         key = materialized.key or self._key
         spec: StoreSpec = materialized.spec(materialized.store or "", key, value)
-        state = TableState(spec, has_store=materialized.store is not None, parent=self._state, rows=rows)
+        state = TableState(
+            spec, has_store=materialized.store is not None, parent=self._state, rows=rows, chosen=materialized.given
+        )
         node = self._add(prefix, name, lambda: operator(state), lambda: state.store)
         return KTable(self._graph, node, key, value, state)
 

@@ -22,6 +22,7 @@ from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_join_operators import KeepUpdates, PassUpdates, StreamTableJoin, TableJoin
 from milestones.common.topology.topology import Topology
 from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.versioned_tables import latest_only
 
 if TYPE_CHECKING:
     from milestones.common.topology.stream import KStream
@@ -39,9 +40,15 @@ class JoinedState(TableState):
         super().__init__(spec, has_store)
         self._sides = left, right
         self.getters = left.getter(), right.getter()
-        self._getter: Getter = (
-            StoreGetter(spec.name) if has_store else JoinGetter(*self.getters, joiner=joiner, alone=alone)
-        )
+        self._getter: Getter = JoinGetter(*self.getters, joiner=joiner, alone=alone)
+        if has_store:
+            self._getter = StoreGetter(spec.name, spec.kind == "versioned")
+
+    @property
+    def versioned_sides(self) -> tuple[bool, bool]:
+        """Of each table whether it is versioned."""
+        left, right = self._sides
+        return left.versioned, right.versioned
 
     def want_old_values(self, force: bool) -> bool:
         for side in self._sides:
@@ -71,8 +78,10 @@ class TableJoinNode(GraphNode):
             TableJoin(right_rows, self.joiner, False, left_alone, right_alone, send),
             TableJoin(left_rows, self.joiner, True, right_alone, left_alone, send),
         )
-        for name, table, operator in zip(self.sides, self.tables, operators, strict=True):
-            topology.add_node(ProcessorNode(name, (table,), operator))
+        for name, table, operator, versioned in zip(
+            self.sides, self.tables, operators, self.state.versioned_sides, strict=True
+        ):
+            topology.add_node(ProcessorNode(name, (table,), latest_only(operator, versioned)))
         merge = PassUpdates() if store is None else KeepUpdates(store.name, send)
         topology.add_node(ProcessorNode(self.name, self.sides, merge))
         for name, operator in zip(self.sides, operators, strict=True):
