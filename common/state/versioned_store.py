@@ -8,31 +8,32 @@ than the history is refused; it is logged, as in Kafka Streams. The rest as `row
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 from milestones.common.errors import SerializationError
 from milestones.common.state.cells import observed_time
 from milestones.common.state.rows import StoreParts, TimedRows
 from milestones.common.state.stores import ValueAndTimestamp
 from milestones.common.state.versions import LATEST, NOT_PUT, STILL, Held, Versions
+from milestones.common.type_variables import K, V
 from milestones.common.windowed import FOREVER
 from milestones.common.writable import first_timestamp
 
 
-class VersionedValue(NamedTuple):
+class VersionedValue(NamedTuple, Generic[V]):
     """A value, the time from which on it holds, and the time before which it does: None while it is the latest."""
 
-    value: Any
+    value: V
     timestamp: int
     valid_to: int | None
 
 
-class VersionedStore(TimedRows):
+class VersionedStore(TimedRows[K, V]):
     """Values by key and time. Opened by its task: before that and after its close every call is a `StateError`."""
 
     __slots__ = ("_observed", "_versions", "last_put")
 
-    versioned = True
+    versioned: ClassVar[bool] = True
 
     def __init__(self, parts: StoreParts) -> None:
         self._observed = parts.cells.cell(observed_time(parts.spec.name), -1)
@@ -50,33 +51,34 @@ class VersionedStore(TimedRows):
         if observed > self._observed.value:  # in a new process
             self._observed.back(observed)
 
-    def get(self, key: Any, as_of: int | None = None) -> ValueAndTimestamp | None:
+    def get(self, key: K, as_of: int | None = None) -> ValueAndTimestamp[V] | None:
         """The latest value of `key` with its time; `as_of` (ms): the one that held then, None also when that is older
         than the history and the latest value is younger."""
-        row = self.get_raw(key) if as_of is None else self.get_as_of(key, as_of)
-        return None if row is None else ValueAndTimestamp(*row)
+        row: Any = self.get_raw(key) if as_of is None else self.get_as_of(key, as_of)
+        return None if row is None else ValueAndTimestamp._make(row)
 
-    def put(self, key: Any, value: Any, timestamp: int) -> int:
+    def put(self, key: K, value: V | None, timestamp: int) -> int:
         """Set the value that `key` has from `timestamp` (ms) on; None deletes. Returns the time before which it holds,
         `STILL` (-1) while it is the latest, `NOT_PUT` when it is older than the history."""
         self.put_raw(key, value, timestamp)
         return self.last_put
 
-    def delete(self, key: Any, timestamp: int) -> ValueAndTimestamp | None:
+    def delete(self, key: K, timestamp: int) -> ValueAndTimestamp[V] | None:
         """Delete `key` from `timestamp` (ms) on, and return the value that held then; None also when that is older than
         the history."""
         former = None if self._too_old(timestamp) else self.get(key, timestamp)
         self.put_raw(key, None, timestamp)
         return former
 
-    def versions(self, key: Any, first: int = 0, last: int = FOREVER) -> Iterator[VersionedValue]:
+    def versions(self, key: K, first: int = 0, last: int = FOREVER) -> Iterator[VersionedValue[V]]:
         """The values that `key` had at any time from `first` to `last` (ms, both included), in the order of time."""
         data = self._key(key, "versions")[len(LATEST) :]
         return map(self._version, self._versions.between(data, first, last, self._observed.value))
 
-    def all(self) -> Iterator[tuple[Any, ValueAndTimestamp]]:
+    def all(self) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
         """The latest value of every key, in the order of the serialised keys."""
-        return ((key, ValueAndTimestamp(*row)) for key, row in self._scan_rows(LATEST, LATEST[:1] + b"\x01"))
+        rows: Iterator[tuple[K, Any]] = self._scan_rows(LATEST, LATEST[:1] + b"\x01")
+        return ((key, ValueAndTimestamp._make(row)) for key, row in rows)
 
     # -- for operators
 
@@ -116,6 +118,6 @@ class VersionedStore(TimedRows):
     def _too_old(self, time: int) -> bool:
         return self._versions.too_old(time, self._observed.value)
 
-    def _version(self, held: Held) -> VersionedValue:
+    def _version(self, held: Held) -> VersionedValue[V]:
         value, since = self._decoded(held.row)
         return VersionedValue(value, since, None if held.until == STILL else held.until)

@@ -39,7 +39,7 @@ class JoinedState(TableState):
     ) -> None:
         super().__init__(spec, has_store)
         self._sides = left, right
-        self.getters = left.getter(), right.getter()
+        self.getters: tuple[Getter, Getter] = left.getter(), right.getter()
         self._getter: Getter = JoinGetter(*self.getters, joiner=joiner, alone=alone)
         if has_store:
             self._getter = StoreGetter(spec.name, spec.kind == "versioned")
