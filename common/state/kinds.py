@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from milestones.common.state.changelog import Layout, PlainLayout, TimestampedLayout
+from milestones.common.state.lru_rows import LruLayout
+from milestones.common.state.lru_store import LruStore
 from milestones.common.state.rows import Rows, StoreParts
 from milestones.common.state.session_store import SessionStore
 from milestones.common.state.spec import StoreKind, StoreSpec
@@ -104,6 +106,7 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
     ),
     "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of),
     "versioned": Kind(VersionedStore, VersionedLayout, timed=True, topic=_with_lag, arrangement=_of_history),
+    "lru": Kind(LruStore, LruLayout),
 }
 
 

@@ -12,7 +12,9 @@ from typing import Any, Literal, get_args
 
 from milestones.common.errors import TopologyError
 
-StoreKind = Literal["key-value", "timestamped-key-value", "window", "timestamped-window", "session", "versioned"]
+StoreKind = Literal[
+    "key-value", "timestamped-key-value", "window", "timestamped-window", "session", "versioned", "lru"
+]
 
 BOUNDED: frozenset[StoreKind] = frozenset({"window", "timestamped-window", "session", "versioned"})
 """The kinds whose rows are gone after a time."""
@@ -21,6 +23,11 @@ _HISTORY_SEGMENTS = ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 6
 """Of a history up to so many ms: into how many segments it is cut, and the shortest segment, as in Kafka Streams."""
 
 SHORTEST_SEGMENT_MS = 60_000
+
+_NEVER_CACHED: Mapping[StoreKind, str] = {
+    "versioned": "a versioned store can't be cached: each version counts",
+    "lru": "an LRU store can't be cached: what makes room is gone at once",
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,8 @@ class StoreSpec:
 
     Of versioned stores: `retention_ms` is the history, how long before the highest time seen a value may have held and
     still be known. `segment_interval_ms`: the time that a segment spans; 0 means Kafka Streams' default.
+
+    Of LRU stores: `max_entries` is how many entries stay.
     """
 
     name: str
@@ -55,6 +64,7 @@ class StoreSpec:
     duplicates: bool = False
     closing: bool = False
     segment_interval_ms: int = 0
+    max_entries: int = 0
 
     @property
     def segment_ms(self) -> int:
@@ -76,8 +86,15 @@ class StoreSpec:
         if self.kind not in get_args(StoreKind):
             kinds = " and ".join(map(repr, get_args(StoreKind)))
             raise TopologyError(f"store {self.name}: there is no kind {self.kind!r}; there are {kinds}")
+        if self.cached and self.kind in _NEVER_CACHED:
+            raise TopologyError(f"store {self.name}: {_NEVER_CACHED[self.kind]}")
         if self.kind == "versioned":
             self._check_versioned()
+        elif (self.kind == "lru") != (self.max_entries > 0):
+            raise TopologyError(
+                f"store {self.name}: a {self.kind} store with max_entries={self.max_entries}: an LRU store has at "
+                "least one entry, and no other store has a limit"
+            )
         elif self.kind in BOUNDED and self.retention_ms < max(1, self.window_ms):
             raise TopologyError(
                 f"store {self.name}: its retention of {self.retention_ms} ms is shorter than its windows of "
@@ -90,5 +107,3 @@ class StoreSpec:
                 f"store {self.name}: a history of {self.retention_ms} ms in segments of {self.segment_interval_ms} ms: "
                 "neither can be negative"
             )
-        if self.cached:
-            raise TopologyError(f"store {self.name}: a versioned store can't be cached: each version counts")

@@ -17,7 +17,7 @@ from milestones.common.state.window_layouts import SEGMENT, first_segment
 from milestones.common.writable import first_timestamp
 
 
-class _NothingRemembered:
+class NothingRemembered:
     """The remembered values of no store."""
 
     def forget(self, key: bytes) -> None: ...
@@ -35,7 +35,7 @@ class VersionedLayout:
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
     ) -> dict[bytes, bytes | None]:
-        layers = StoreLayers(stored, [], _NothingRemembered())
+        layers = StoreLayers(stored, [], NothingRemembered())
         versions = Versions(layers, self._spec)
         observed = max(self._observed, versions.observed())
         for record in records:

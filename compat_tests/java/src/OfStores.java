@@ -40,6 +40,7 @@ final class OfStores {
         Topologies.dsl("versioned_store_short", b -> versions(b, Stores.persistentVersionedKeyValueStore(
             "versions", Duration.ofMillis(30), Duration.ofMillis(10))));
         Topologies.dsl("lru_store", OfStores::lru);
+        Topologies.dsl("lru_store_calls", OfStores::lruCalls);
         Topologies.dsl("global_store", OfStores::globalStore);
     }
 
@@ -159,6 +160,27 @@ final class OfStores {
                 KeyValueStore<String, String> store = context().getStateStore("latest");
                 say(record, "old " + store.get(key) + " a " + store.get("a"));
                 store.put(key, value);
+            }
+        }, "latest").to("out");
+    }
+
+    private static void lruCalls(StreamsBuilder builder) {
+        OfProcessors.stored(builder, Stores.keyValueStoreBuilder(
+            Stores.lruMap("latest", 3), Topologies.TEXT, Topologies.TEXT
+        )).process(() -> new Keyed() {
+            @Override
+            void handle(Record<String, String> record, String key, String value, long time) {
+                KeyValueStore<String, String> store = context().getStateStore("latest");
+                if ("del".equals(value)) {
+                    say(record, "deleted " + store.delete(key));
+                } else if (value != null && value.startsWith("a")) {
+                    say(record, "absent " + store.putIfAbsent(key, value));
+                } else {
+                    store.put(key, value);
+                }
+                say(record, "all " + OfProcessors.told(store.all()));
+                say(record, "backward " + OfProcessors.told(store.reverseRange("a", "b")));
+                say(record, "count " + store.approximateNumEntries());
             }
         }, "latest").to("out");
     }
