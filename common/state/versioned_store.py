@@ -59,7 +59,7 @@ class VersionedStore(TimedRows[K, V]):
 
     def put(self, key: K, value: V | None, timestamp: int) -> int:
         """Set the value that `key` has from `timestamp` (ms) on; None deletes. Returns the time before which it holds,
-        `STILL` (-1) while it is the latest, `NOT_PUT` when it is older than the history."""
+        `STILL` (-1) while it is the latest, `NOT_PUT` (-2^63) when it is older than the history."""
         self.put_raw(key, value, timestamp)
         return self.last_put
 
