@@ -19,7 +19,7 @@ from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.task.punctuation import Punctuation
 from milestones.common.topology.handlers import Handler, LogAndFail
-from milestones.common.topology.program import PunctuationType, RecordContext
+from milestones.common.topology.program import PunctuationType, RecordContext, Tally
 
 if TYPE_CHECKING:
     from milestones.common.state.cells import Cells
@@ -62,7 +62,13 @@ class TaskContext:
     """`program.TaskServices` of one task."""
 
     def __init__(
-        self, task: TaskId, settings: TaskSettings, runner: Runner, store: Callable[[str], Any], cells: Cells
+        self,
+        task: TaskId,
+        settings: TaskSettings,
+        runner: Runner,
+        store: Callable[[str], Any],
+        cells: Cells,
+        tally: Callable[[str, str], Tally],
     ) -> None:
         self.task_id = task
         self.application_id = settings.application_id
@@ -72,7 +78,7 @@ class TaskContext:
         self.wall_ms = settings.clock.wall_ms
         self.dropped_records: Counter[str] = Counter()
         self.commit_requested = False
-        self.store, self.memory, self.kept = store, cells.cell, cells.kept
+        self.store, self.memory, self.kept, self.tally = store, cells.cell, cells.kept, tally
         self._runner = runner
         self.emit: Callable[[Emitted], None] = runner.scope.outputs.append
         self._ask = runner.scope.requests.add
