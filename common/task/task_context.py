@@ -22,10 +22,10 @@ from milestones.common.topology.handlers import Handler, LogAndFail
 from milestones.common.topology.program import PunctuationType, RecordContext, Tally
 
 if TYPE_CHECKING:
-    from milestones.common.state.cells import Cells
+    from milestones.common.state.cells import Cell, Cells
     from milestones.common.task.runner import Runner
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 FAIL: Final = LogAndFail()
 
@@ -71,14 +71,17 @@ class TaskContext:
         tally: Callable[[str, str], Tally],
     ) -> None:
         self.task_id = task
-        self.application_id = settings.application_id
+        self.application_id: str = settings.application_id
         self.record: RecordContext = runner.record
-        self.config = settings.config
-        self.partitions_of = settings.partitions_of
-        self.wall_ms = settings.clock.wall_ms
+        self.config: Mapping[str, Any] = settings.config
+        self.partitions_of: Callable[[str], int] = settings.partitions_of
+        self.wall_ms: Callable[[], int] = settings.clock.wall_ms
         self.dropped_records: Counter[str] = Counter()
-        self.commit_requested = False
-        self.store, self.memory, self.kept, self.tally = store, cells.cell, cells.kept, tally
+        self.commit_requested: bool = False
+        self.store: Callable[[str], Any] = store
+        self.memory: Callable[[str, Any], Cell] = cells.cell
+        self.kept: Callable[[str], Cell] = cells.kept
+        self.tally: Callable[[str, str], Tally] = tally
         self._runner = runner
         self.emit: Callable[[Emitted], None] = runner.scope.outputs.append
         self._ask = runner.scope.requests.add

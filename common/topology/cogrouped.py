@@ -8,7 +8,7 @@ table's, with its own time where there are windows; all of them share the table'
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Generic, Unpack
 
 from milestones.common.errors import TopologyError
 from milestones.common.topology.aggregates import Aggregator, StreamAggregate
@@ -27,6 +27,8 @@ from milestones.common.topology.windowed_stream import (
     checked_merger,
     windowed_operator,
 )
+from milestones.common.type_variables import VO, VR, K
+from milestones.common.windowed import Windowed
 
 if TYPE_CHECKING:
     from milestones.common.topology.grouped import KGroupedStream
@@ -37,8 +39,9 @@ Make = Callable[[Aggregator, TableState], Operator]
 """Makes the operator of one stream: (its aggregator, the table's state) -> operator."""
 
 
-class CogroupedKStream(Explained):
-    """Grouped streams with an aggregator each. Made by `KGroupedStream.cogroup`, not by hand."""
+class CogroupedKStream(Explained, Generic[K, VR]):
+    """Grouped streams, all with keys of type `K`, with an aggregator each. Made by `KGroupedStream.cogroup`, not by
+    hand."""
 
     def __init__(
         self, graph: Graph, groups: Mapping[KGroupedStream, Aggregator], parents: dict[KGroupedStream, GraphNode]
@@ -46,7 +49,9 @@ class CogroupedKStream(Explained):
         """`parents`: the nodes behind repartition topics, which the tables of one cogroup share."""
         self._graph, self._groups, self._parents = graph, dict(groups), parents
 
-    def cogroup(self, grouped: KGroupedStream, aggregator: Callable[[Any, Any, Any], Any]) -> CogroupedKStream:
+    def cogroup(
+        self, grouped: KGroupedStream[K, VO], aggregator: Callable[[K, VO, VR], VR | None]
+    ) -> CogroupedKStream[K, VR]:
         """Add a grouped stream, whose values `aggregator(key, value, aggregate) -> aggregate` adds. Its topics need as
         many partitions as those of the others."""
         from milestones.common.topology.grouped import KGroupedStream  # which makes cogroups
@@ -69,12 +74,12 @@ class CogroupedKStream(Explained):
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
+        initializer: Callable[[], VR],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, VR]:
         """Aggregate all streams per key, starting with `initializer()`. None deletes the row. `store` names the table's
         store, and with it its changelog topic; `name` is what the nodes' names begin with."""
         function_of(initializer)
@@ -82,9 +87,9 @@ class CogroupedKStream(Explained):
         def make(aggregator: Aggregator, state: TableState) -> Operator:
             return StreamAggregate(state.name, initializer, aggregator, state.send_old_values)
 
-        return self._add(Materialized(store, **options), name, make, None)
+        return self._add(Materialized.of(store, **options), name, make, None)
 
-    def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream:
+    def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream[K, VR]:
         """Group by windows of time, too."""
         return WindowedCogroupedKStream(self, windows)
 
@@ -131,22 +136,22 @@ def _aggregating(name: str, make: Make, aggregator: Aggregator, state: TableStat
     return ProcessorGraphNode(name, lambda: make(aggregator, state), lambda: state.store)
 
 
-class WindowedCogroupedKStream(Explained):
+class WindowedCogroupedKStream(Explained, Generic[K, VR]):
     """Cogrouped streams by windows of time. Made by `CogroupedKStream.windowed_by`, not by hand."""
 
-    def __init__(self, cogrouped: CogroupedKStream, windows: Windows) -> None:
+    def __init__(self, cogrouped: CogroupedKStream[K, VR], windows: Windows) -> None:
         self._cogrouped, self._windows = cogrouped, windows
         self._bounds = bounds_of(windows, closing=False)
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
-        merger: Callable[[Any, Any, Any], Any] | None = None,
+        initializer: Callable[[], VR],
+        merger: Callable[[K, VR, VR], VR | None] | None = None,
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[WindowOptions],
-    ) -> KTable:
+    ) -> KTable[Windowed[K], VR]:
         """Aggregate all streams per key and window, starting with `initializer()`. The table's keys are `Windowed`.
         `merger(key, aggregate, other) -> aggregate`: of sessions, which a record may merge. The other arguments are
         those of `CogroupedKStream.aggregate`."""
@@ -156,4 +161,4 @@ class WindowedCogroupedKStream(Explained):
         def make(aggregator: Aggregator, state: TableState) -> Operator:
             return windowed_operator(windows, state, initializer, aggregator, merge)
 
-        return self._cogrouped._add(Materialized(store, **options), name, make, self._bounds)
+        return self._cogrouped._add(Materialized.of(store, **options), name, make, self._bounds)

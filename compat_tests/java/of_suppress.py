@@ -71,7 +71,11 @@ def windows_named(builder: StreamsBuilder) -> None:
 def windows_joined(builder: StreamsBuilder) -> None:
     left = keyed(builder, "left").windowed_by(TUMBLING).count()
     right = keyed(builder, "right").windowed_by(TimeWindows(SIZE, grace=GRACE + 3)).count()
-    texts(left.outer_join(right, both).suppress(until="window_closes"))
+    texts(left.outer_join(right, counts).suppress(until="window_closes"))
+
+
+def counts(left: int | None, right: int | None) -> str:
+    return both(*(None if count is None else str(count) for count in (left, right)))
 
 
 @ENTRIES.dsl("suppress_windows_until_full")
@@ -134,11 +138,12 @@ def twice(builder: StreamsBuilder) -> None:
 
 @ENTRIES.dsl("suppress_time_kept")
 def kept(builder: StreamsBuilder) -> None:
+    regrouped: Any = by_letter  # a row of no group has the key None
     (
         builder.table("in")
         .suppress(after=LIMIT)
         .map_values(loud, "kept", key=TEXT, value=TEXT)
-        .group_by(by_letter, key=TEXT, value=TEXT)
+        .group_by(regrouped, key=TEXT, value=TEXT)
         .reduce(append, lambda a, v: a + "-")
         .to_stream()
         .to("out")
