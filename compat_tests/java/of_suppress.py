@@ -95,7 +95,7 @@ def by_time_records(builder: StreamsBuilder) -> None:
 
 @ENTRIES.dsl("suppress_time_bytes")
 def by_time_bytes(builder: StreamsBuilder) -> None:
-    limited(builder, max_bytes=200, when_full="emit")
+    limited(builder, max_bytes=72, when_full="emit")
 
 
 @ENTRIES.dsl("suppress_time_until_full")
@@ -110,12 +110,12 @@ def by_time_unlogged(builder: StreamsBuilder) -> None:
 
 @ENTRIES.dsl("suppress_time_both_bounds")
 def by_time_both_bounds(builder: StreamsBuilder) -> None:
-    limited(builder, max_records=3, max_bytes=250)
+    limited(builder, max_records=3, max_bytes=110)
 
 
 @ENTRIES.dsl("suppress_time_bytes_until_full")
 def by_time_bytes_until_full(builder: StreamsBuilder) -> None:
-    limited(builder, max_bytes=300, when_full="stop")
+    limited(builder, max_bytes=110, when_full="stop")
 
 
 @ENTRIES.dsl("suppress_time_headers_of_others", "left", "right")

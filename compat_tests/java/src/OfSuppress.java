@@ -38,12 +38,12 @@ final class OfSuppress {
             Suppressed.untilWindowCloses(BufferConfig.maxRecords(3).shutDownWhenFull()))));
         Topologies.dsl("suppress_time", b -> limited(b, BufferConfig.unbounded()));
         Topologies.dsl("suppress_time_records", b -> limited(b, BufferConfig.maxRecords(2).emitEarlyWhenFull()));
-        Topologies.dsl("suppress_time_bytes", b -> limited(b, BufferConfig.maxBytes(200).emitEarlyWhenFull()));
+        Topologies.dsl("suppress_time_bytes", b -> limited(b, BufferConfig.maxBytes(72).emitEarlyWhenFull()));
         Topologies.dsl("suppress_time_until_full", b -> limited(b, BufferConfig.maxRecords(2).shutDownWhenFull()));
         Topologies.dsl("suppress_time_unlogged", b -> limited(b, BufferConfig.unbounded().withLoggingDisabled()));
         Topologies.dsl("suppress_time_both_bounds",
-            b -> limited(b, BufferConfig.maxRecords(3).withMaxBytes(250).emitEarlyWhenFull()));
-        Topologies.dsl("suppress_time_bytes_until_full", b -> limited(b, BufferConfig.maxBytes(300).shutDownWhenFull()));
+            b -> limited(b, BufferConfig.maxRecords(3).withMaxBytes(110).emitEarlyWhenFull()));
+        Topologies.dsl("suppress_time_bytes_until_full", b -> limited(b, BufferConfig.maxBytes(110).shutDownWhenFull()));
         Topologies.dsl("suppress_time_headers_of_others", OfSuppress::twoTopics);
         Topologies.dsl("suppress_time_filtered", OfSuppress::filtered);
         Topologies.dsl("suppress_time_twice", OfSuppress::twice);
