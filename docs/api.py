@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.KTable,
         m.KGroupedStream,
         m.KGroupedTable,
+        m.CogroupedKStream,
         m.BranchedKStream,
         m.KeepOptions,
         m.StoreOptions,
@@ -41,6 +42,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.SessionWindows,
         m.UnlimitedWindows,
         m.WindowedKStream,
+        m.WindowedCogroupedKStream,
         m.WindowOptions,
         m.Windowed,
         m.WindowedSerde,
@@ -117,6 +119,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.SerializationError,
         m.OutputSerializationError,
         m.ProcessingError,
+        m.SuppressBufferFullError,
         m.ProductionError,
         m.RefusedInTransactionError,
         m.ApplicationShutdownError,
@@ -170,6 +173,8 @@ TYPES: Mapping[str, tuple[Any, str]] = {
         "a record and its partition's time so far give the record's time, in ms; negative: the record is skipped.",
     ),
     "TopicExtractor": (m.TopicExtractor, "key, value and record of a sink give the topic, which must exist."),
+    "Until": (m.Until, "until windows close."),
+    "WhenFull": (m.WhenFull, "what a full buffer of suppress does."),
     "Windows": (m.Windows, "any of the four kinds of windows."),
     "UncaughtHandler": (m.UncaughtHandler, "is called with the error, and says what follows."),
 }
@@ -179,7 +184,8 @@ GIVEN = {
     m.KStream, m.KTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
     m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.Cancellable, m.KeyValueStore,
     m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.VersionedStore, m.LruStore,
-    m.WindowedKStream, m.TopologyDescription, testing.InputTopic, testing.OutputTopic,
+    m.WindowedKStream, m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription, testing.InputTopic,
+    testing.OutputTopic,
 }  # fmt: skip
 """Classes that a user subclasses, or whose objects the runtime makes."""
 
@@ -195,7 +201,7 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.WindowStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},
     m.TimestampedWindowStore: {"open", "fetch_raw", "put_raw", "put_window", "rows", "backward_rows", "get_raw",
                                "delete_raw"},
-    m.SessionStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},
+    m.SessionStore: {"open", "close", "flush", "set_flush_listener", "closed_between", "get_raw"},
     m.VersionedStore: {"open", "close", "flush", "set_flush_listener", "get_raw", "put_raw", "delete_raw", "get_as_of",
                        "versioned", "last_put"},
     m.LruStore: {"open"},

@@ -32,6 +32,7 @@ from milestones.common.errors import (
     StateError,
     StateFormatError,
     StateLockedError,
+    SuppressBufferFullError,
     TimeoutExceededError,
     TopologyError,
     TransactionalIdError,
@@ -50,6 +51,7 @@ from milestones.common.state.window_stores import TimestampedWindowStore, Window
 from milestones.common.task.metadata import OffsetMetadataError
 from milestones.common.topology import (
     BranchedKStream,
+    CogroupedKStream,
     FixedKeyProcessor,
     FixedKeyProcessorContext,
     FixedKeyRecord,
@@ -62,6 +64,7 @@ from milestones.common.topology import (
     ProcessorContext,
     StreamsBuilder,
     Topology,
+    WindowedCogroupedKStream,
 )
 from milestones.common.topology.describe import TopologyDescription
 from milestones.common.topology.handlers import (
@@ -80,6 +83,7 @@ from milestones.common.topology.nodes import OffsetReset, Partitioner, SinkRecor
 from milestones.common.topology.program import Cancellable, PunctuationType
 from milestones.common.topology.sink import OutputSerializationError
 from milestones.common.topology.split import Chain
+from milestones.common.topology.suppress import Until, WhenFull
 from milestones.common.topology.timestamps import (
     SourceRecord,
     TimestampExtractor,
@@ -97,23 +101,25 @@ from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
     "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError",
-    "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions", "FixedKeyProcessor",
-    "FixedKeyProcessorContext", "FixedKeyRecord", "Handler", "Headers", "JoinOptions", "JoinWindows",
-    "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError", "KeepOptions", "KeyValueStore",
-    "LogAndContinue", "LogAndFail", "LruStore", "MembershipError", "MilestonesError", "OffsetMetadataError",
-    "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner",
-    "ProcessingError", "Processor", "ProcessorContext", "ProductionError", "PunctuationType", "Record",
-    "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde",
-    "SerializationError", "SessionStore", "SessionWindowedSerde", "SessionWindows", "SinkRecord", "SlidingWindows",
-    "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener", "StateCorruptError", "StateError",
-    "StateFormatError", "StateListener", "StateLockedError", "StateRestoreListener", "Status", "StoreKind",
-    "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder", "StreamsConfig", "StreamsState", "SuspendReason",
-    "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
-    "TimestampedWindowStore", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError",
-    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "ValueAndTimestamp", "VersionedStore",
-    "VersionedValue", "WindowOptions", "WindowStore", "Windowed", "WindowedKStream", "WindowedSerde", "Windows",
-    "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes", "stores",
-    "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
+    "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions",
+    "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "Handler", "Headers", "JoinOptions",
+    "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError", "KeepOptions",
+    "KeyValueStore", "LogAndContinue", "LogAndFail", "LruStore", "MembershipError", "MilestonesError",
+    "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError",
+    "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext", "ProductionError",
+    "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail",
+    "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde", "SessionWindows",
+    "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener",
+    "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
+    "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder",
+    "StreamsConfig", "StreamsState", "SuppressBufferFullError", "SuspendReason", "TaskId", "ThreadState",
+    "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore", "TimestampedWindowStore",
+    "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError",
+    "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "VersionedStore", "VersionedValue",
+    "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream", "WindowedKStream",
+    "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
+    "send_to_dead_letter_topic", "serdes", "stores", "use_partition_time_on_invalid_timestamp",
+    "wallclock_timestamp_extractor",
 ]  # fmt: skip
 
 publish(__name__)

@@ -53,8 +53,8 @@ def total(doc: str, *, own: bool = False) -> SensorSpec[Total]:
     return SensorSpec(Total, doc, own=own)
 
 
-def value(doc: str, *, own: bool = False) -> SensorSpec[Value]:
-    return SensorSpec(Value, doc, own=own)
+def value(doc: str, *, level: Level = "INFO", own: bool = False) -> SensorSpec[Value]:
+    return SensorSpec(Value, doc, level=level, own=own)
 
 
 def gauge(doc: str, *, own: bool = False) -> SensorSpec[Gauge]:
@@ -324,6 +324,21 @@ class NodeMetrics(Scope):
     process: Final = count("records that the node was given", level="DEBUG")
 
 
+class SuppressNodeMetrics(Scope):
+    """One node of suppress. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id")
+    suppression_emit = count("updates that were kept back, and then sent", level="DEBUG")
+
+
+class SuppressBufferMetrics(Scope):
+    """The buffer of one node of suppress, as of each publication. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-state-metrics", ("thread-id", "task-id", "in-memory-suppression-id")
+    suppression_buffer_count = value("updates that are kept back", level="DEBUG")
+    suppression_buffer_size = value("bytes of the updates that are kept back, as `max_bytes` counts", level="DEBUG")
+
+
 class GroupMetrics(Scope):
     """One member of the consumer group. Owner: the member's stream thread."""
 
@@ -370,6 +385,8 @@ SCOPES: tuple[type[Scope], ...] = (
     RestorationMetrics,
     EngineMetrics,
     NodeMetrics,
+    SuppressNodeMetrics,
+    SuppressBufferMetrics,
     GroupMetrics,
     HeartbeatMetrics,
     PartitionMetrics,

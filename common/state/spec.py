@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from milestones.common.errors import TopologyError
 
 StoreKind = Literal[
-    "key-value", "timestamped-key-value", "window", "timestamped-window", "session", "versioned", "lru"
+    "key-value", "timestamped-key-value", "window", "timestamped-window", "session", "suppress", "versioned", "lru"
 ]
 
 BOUNDED: frozenset[StoreKind] = frozenset({"window", "timestamped-window", "session", "versioned"})

@@ -75,7 +75,9 @@ class Task(ChangelogTask):
         self._stores = TaskStores(
             id, subtopology, open_stores, self._runner.scope, settings.read_caches, caches, self._cells
         )
-        self._task_context = TaskContext(id, settings, self._runner, self._stores.typed, self._cells)
+        self._task_context = TaskContext(
+            id, settings, self._runner, self._stores.typed, self._cells, self.counters.tally
+        )
         self._runner.dropped, self._runner.forget = self._task_context.dropped, self._stores.forget
         self._commits = TaskCommits(
             id, subtopology, buffers, self._boundary, self._runner, self._stores, self._cells, settings.transactional_id
@@ -357,6 +359,10 @@ class Task(ChangelogTask):
     def cache_bytes(self) -> int:
         """Memory of the updates that wait in the stores' caches, about."""
         return sum(store.buffer.bytes for store in self._runner.cached if store.buffer is not None)
+
+    def held(self) -> Mapping[str, tuple[int, int]]:
+        """Of each store that keeps updates back, how many there are, and their bytes. Any thread may ask."""
+        return self._stores.held()
 
     def take_outputs(self) -> list[Emitted]:
         """Outputs of finished boundaries, in order; the caller sends them."""

@@ -19,7 +19,7 @@ from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.task.punctuation import Punctuation
 from milestones.common.topology.handlers import Handler, LogAndFail
-from milestones.common.topology.program import PunctuationType, RecordContext
+from milestones.common.topology.program import PunctuationType, RecordContext, Tally
 
 if TYPE_CHECKING:
     from milestones.common.state.cells import Cell, Cells
@@ -62,7 +62,13 @@ class TaskContext:
     """`program.TaskServices` of one task."""
 
     def __init__(
-        self, task: TaskId, settings: TaskSettings, runner: Runner, store: Callable[[str], Any], cells: Cells
+        self,
+        task: TaskId,
+        settings: TaskSettings,
+        runner: Runner,
+        store: Callable[[str], Any],
+        cells: Cells,
+        tally: Callable[[str, str], Tally],
     ) -> None:
         self.task_id = task
         self.application_id: str = settings.application_id
@@ -75,6 +81,7 @@ class TaskContext:
         self.store: Callable[[str], Any] = store
         self.memory: Callable[[str, Any], Cell] = cells.cell
         self.kept: Callable[[str], Cell] = cells.kept
+        self.tally: Callable[[str, str], Tally] = tally
         self._runner = runner
         self.emit: Callable[[Emitted], None] = runner.scope.outputs.append
         self._ask = runner.scope.requests.add

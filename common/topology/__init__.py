@@ -2,6 +2,7 @@
 
 from milestones.common.records import FixedKeyRecord
 from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.cogrouped import CogroupedKStream, WindowedCogroupedKStream
 from milestones.common.topology.grouped import KGroupedStream, KGroupedTable
 from milestones.common.topology.handlers import LogAndContinue, LogAndFail, send_to_dead_letter_topic
 from milestones.common.topology.join_windows import JoinWindows
@@ -18,6 +19,7 @@ from milestones.common.topology.topology import Topology
 
 __all__ = [
     "BranchedKStream",
+    "CogroupedKStream",
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
     "FixedKeyRecord",
@@ -32,5 +34,6 @@ __all__ = [
     "ProcessorContext",
     "StreamsBuilder",
     "Topology",
+    "WindowedCogroupedKStream",
     "send_to_dead_letter_topic",
 ]

@@ -105,6 +105,7 @@ class BoundContext:
         self.task_id, self.application_id = services.task_id, services.application_id
         self.record, self.config = services.record, services.config
         self.emit, self.schedule = services.emit, services.schedule
+        self.tally = services.tally
         self.kept, self.shared_memory = services.kept, services.memory
         self.partitions_of, self.request_commit = services.partitions_of, services.request_commit
         self.dropped, self.stream_time, self.wall_ms = services.dropped, services.stream_time, services.wall_ms

@@ -18,8 +18,8 @@ _GLOBAL = (
 
 INSTEAD: Mapping[str, str] = {
     "windowed_by": "windows are of grouped streams: group_by_key().windowed_by(...)",
-    "suppress": "suppress isn't there yet; a Processor with a store and a punctuation can hold updates back (process)",
-    "cogroup": "cogroup isn't there yet; merge the streams, then aggregate: a.merge(b).group_by_key().aggregate(...)",
+    "suppress": "updates are of tables: aggregate, or make a table with to_table(), then suppress(...)",
+    "cogroup": "streams are grouped first: group_by_key().cogroup(...)",
     "global_table": _GLOBAL,
     "add_global_store": _GLOBAL,
     "store": _QUERIES,

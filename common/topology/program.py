@@ -71,6 +71,12 @@ class Memory(Protocol):
         ...
 
 
+class Tally(Protocol):
+    """A count of a node's work, for metrics. It only grows: a roll-back takes nothing back."""
+
+    total: int
+
+
 class TaskServices(Protocol):
     """The calls of operators to their task. Given to `compile_program`; `common.task` implements this Protocol."""
 
@@ -112,6 +118,10 @@ class TaskServices(Protocol):
 
     def dropped(self, node: str, reason: str) -> None:
         """Count a record that a node skipped (null key, late, ...): metric dropped-records, a log line at times."""
+        ...
+
+    def tally(self, node: str, what: str) -> Tally:
+        """A count of that name of a node, for metrics; the same for all programs of the task."""
         ...
 
     def stream_time(self) -> int:

@@ -28,6 +28,7 @@ final class Topologies {
         OfProcessors.add();
         OfStores.add();
         OfWindows.add();
+        OfCogroup.add();
         OfSuppress.add();
         OfStreamJoins.add();
         OfTableJoins.add();

@@ -224,6 +224,7 @@ def test_another_process_knows_what_is_too_old() -> None:
             lambda b: b.stream("in").group_by_key().windowed_by(TimeWindows(5, grace=0)).count("s", history=9),
             "a table of windows can't be versioned",
         ),
+        (lambda b: b.table("in", "s", history=5).filter(bool).suppress(after=5), "is versioned, of which every update"),
     ],
 )
 def test_what_a_versioned_table_cannot_be_is_an_error_when_it_is_written(build: Any, words: str) -> None:
