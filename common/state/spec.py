@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args
 from milestones.common.errors import TopologyError
 
 StoreKind = Literal[
-    "key-value", "timestamped-key-value", "window", "timestamped-window", "session", "suppress", "versioned", "lru"
+    "key-value", "timestamped-key-value", "window", "timestamped-window", "session", "suppress", "versioned", "lru",
+    "join-buffer",
 ]
 
 BOUNDED: frozenset[StoreKind] = frozenset({"window", "timestamped-window", "session", "versioned"})

@@ -81,6 +81,13 @@ class TableState:
             return self._spec.kind == "versioned"
         return not self._chosen and self._parent is not None and self._parent.versioned
 
+    @property
+    def history_ms(self) -> int | None:
+        """The history of the table's rows, None when it isn't versioned."""
+        if self._has_store:
+            return self._spec.retention_ms if self._spec.kind == "versioned" else None
+        return None if self._parent is None else self._parent.history_ms
+
     def want_old_values(self, force: bool) -> bool:
         """Send old values from now on, if that is possible; returns whether. `force`: give the first table of the line
         a store for that."""

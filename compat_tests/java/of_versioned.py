@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from compat_tests.java.cases import KEYS, VALUES, Records
 from compat_tests.java.of_joins import SIDES, both, loud, not_b, out
-from compat_tests.java.of_streams import LONG, TEXT, aggregate, append, initial
+from compat_tests.java.of_streams import LONG, TEXT, aggregate, append, by_value, initial
 from compat_tests.java.of_tables import by_letter, starts_with_a, subtract
 from compat_tests.java.registry import Registry
 from milestones.common.serdes import Serde
@@ -153,3 +154,43 @@ def stream_left(builder: StreamsBuilder) -> None:
 def stream_mapped(builder: StreamsBuilder) -> None:
     stream = builder.stream("left")
     stream.left_join(versioned(builder, "right").filter(not_b).map_values(loud), both).to("out")
+
+
+# A left join fails in Java at a record without a key, which its buffer doesn't take: see declared.py.
+WITH_KEYS = Records(KEYS.filter(lambda key: key is not None), VALUES)
+
+
+@ENTRIES.dsl("join_stream_versioned_table_grace_inner", *SIDES)
+def grace_inner(builder: StreamsBuilder) -> None:
+    builder.stream("left").join(right(builder), both, grace=5, key=TEXT, value=TEXT).to("out")
+
+
+@ENTRIES.dsl("join_stream_versioned_table_grace_left", *SIDES, records=WITH_KEYS)
+def grace_left(builder: StreamsBuilder) -> None:
+    builder.stream("left").left_join(right(builder), both, grace=5, key=TEXT, value=TEXT).to("out")
+
+
+@ENTRIES.dsl("join_stream_grace_named", *SIDES)
+def grace_named(builder: StreamsBuilder) -> None:
+    stream = builder.stream("left")
+    stream.join(versioned(builder, "right"), both, name="waiting", key=TEXT, grace=12).to("out")
+
+
+@ENTRIES.dsl("join_stream_grace_rekeyed", *SIDES)
+def grace_rekeyed(builder: StreamsBuilder) -> None:
+    stream = builder.stream("left").select_key(by_value)
+    table = versioned(builder, "right").filter(not_b).map_values(loud)
+    joined = stream.join(table, both, grace=12, key=TEXT, value=TEXT)
+    joined.group_by_key().count().to_stream().to("out", value=LONG)
+
+
+@ENTRIES.dsl("join_stream_grace_none", *SIDES, records=WITH_KEYS)
+def grace_none(builder: StreamsBuilder) -> None:
+    stream = builder.stream("left")
+    stream.left_join(versioned(builder, "right"), both, grace=0, key=TEXT, value=TEXT).to("out")
+
+
+@ENTRIES.dsl("join_stream_grace_long", *SIDES)
+def grace_long(builder: StreamsBuilder) -> None:
+    stream = builder.stream("left")
+    stream.join(versioned(builder, "right"), both, grace=HISTORY_MS, key=TEXT, value=TEXT).to("out")

@@ -1,6 +1,7 @@
 import java.time.Duration;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.state.KeyValueStore;
@@ -37,6 +38,24 @@ final class OfVersioned {
         Topologies.dsl("join_stream_versioned_table_mapped", b -> b.<String, String>stream("left")
             .leftJoin(table(b, "right").filter(OfVersioned::notB).mapValues(v -> v + "!"), OfStreamJoins::both)
             .to("out"));
+        Topologies.dsl("join_stream_grace_named", b -> b.<String, String>stream("left").join(
+            table(b, "right"), OfStreamJoins::both,
+            Joined.<String, String, String>as("waiting").withKeySerde(Topologies.TEXT).withGracePeriod(GRACE))
+            .to("out"));
+        Topologies.dsl("join_stream_grace_rekeyed", b -> b.<String, String>stream("left").selectKey((k, v) -> v).join(
+            table(b, "right").filter(OfVersioned::notB).mapValues(v -> v + "!"), OfStreamJoins::both, grace(GRACE))
+            .groupByKey().count().toStream().to("out", Topologies.longs()));
+        Topologies.dsl("join_stream_grace_none", b -> b.<String, String>stream("left").leftJoin(
+            table(b, "right"), OfStreamJoins::both, grace(Duration.ZERO)).to("out"));
+        Topologies.dsl("join_stream_grace_long", b -> b.<String, String>stream("left").join(
+            table(b, "right"), OfStreamJoins::both, grace(HISTORY)).to("out"));
+    }
+
+    private static final Duration GRACE = Duration.ofMillis(12);
+
+    private static Joined<String, String, String> grace(Duration grace) {
+        return Joined.<String, String, String>with(Topologies.TEXT, Topologies.TEXT, Topologies.TEXT)
+            .withGracePeriod(grace);
     }
 
     private static boolean notB(String key, String value) {
