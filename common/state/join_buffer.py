@@ -31,7 +31,7 @@ _SEQUENCE: Final = struct.Struct(">i")
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 
-class Waiting(NamedTuple):
+class WaitingRecord(NamedTuple):
     """A record that waits. `place`: for `remove`."""
 
     place: bytes
@@ -81,7 +81,7 @@ class JoinBuffer(Rows[Any, Any]):
         place = _TIME_FIRST + TIMESTAMP.pack(time) + data + _SEQUENCE.pack(sequence)
         self._write(place, encoded(Buffered(context, None, None, part, 0)))
 
-    def due(self, grace_ms: int) -> list[Waiting]:
+    def due(self, grace_ms: int) -> list[WaitingRecord]:
         """The records that have waited for so long, the first one first. All of them are to be removed."""
         until = self._observed.value - grace_ms
         if self._first_time.value > until:
@@ -100,7 +100,7 @@ class JoinBuffer(Rows[Any, Any]):
         self._log(place, row, self._record.timestamp)
         self._layers.put(place, row)
 
-    def _waiting(self, place: bytes, data: bytes) -> Waiting:
+    def _waiting(self, place: bytes, data: bytes) -> WaitingRecord:
         try:
             row = decoded(data)
         except ValueError as error:
@@ -110,7 +110,7 @@ class JoinBuffer(Rows[Any, Any]):
                 "records that wait"
             ) from error
         key = self._decode_key(place[_HEAD : -_SEQUENCE.size])
-        return Waiting(place, key, None if row.new is None else self._decoded(row.new), row.context)
+        return WaitingRecord(place, key, None if row.new is None else self._decoded(row.new), row.context)
 
 
 def _time(place: bytes) -> int:
