@@ -18,7 +18,7 @@ from sortedcontainers import SortedList
 from milestones.common.records import Change
 from milestones.common.state.layers import ABSENT
 from milestones.common.state.rows import Rows
-from milestones.common.state.suppress_layout import Buffered, Context, decoded, encoded, size_of
+from milestones.common.state.suppress_layout import Buffered, Context, decoded, encoded, prior_of, size_of
 from milestones.common.windowed import FOREVER
 
 
@@ -68,7 +68,7 @@ class SuppressBuffer(Rows):
         data, (new, old) = self._key(key, "put"), (self._part(value) for value in change)
         before, prior = self._by_key.get(data), old
         if before is not None:
-            time, prior = before[0], self._row(data).prior
+            time, prior = before[0], prior_of(self._data(data))
         row = Buffered(context, prior, old, new, time)
         self._layers.put(data, encoded(row))
         self._note(data, (time, size_of(data, row)))
@@ -76,7 +76,7 @@ class SuppressBuffer(Rows):
     def first(self) -> Kept:
         """The first update; there is one."""
         key = self._by_time[0][1]
-        row = self._row(key)
+        row = decoded(self._data(key))
         new, old = (None if part is None else self._decoded(part) for part in (row.new, row.old))
         return Kept(self._decode_key(key), (new, old), row.context)
 
@@ -91,15 +91,15 @@ class SuppressBuffer(Rows):
         data = self._key(key, "prior")
         if data not in self._by_key:
             return ABSENT
-        prior = self._row(data).prior
+        prior = prior_of(self._data(data))
         return None if prior is None else self._decoded(prior)
 
     # -- the order
 
-    def _row(self, key: bytes) -> Buffered:
+    def _data(self, key: bytes) -> bytes:
         data = self._layers.get(key)
         assert data is not None  # the order has its key
-        return decoded(data)
+        return data
 
     def _part(self, value: Any) -> bytes | None:
         if value is None:

@@ -159,6 +159,20 @@ def decoded(data: bytes) -> Buffered:
     return row
 
 
+def prior_of(data: bytes) -> bytes | None:
+    """The prior value of a row of the store: an update needs nothing else of the former one."""
+    unpack = _INT.unpack_from
+    at = _CONTEXT.size
+    at += 2 * _INT.size + unpack(data, at)[0]  # topic, partition
+    (headers,) = unpack(data, at)
+    at += _INT.size
+    for _ in range(2 * headers):
+        at += _INT.size + max(0, unpack(data, at)[0])
+    (length,) = unpack(data, at)
+    at += _INT.size
+    return None if length == _NULL else data[at : at + length]
+
+
 def new_value(data: bytes) -> tuple[bytes | None, int]:
     """The value that a row of the store will send, and its time."""
     row = decoded(data)

@@ -18,6 +18,7 @@ from milestones.common.state.suppress_layout import (
     decoded,
     encoded,
     new_value,
+    prior_of,
     size_of,
 )
 from milestones.pipeline.records import StoredRecord
@@ -91,6 +92,7 @@ def test_any_row_is_read_as_it_was_written(seed: int) -> None:
         context = Context(chance.randrange(1 << 50), headers or None, chance.choice([origin, None]))
         row = Buffered(context, some(), some(), some(), chance.randrange(1 << 60))
         assert decoded(encoded(row)) == row
+        assert prior_of(encoded(row)) == row.prior
 
 
 def test_sizes_are_kafka_streams() -> None:
