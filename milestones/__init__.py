@@ -51,6 +51,7 @@ from milestones.common.topology import (
     FixedKeyProcessor,
     FixedKeyProcessorContext,
     FixedKeyRecord,
+    GlobalKTable,
     JoinWindows,
     KGroupedStream,
     KGroupedTable,
@@ -73,7 +74,7 @@ from milestones.common.topology.handlers import (
     send_to_dead_letter_topic,
 )
 from milestones.common.topology.joins import JoinOptions
-from milestones.common.topology.materialized import StoreOptions, WindowOptions
+from milestones.common.topology.materialized import GlobalStoreOptions, StoreOptions, WindowOptions
 from milestones.common.topology.nodes import OffsetReset, Partitioner, SinkRecord, TopicExtractor
 from milestones.common.topology.program import Cancellable, PunctuationType
 from milestones.common.topology.sink import OutputSerializationError
@@ -96,12 +97,12 @@ from milestones.instance.states import StreamsState, ThreadState
 __all__ = [
     "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError", "ConfigError",
     "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions", "FixedKeyProcessor", "FixedKeyProcessorContext",
-    "FixedKeyRecord", "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream",
-    "KTable", "KafkaUnreachableError", "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError",
-    "MilestonesError", "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output",
-    "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext",
-    "ProductionError", "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response",
-    "RetryOrFail", "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde",
+    "FixedKeyRecord", "GlobalKTable", "GlobalStoreOptions", "Handler", "Headers", "JoinOptions", "JoinWindows",
+    "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError", "KeyValueStore", "LogAndContinue",
+    "LogAndFail", "MembershipError", "MilestonesError", "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError",
+    "Output", "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError", "Processor",
+    "ProcessorContext", "ProductionError", "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError",
+    "Response", "RetryOrFail", "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde",
     "SessionWindows", "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError",
     "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
     "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder",

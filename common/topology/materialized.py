@@ -33,6 +33,15 @@ class StoreOptions(TypedDict, total=False):
     changelog_config: Mapping[str, str]
 
 
+class GlobalStoreOptions(TypedDict, total=False):
+    """Keyword arguments of a global table, besides the store's name: the serdes of its topic, and `in_memory` for no
+    RocksDB. It is never cached, and its topic is its changelog."""
+
+    key: Serde[Any] | None
+    value: Serde[Any] | None
+    in_memory: bool
+
+
 class WindowOptions(StoreOptions, total=False):
     """Keyword arguments of operators that keep a table of windows. `retention`: how long rows are kept, by the time of
     the records; by default as long as the operator needs them."""

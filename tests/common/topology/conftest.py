@@ -58,6 +58,7 @@ class Services:
         self.commits = 0
         cells = Cells([])
         self.memory, self.kept = cells.cell, cells.kept
+        self.global_store = lambda _: None
 
     def store(self, name: str) -> Store:
         return self.stores[name]
