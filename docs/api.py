@@ -174,9 +174,9 @@ GIVEN = {
 
 OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.StreamsConfig: {
-        "admin_settings", "consumer_settings", "member_settings", "of_options", "overridden", "passed",
-        "producer_settings", "restore_consumer_settings", "security_settings", "static_id", "topic_settings",
-        "with_options",
+        "admin_settings", "consumer_settings", "global_consumer_settings", "member_settings", "of_options",
+        "overridden", "passed", "producer_settings", "restore_consumer_settings", "security_settings", "static_id",
+        "topic_settings", "with_options",
     },
     m.Topology: {
         "add_node", "add_global_nodes", "add_internal_topic", "copartition_sources", "resolve", "resolve_global",

@@ -10,10 +10,10 @@ what `engine.py` allows beside an `apply`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from milestones.common.errors import TopologyError
+from milestones.common.errors import StateCorruptError, StateError, TopologyError
 from milestones.common.records import TaskId
 from milestones.common.state.cells import Cells
 from milestones.common.state.engine import Namespace
@@ -38,6 +38,8 @@ class GlobalStores:
 
     def __init__(self) -> None:
         self._shown: Mapping[str, ShownStore] = {}
+        self.damage: StateCorruptError | None = None
+        """What a task has met as it read; the thread that has the stores ends with it."""
 
     def show(self, stores: Iterable[ShownStore]) -> None:
         """Let tasks read these stores."""
@@ -51,9 +53,15 @@ class GlobalStores:
         spec, namespace = shown
         refused = _Refused(name, task)
         return kind_of(spec).store(StoreParts(
-            task, ReadOnlyLayers(namespace, name, refused), _NOTHING_REMEMBERED, spec.key_serde, spec.value_serde,
-            str(spec.source_topic), refused, record, spec, Cells([]),
+            task, ReadOnlyLayers(namespace, name, refused, self._damaged), _NOTHING_REMEMBERED, spec.key_serde,
+            spec.value_serde, str(spec.source_topic), refused, record, spec, Cells([]),
         ))  # fmt: skip
+
+
+    def _damaged(self, error: StateCorruptError) -> StateError:
+        """Note the damage; returns the error of the reading task, which can do nothing about it."""
+        self.damage = error
+        return StateError(f"a global store is damaged, so this instance ends; the next start restores it: {error}")
 
 
 class GlobalReaders:
@@ -91,21 +99,41 @@ class _Refused:
     def __call__(self, key: bytes, value: bytes | None, timestamp: int) -> NoReturn:
         raise TopologyError(
             f"store {self._store} is global, so task {self._task} can only read it: only its own processor writes it. "
-            f"Send the record to the store's topic"
+            "Send the record to the store's topic"
         )
 
 
 class ReadOnlyLayers(StoreLayers):
-    """The namespace of a global store, without any layer over it."""
+    """The namespace of a global store, without any layer over it. `damaged` makes the error of a reader."""
 
-    __slots__ = ("_refuse", "_source")
+    __slots__ = ("_damaged", "_refuse", "_source")
 
-    def __init__(self, namespace: Namespace, name: str, refuse: _Refused) -> None:
+    def __init__(
+        self, namespace: Namespace, name: str, refuse: _Refused, damaged: Callable[[StateCorruptError], StateError]
+    ) -> None:
         super().__init__(namespace, [], _NOTHING_REMEMBERED, name)
-        self._refuse, self._source = refuse, namespace
+        self._refuse, self._source, self._damaged = refuse, namespace, damaged
 
     def get(self, key: bytes) -> bytes | None:
-        return self._source.get(key)
+        try:
+            return self._source.get(key)
+        except StateCorruptError as error:
+            raise self._damaged(error) from error
+
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            found = self._source.scan(start, end, reverse=reverse)
+        except StateCorruptError as error:
+            raise self._damaged(error) from error
+        return self._watched(found)
+
+    def _watched(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            yield from found
+        except StateCorruptError as error:
+            raise self._damaged(error) from error
 
     def put(self, key: bytes, value: bytes | None) -> None:
         self._refuse(key, value, 0)

@@ -19,8 +19,10 @@ from milestones.common.kafka.login import Login, log_in
 from milestones.common.kafka.membership.metadata import verify_group_metadata_format
 from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account, MemoryBudget
+from milestones.common.records import TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
+from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.rocks import RocksSettings
 from milestones.instance.context import Decide, ThreadContext, ThreadEvent
 from milestones.instance.ids import InstanceIds
@@ -71,11 +73,13 @@ class Instance:
         self.memory = MemoryBudget(config)
         self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()
+        self.global_stores = GlobalStores()
+        self.global_partitions: frozenset[TopicPartition] = frozenset()
 
     def prepare(self, numbers: Iterable[int]) -> None:
         """Check the client library, Kafka, the topology's source and output topics and each client's login, and retire
-        obsolete ids. Sets `sources`, the source topics that exist. `numbers`: of the threads that poll with which the
-        instance starts; their ids aren't obsolete."""
+        obsolete ids. Sets `sources`, the source topics that exist, and `global_partitions`. `numbers`: of the threads
+        that poll with which the instance starts; their ids aren't obsolete."""
         verify_group_metadata_format()
         settings, application = self._config.admin_settings(f"{self.client_id}-start"), self._application
         cluster = Cluster(settings, login=Login(settings))
@@ -90,6 +94,7 @@ class Instance:
         if missing is not None:
             raise SourceTopicError(missing)
         self.sources = frozenset(application.external_topics(existing))
+        self.global_partitions = application.global_partitions(existing)
         if (warning := unused_dead_letters(self._config)) is not None:
             log.warning(warning)
         self._ids.retire_others(numbers)
@@ -132,6 +137,7 @@ class Instance:
             thread_registry=thread_registry,
             listeners=listeners,
             snapshots=self._snapshots,
+            global_stores=self.global_stores,
         )
 
     def left_group(self, number: int) -> None:
