@@ -65,9 +65,29 @@ class GlobalFollower:
         for at, position in positions.items():
             self._tell(self._listeners.restore.on_restore_start, at, position, self._ends[at])
         self._note_ends(self._ends.keys() - missing.keys())
-        if positions:
+        self._consumer = self._make_consumer()
+        self._consumer.assign(positions)
+
+    def fits(self, answer: Bounds) -> bool:
+        """Whether the stores can be continued up to these bounds: all topics are the same ones, and have the offsets
+        that are next."""
+        known, reached = self.task.storage.changelog_ids(), self.task.reached
+        same = all(
+            known.get(store, id) == id
+            for store, topic in self.task.topics.items()
+            if (id := answer.topic_ids.get(topic)) is not None
+        )
+        return same and answer.bounds.keys() == reached.keys() and all(
+            first <= reached[at] <= end for at, (first, end) in answer.bounds.items()
+        )
+
+    def aim(self, answer: Bounds) -> None:
+        """Go on to these ends, which `complete` is about from now on."""
+        self._ends = {at: end for at, (_, end) in answer.bounds.items()}
+        missing = self.missing()
+        if missing and self._consumer is None:
             self._consumer = self._make_consumer()
-            self._consumer.assign(positions)
+            self._consumer.assign({at: self.task.reached[at] for at in missing})
 
     def _leave_other_topics(self, topic_ids: Mapping[str, str]) -> None:
         """Empty the stores of deleted topics, then write down the ids of the present ones: in this order a crash in

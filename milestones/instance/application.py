@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from milestones.common.assignment.plan import fingerprint
-from milestones.common.errors import TopologyError
+from milestones.common.errors import SourceTopicError, TopologyError
 from milestones.common.patterns import matches, matching
 from milestones.common.records import TopicPartition
 from milestones.common.topology.nodes import SourceNode
@@ -62,7 +62,10 @@ class Application:
         return () if self.globals is None else self.globals.source_topics
 
     def global_partitions(self, counts: Mapping[str, int]) -> frozenset[TopicPartition]:
-        """All partitions of the topics of global stores. `counts`: of partitions, by topic."""
+        """All partitions of the topics of global stores. `counts`: of partitions, by topic. `SourceTopicError`."""
+        missing = [topic for topic in self.global_topics if topic not in counts]
+        if missing:
+            raise SourceTopicError(f"global topics don't exist: {', '.join(missing)}; create them, then start again")
         return frozenset(TopicPartition(topic, at) for topic in self.global_topics for at in range(counts[topic]))
 
     @cached_property
