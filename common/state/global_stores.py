@@ -2,8 +2,8 @@
 
     GlobalStreamThread --applies a batch--> namespace <--get, scan-- any number of tasks, each by a store of its own
 
-*Guarantees*: a read has whole batches: an entry, or a range as of its call, never has a part of one. Every write by
-these stores is refused.
+*Guarantees*: a range is as of its call, and has whole batches; two reads of a store on disk, one after the other, never
+go back. Every write by these stores is refused.
 *Assumes*: `show` is called before a task is made that reads, and the namespaces stay open until the last one has ended:
 what `engine.py` allows beside an `apply`.
 """
