@@ -82,7 +82,7 @@ class GlobalFollower:
         )
 
     def aim(self, answer: Bounds) -> None:
-        """Go on to these ends, which `complete` is about from now on."""
+        """Take these ends, which `complete` is about from now on."""
         self._ends = {at: end for at, (_, end) in answer.bounds.items()}
         missing = self.missing()
         if missing and self._consumer is None:

@@ -237,8 +237,8 @@ def test_a_skipped_record_leaves_nothing_and_its_dead_letters_are_missed_aloud(
 def test_readers_beside_the_writer_never_see_half_of_a_record(
     started: Callable[..., Instance], in_memory: bool, readers: int
 ) -> None:
-    """Each record writes a version to both keys of a pair. No range finds them apart; of a store on disk, neither do two
-    reads one after the other, in the order of the writes."""
+    """Each record writes a version to both keys of a pair. No range finds them apart; of a store on disk, neither do
+    two reads one after the other, in the order of the writes."""
     instance = started(processed(Pairs, in_memory=in_memory))
     for key in range(20):
         instance.kafka.write(0, b"k%02d" % key, b"%06d" % 0)
