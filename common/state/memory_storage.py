@@ -21,6 +21,7 @@ class MemoryTaskStorage:
     """A `TaskStorage` without a disk. Its content is lost at `close`."""
 
     store_engine: ClassVar[type[StoreEngine]] = StoreEngine
+    stores: dict[str, StoreEngine]
 
     def __init__(self, task: TaskId, specs: Iterable[StoreSpec]) -> None:
         self.stores = {spec.name: self.store_engine(spec, self._engine(StoreId(task, spec.name))) for spec in specs}

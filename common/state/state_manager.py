@@ -11,7 +11,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from milestones.common.errors import StateError, StateFormatError
 from milestones.common.records import GLOBAL, TaskId
@@ -25,7 +25,7 @@ from milestones.common.state.manifest import StoreManifest, TaskManifest, unread
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.task_storage import ROCKSDB, LocalTaskStorage
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=LocalTaskStorage)
 
@@ -35,6 +35,11 @@ class LocalStateManager:
 
     `stage` and `static_id` (`group_instance_id`) go into the manifests.
     """
+
+    directory: StateDirectory
+    engines: Engines
+    stage: str
+    static_id: str | None
 
     def __init__(self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None) -> None:
         self.directory, self.engines = directory, engines

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
@@ -22,6 +22,7 @@ from milestones.common.topology.program import Operator, OperatorContext, Proces
 from milestones.common.topology.serde_choice import Choice
 from milestones.common.topology.topology import Topology
 from milestones.common.topology.user_functions import function_of
+from milestones.common.type_variables import K, V
 
 if TYPE_CHECKING:
     from milestones.common.topology.stream import KStream
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
 _LEFT_JOIN = "KSTREAM-LEFTJOIN-"
 
 
-class GlobalKTable(Explained):
-    """A table of which each instance has all rows, so that any stream may be joined with it by any key. Made by
-    `StreamsBuilder.global_table`."""
+class GlobalKTable(Explained, Generic[K, V]):
+    """A table with keys of type `K` and values of type `V`, of which each instance has all rows, so that any stream may
+    be joined with it by any key. Made by `StreamsBuilder.global_table`."""
+
+    name: str
 
     def __init__(self, graph: Graph, node: GraphNode, store: str, *, named: bool) -> None:
         self._graph, self._store, self._named = graph, store, named

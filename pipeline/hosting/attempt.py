@@ -24,6 +24,7 @@ import socket
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
+from typing import Final
 
 from confluent_kafka import KafkaException
 from pyspark import TaskContext
@@ -50,7 +51,7 @@ from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
 from milestones.pipeline.hosting.worker_globals import WorkerGlobals, worker_globals
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 PASSING = (
     KafkaUnreachableError,
