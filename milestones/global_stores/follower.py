@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateError, TimeoutExceededError
 from milestones.common.records import TopicPartition
 from milestones.common.testing.faults import reach
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from milestones.instance.partition_offsets import Bounds
 
 log = logging.getLogger(__name__)
+
+WAIT_MS = 100
+"""For the first record of a batch; a request to end waits as long."""
 
 BATCH = 2_000
 """Records of a round: those of a store are one write to its engine, which holds the GIL."""
@@ -138,7 +141,21 @@ class GlobalFollower:
             for at, position in self.task.reached.items()
         }
 
-    def run_once(self, wait_ms: int) -> bool:
+    def read_to_the_ends(self, go_on: Callable[[], object], timeout_ms: int) -> None:
+        """Read until the stores are complete, or `go_on`, which is asked before each batch, says no.
+        `TimeoutExceededError` when nothing came for so long."""
+        moved_ms = self._clock.monotonic_ms()
+        while not self.complete and go_on():
+            now_ms = self._clock.monotonic_ms()
+            if self.run_once(WAIT_MS):
+                moved_ms = now_ms
+            elif now_ms - moved_ms > timeout_ms:
+                raise TimeoutExceededError(
+                    f"nothing came of {', '.join(map(str, sorted(self.missing())))}, which global stores need, within "
+                    f"task_timeout_ms ({timeout_ms}): its brokers may be away"
+                )
+
+    def run_once(self, wait_ms: int = WAIT_MS) -> bool:
         """1. fetch a batch; 2. process it, with its writes and positions in the stores at the end; 3. tell the listener
         while it restores. True when there was a record."""
         if self._consumer is None:

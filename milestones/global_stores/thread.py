@@ -24,7 +24,7 @@ from milestones.common.records import GLOBAL, TopicPartition
 from milestones.common.task.global_task import GlobalTask
 from milestones.common.task.task_context import TaskSettings
 from milestones.common.testing.faults import reach
-from milestones.global_stores.follower import GlobalFollower
+from milestones.global_stores.follower import WAIT_MS, GlobalFollower
 from milestones.instance.admin_thread import AskBounds, Bounds
 from milestones.instance.context import Decide, Exceptions, GlobalEvent, GlobalFailed, GlobalMoved, GlobalReport
 from milestones.instance.states import ThreadState
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from milestones.instance.listeners import Listeners
 
 log = logging.getLogger(__name__)
-
-WAIT_MS = 100
-"""For the first record of a batch; a request to end waits as long."""
 
 REPORT_INTERVAL_MS = 500
 
@@ -161,9 +158,7 @@ class GlobalStreamThread(threading.Thread):
         if bounds is None:
             return
         follower.begin(bounds)
-        while not (follower.complete or self._asked_to_end.is_set()):
-            follower.run_once(WAIT_MS)
-            self._report()
+        follower.read_to_the_ends(self._goes_on, self._around.config.task_timeout_ms)
         if not follower.complete:
             return
         task.show(self._around.stores)
@@ -171,9 +166,13 @@ class GlobalStreamThread(threading.Thread):
         reach("global.complete")
         self._move(ThreadState.RUNNING)
 
+    def _goes_on(self) -> bool:
+        self._report()
+        return not self._asked_to_end.is_set()
+
     def run_once(self) -> None:
         """1. follow the topics; 2. look whether a task has met damage; 3. report."""
-        self._follower.run_once(WAIT_MS)
+        self._follower.run_once()
         if (damage := self._around.stores.damage) is not None:
             raise damage
         self._report()

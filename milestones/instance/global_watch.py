@@ -12,6 +12,17 @@ from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topics import Described
 
 
+def uncompacted(settings: Mapping[str, Mapping[str, str]]) -> str | None:
+    """The warning about topics of global stores, by their settings, that lose records; None when all keep theirs."""
+    losing = sorted(topic for topic, told in settings.items() if told.get("cleanup.policy", "compact") != "compact")
+    if not losing:
+        return None
+    return (
+        f"global stores are made of {', '.join(losing)}, from which old records are deleted: an instance with an empty "
+        "disk won't have their rows, while others do; set cleanup.policy=compact"
+    )
+
+
 class GlobalWatch:
     """*Owns*: the topics as it has seen them."""
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from confluent_kafka import KafkaException
+
 from milestones.common.config.handlers import unused_dead_letters
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.login import Login, log_in
@@ -25,6 +27,7 @@ from milestones.common.state.engines import open_engines
 from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.rocks import RocksSettings
 from milestones.instance.context import Decide, ThreadContext, ThreadEvent
+from milestones.instance.global_watch import uncompacted
 from milestones.instance.ids import InstanceIds
 from milestones.instance.snapshot_fetcher import snapshot_source
 
@@ -99,8 +102,19 @@ class Instance:
         self.global_partitions = application.global_partitions(existing)
         if (warning := unused_dead_letters(self._config)) is not None:
             log.warning(warning)
+        self._warn_of_lost_rows(cluster)
         self._ids.retire_others(numbers)
         self._snapshots.start()
+
+    def _warn_of_lost_rows(self, cluster: Cluster) -> None:
+        """Warn of topics of global stores that aren't compacted, where the principal may see their settings."""
+        try:
+            warning = uncompacted(cluster.topic_settings(self._application.global_topics))
+        except KafkaException as error:
+            log.info("the settings of the topics of global stores can't be seen: %s", error)
+            return
+        if warning is not None:
+            log.warning("%s", warning)
 
     def cleaner(self) -> Callable[[int], bool]:
         """A function that removes the state of tasks that have left this instance; its argument is the wall clock's

@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from milestones.common.assignment.model import SPARK
-from milestones.common.errors import StateCorruptError, StateLockedError, TimeoutExceededError
+from milestones.common.errors import StateCorruptError, StateLockedError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.retry import RetryPolicy
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from milestones.instance.application import Application
 
 log = logging.getLogger(__name__)
-
-WAIT_MS = 100
-"""For the first record of a batch."""
 
 
 class WorkerGlobals:
@@ -82,7 +79,7 @@ class WorkerGlobals:
         else:
             follower.aim(bounds)
         try:
-            self._read(follower, check)
+            follower.read_to_the_ends(lambda: check() or True, self._config.task_timeout_ms)
         except StateCorruptError as error:
             self._give_up(error)
             raise
@@ -106,20 +103,6 @@ class WorkerGlobals:
             raise
         self._follower = follower
         return follower
-
-    def _read(self, follower: GlobalFollower, check: Callable[[], object]) -> None:
-        moved_ms = self._clock.monotonic_ms()
-        while not follower.complete:
-            check()
-            now_ms = self._clock.monotonic_ms()
-            if follower.run_once(WAIT_MS):
-                moved_ms = now_ms
-            elif now_ms - moved_ms > self._config.task_timeout_ms:
-                missing = ", ".join(map(str, sorted(follower.missing())))
-                raise TimeoutExceededError(
-                    f"nothing came of {missing}, which global stores need, within task_timeout_ms "
-                    f"({self._config.task_timeout_ms}): its brokers may be away"
-                )
 
     def _bounds(self) -> Bounds:
         """First and last offsets of all partitions now; asked again for `task_timeout_ms` at most."""
