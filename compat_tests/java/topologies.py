@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from compat_tests.java import (
     of_cogroup,
+    of_globals,
     of_joins,
     of_processors,
     of_stores,
@@ -20,7 +21,7 @@ from compat_tests.java import (
 )
 from compat_tests.java.registry import Entry
 
-MODULES = (of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins)
+MODULES = (of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_globals)
 
 ALL: Mapping[str, Entry] = {
     entry.name: entry
