@@ -26,6 +26,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.StreamsBuilder,
         m.KStream,
         m.KTable,
+        m.GlobalKTable,
         m.KGroupedStream,
         m.KGroupedTable,
         m.CogroupedKStream,
@@ -181,7 +182,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
 """Types in signatures that have no section of their own: what they are, what they are for."""
 
 GIVEN = {
-    m.KStream, m.KTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
+    m.KStream, m.KTable, m.GlobalKTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
     m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.Cancellable, m.KeyValueStore,
     m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.VersionedStore, m.LruStore,
     m.WindowedKStream, m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription, testing.InputTopic,
@@ -191,11 +192,13 @@ GIVEN = {
 
 OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.StreamsConfig: {
-        "admin_settings", "consumer_settings", "member_settings", "of_options", "overridden", "passed",
-        "producer_settings", "restore_consumer_settings", "security_settings", "static_id", "topic_settings",
-        "with_options",
+        "admin_settings", "consumer_settings", "global_consumer_settings", "member_settings", "of_options",
+        "overridden", "passed", "producer_settings", "restore_consumer_settings", "security_settings", "static_id",
+        "topic_settings", "with_options",
     },
-    m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "resolve"},
+    m.Topology: {
+        "add_node", "add_global_nodes", "add_internal_topic", "copartition_sources", "resolve", "resolve_global",
+    },
     m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
     m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw", "delete_raw"},
     m.WindowStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},

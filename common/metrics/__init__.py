@@ -11,6 +11,7 @@ from milestones.common.metrics.registry import PUBLISH_INTERVAL_MS, Metrics, sum
 from milestones.common.metrics.scopes import (
     ClientMetrics,
     EngineMetrics,
+    GlobalThreadMetrics,
     GroupMetrics,
     HeartbeatMetrics,
     MemoryMetrics,
@@ -33,6 +34,7 @@ __all__ = [
     "PUBLISH_INTERVAL_MS",
     "ClientMetrics",
     "EngineMetrics",
+    "GlobalThreadMetrics",
     "GroupMetrics",
     "Health",
     "HeartbeatMetrics",

@@ -248,6 +248,18 @@ class TaskMetrics(Scope):
     rolled_back: Final = count("times that the task's uncommitted work was rolled back", own=True)
 
 
+class GlobalThreadMetrics(Scope):
+    """The global thread of an instance. Owner: that thread."""
+
+    group, tag_names = "stream-global-thread-metrics", ("thread-id",)
+    thread_state = text("state of the thread: CREATED until the global stores are complete", own=True)
+    process = count("records of the topics of global stores, skipped ones included", own=True)
+    dropped_records = count("records skipped (null key, a handler's decision)", own=True)
+    restore = count("records restored before the tasks started", own=True)
+    restore_remaining_records_total = gauge("records still to restore before the tasks start", own=True)
+    records_lag = gauge("records of the topics that aren't in the stores yet, as of the last fetch", own=True)
+
+
 class QuarantineMetrics(Scope):
     """One task in quarantine (m2 on), as long as it is. Owner: the stream thread."""
 
@@ -379,6 +391,7 @@ SCOPES: tuple[type[Scope], ...] = (
     SchedulerMetrics,
     ProcessingThreadMetrics,
     TaskMetrics,
+    GlobalThreadMetrics,
     QuarantineMetrics,
     StandbyMetrics,
     UpdaterMetrics,

@@ -209,6 +209,7 @@ class Task(ChangelogTask):
 
     def _make_stores(self) -> None:
         """Make the stores that user code sees. Handles and iterators of a former program are closed for good."""
+        self._task_context.close_global_stores()
         self._stores.make_typed(self._runner.record, cached=self._settings.record_caches.max_bytes > 0)
         self._runner.cached = self._stores.cached()
 
@@ -471,6 +472,7 @@ class Task(ChangelogTask):
         try:
             self._program.end()
         finally:
+            self._task_context.close_global_stores()
             self.input.clear()
 
     # -- below

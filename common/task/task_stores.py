@@ -15,7 +15,7 @@ from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, TaskId, TopicP
 from milestones.common.state.cells import Cells, observed_time
 from milestones.common.state.changelog import ChangelogRecord, Layout, Log, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
-from milestones.common.state.engine import Namespace, Span
+from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.kinds import kind_of, layout_of
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
@@ -25,6 +25,9 @@ from milestones.common.state.spec import BOUNDED, StoreSpec
 from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.topology.nodes import SubTopology
+
+Write = Callable[[Mapping[str, Batch], Mapping[str, int]], None]
+"""(entries by store, changelog offsets by store): as `TaskStorage.apply`."""
 
 
 def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartition]:
@@ -210,8 +213,9 @@ class TaskStores:
                     store.layout.log_stored(log, key, value, UNKNOWN_TIMESTAMP)
         return outputs
 
-    def applied(self, offsets: Mapping[str, int]) -> None:
-        """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit."""
+    def applied(self, offsets: Mapping[str, int], write: Write | None = None) -> None:
+        """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit. `write`: does it
+        in place of the storage's `apply`."""
         batches = {}
         for name, store in self._stores.items():
             if batch := store.layers.frozen():
@@ -221,7 +225,7 @@ class TaskStores:
                         f"task {self._task} commits {len(batch)} writes of store {name} without an offset of its "
                         "changelog: this is a bug"
                     )
-        self.storage.apply(batches, offsets)
+        (write or self.storage.apply)(batches, offsets)
         for store in self._stores.values():
             store.layers.applied()
             self._expire(store, store.expiring)

@@ -3,6 +3,7 @@
 from milestones.common.records import FixedKeyRecord
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.cogrouped import CogroupedKStream, WindowedCogroupedKStream
+from milestones.common.topology.global_tables import GlobalKTable
 from milestones.common.topology.grouped import KGroupedStream, KGroupedTable
 from milestones.common.topology.handlers import LogAndContinue, LogAndFail, send_to_dead_letter_topic
 from milestones.common.topology.join_windows import JoinWindows
@@ -23,6 +24,7 @@ __all__ = [
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
     "FixedKeyRecord",
+    "GlobalKTable",
     "JoinWindows",
     "KGroupedStream",
     "KGroupedTable",

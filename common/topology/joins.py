@@ -58,7 +58,7 @@ class JoinStores(NamedTuple):
 
 class StreamJoin(NamedTuple):
     """A user's choices for a join of a stream: the joiner, and the keyword arguments of Kafka Streams' `Joined`, or, of
-    two streams, of `StreamJoined`."""
+    two streams, of `StreamJoined`. `on`: gives the key of a global table's row."""
 
     joiner: Callable[..., Any]
     alone: Alone
@@ -70,6 +70,7 @@ class StreamJoin(NamedTuple):
     within: JoinWindows | None = None
     stores: JoinStores = JoinStores()
     grace: Duration | None = None
+    on: Callable[[Any, Any], Any] | None = None
 
     def checked(self) -> StreamJoin:
         """These choices, with serdes in place of types; `TopologyError` when one is no function or no serde."""

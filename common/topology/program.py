@@ -89,6 +89,10 @@ class TaskServices(Protocol):
         """The state store of that name, ready to use from `Program.init` on."""
         ...
 
+    def global_store(self, name: str) -> Any | None:
+        """The global store of that name, for reading; None when there is none."""
+        ...
+
     def memory(self, name: str, initial: Any) -> Memory:
         """The memory of that name, for the task's lifetime. Names are those of the whole task."""
         ...
@@ -163,7 +167,7 @@ FlushListener = Callable[[Any, Any, Any, int], None]
 class OperatorContext(TaskServices, Protocol):
     """The surroundings of one node while it is bound: its task's services, its name, its children.
 
-    `store` gives the stores that are connected to the node, `TopologyError` for others.
+    `store` gives the stores that are connected to the node and all global stores, `TopologyError` for others.
     """
 
     node: str

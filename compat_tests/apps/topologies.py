@@ -228,11 +228,21 @@ def suppressed(app: str) -> StreamsBuilder:
     return builder
 
 
+def everywhere(app: str) -> StreamsBuilder:
+    """Each record of `in` with the row of the global table `rows` that its value names."""
+    builder = StreamsBuilder()
+    rows = builder.global_table(f"{app}-rows", "rows", key=TEXT, value=TEXT)
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    joined = records.left_join(rows, lambda name, row: f"{name}={row}", on=lambda _, name: name)
+    joined.to(f"{app}-out", key=TEXT, value=TEXT)
+    return builder
+
+
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     made.__name__.replace("_", "-"): made
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
-        calls, elsewhere, ticks, remembering, slots, windows, suppressed,
+        calls, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
     )
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from compat_tests.java import (
     of_cogroup,
+    of_globals,
     of_joins,
     of_processors,
     of_stores,
@@ -21,7 +22,10 @@ from compat_tests.java import (
 )
 from compat_tests.java.registry import Entry
 
-MODULES = (of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_versioned)
+MODULES = (
+    of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_globals,
+    of_versioned,
+)  # fmt: skip
 
 ALL: Mapping[str, Entry] = {
     entry.name: entry

@@ -33,6 +33,7 @@ from milestones.common.state.suppress_layout import Buffered, size_of
 from milestones.common.task.scope import RecordInWork
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.common.topology.aggregates import StreamAggregate, StreamCount
+from milestones.common.topology.global_tables import StreamGlobalJoin
 from milestones.common.topology.processor import ProcessorContext
 from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.topology.suppress_operators import Suppress
@@ -180,6 +181,21 @@ def the_new_pair_first(operator: TableRepartitionMap, context: OperatorContext, 
     return swapped
 
 
+def a_row_looked_for_by_the_record_s_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    bind = StreamGlobalJoin.bind
+    monkeypatch.setattr(
+        StreamGlobalJoin, "bind", lambda join, context: bind(replace(join, select=lambda key, _: key), context)
+    )
+
+
+def a_null_key_lost(join: StreamGlobalJoin, _context: OperatorContext, process: Process) -> Process:
+    def strict(key: Any, value: Any, timestamp: int) -> None:
+        if value is not None and join.select(key, value) is not None:
+            process(key, value, timestamp)
+
+    return strict
+
+
 def a_header_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     forward = ProcessorContext.forward
 
@@ -235,6 +251,8 @@ PLANTED: list[tuple[str, Plant, str, str]] = [
     ("a timestamp off by one", wrapped(StreamCount, a_timestamp_off_by_one), "group_by_key_count", "java"),
     ("a late record left out", wrapped(StreamAggregate, a_late_record_left_out), "group_by_key_aggregate", "java"),
     ("the new pair before the old", wrapped(TableRepartitionMap, the_new_pair_first), "table_group_by_count", "java"),
+    ("another row", a_row_looked_for_by_the_record_s_own_key, "join_stream_global_inner", "java"),
+    ("a null key lost", wrapped(StreamGlobalJoin, a_null_key_lost), "global_left_join_no_keys", "java"),
     ("a header dropped", a_header_dropped, "process", "header"),
     ("a deletion not logged", a_deletion_not_logged, "process", "seen-changelog"),
     ("a window closed early", planted(Suppress, a_window_closed_early), "suppress_tumbling", "out"),

@@ -61,6 +61,7 @@ class Services:
         self.commits = 0
         cells = Cells([])
         self.memory, self.kept, self.tally = cells.cell, cells.kept, TaskCounters().tally
+        self.global_store = lambda _: None
 
     def store(self, name: str) -> Store:
         return self.stores[name]

@@ -28,8 +28,7 @@ GROUPED = STREAM.group_by_key()
         (STREAM, "leftJoin", "its name is left_join"),
         (TABLE, "outerJoin", "its name is outer_join"),
         (STREAM, "groupByKey", "its name is group_by_key"),
-        (BUILDER, "global_table", "select_key(...).join(table"),
-        (BUILDER, "globalTable", "select_key(...).join(table"),
+        (BUILDER, "globalTable", "its name is global_table"),
     ],
 )
 def test_what_is_missing_says_what_to_do_instead(given: object, name: str, instead: str) -> None:
