@@ -13,7 +13,7 @@ from pathlib import Path
 from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.cells import Cells, observed_time
-from milestones.common.state.changelog import ChangelogRecord, Log, changelog, not_logged
+from milestones.common.state.changelog import ChangelogRecord, Log, changelog, changelog_with_headers, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.engine import Namespace, Span
 from milestones.common.state.kinds import kind_of, layout_of
@@ -101,7 +101,11 @@ class TaskStores:
             topic = self._sub.changelogs.get(name, f"{name}-changelog")
             if spec.logged and spec.source_topic is None:
                 append, key_of = self._scope.outputs.append, store.layout.key_of
-                store.log = changelog(topic, self._task.partition, name, append, key_of)
+                store.log = (
+                    changelog_with_headers(topic, self._task.partition, name, append, record)
+                    if spec.logs_headers
+                    else changelog(topic, self._task.partition, name, append, key_of)
+                )
             log, buffer = store.log, None
             if cached and spec.cached:
                 buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)

@@ -14,6 +14,7 @@ from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology.graph import Graph
 from milestones.common.topology.join_windows import JoinWindows
+from milestones.common.topology.nodes import Partitioner
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.user_functions import function_of
 
@@ -31,6 +32,17 @@ class Alone(NamedTuple):
 INNER: Final = Alone(False, False)
 LEFT: Final = Alone(True, False)
 OUTER: Final = Alone(True, True)
+
+
+class ForeignKey(NamedTuple):
+    """A user's choices for a join of tables by foreign key. `of_row(key, value)`: the key of the right table that a row
+    of the left one refers to. `left`: a row that refers to none is joined with None. `partitioner`: of the left table's
+    keys, `other_partitioner`: of the right one's, where another than the default one wrote their topics."""
+
+    of_row: Callable[[Any, Any], Any]
+    left: bool
+    partitioner: Partitioner | None = None
+    other_partitioner: Partitioner | None = None
 
 
 class JoinOptions(TypedDict, total=False):

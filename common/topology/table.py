@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
+from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
-from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone
+from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone, ForeignKey
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
+from milestones.common.topology.nodes import Partitioner
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.table_operators import (
@@ -169,6 +171,9 @@ class KTable(Explained):
         joiner: Callable[[Any, Any], Any],
         store: str | None = None,
         *,
+        foreign_key: Callable[[Any, Any], Any] | None = None,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
@@ -178,8 +183,17 @@ class KTable(Explained):
         A change of either row makes a new result, with the later of both timestamps. Both topics need the same number
         of partitions, and records of equal keys in partitions of equal numbers. The tables that the rows come from are
         kept in stores.
+
+        `foreign_key(key, value) -> key` joins each row of this table with the row of the other one whose key that is,
+        by way of two topics: the numbers of partitions don't matter. `partitioner(topic, key, None, partitions)` gives
+        the partition of a key of this table, `other_partitioner` that of one of the other table, where another than the
+        default one wrote their topics.
         """
-        return self._join(other, joiner, INNER, name, Materialized(store, **options))
+        materialized = Materialized(store, **options)
+        if foreign_key is None:
+            return self._join(other, joiner, INNER, name, materialized, partitioner, other_partitioner)
+        by = ForeignKey(foreign_key, False, partitioner, other_partitioner)
+        return self._join_by(other, joiner, by, name, materialized)
 
     def left_join(
         self,
@@ -187,11 +201,19 @@ class KTable(Explained):
         joiner: Callable[[Any, Any], Any],
         store: str | None = None,
         *,
+        foreign_key: Callable[[Any, Any], Any] | None = None,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
-        """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key."""
-        return self._join(other, joiner, LEFT, name, Materialized(store, **options))
+        """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key, or the row
+        has no foreign key (`foreign_key` gives None)."""
+        materialized = Materialized(store, **options)
+        if foreign_key is None:
+            return self._join(other, joiner, LEFT, name, materialized, partitioner, other_partitioner)
+        by = ForeignKey(foreign_key, True, partitioner, other_partitioner)
+        return self._join_by(other, joiner, by, name, materialized)
 
     def outer_join(
         self,
@@ -213,11 +235,24 @@ class KTable(Explained):
         return stream if mapper is None else stream.select_key(mapper)
 
     def _join(
-        self, other: KTable, joiner: Callable[..., Any], alone: Alone, name: str | None, materialized: Materialized
+        self, other: KTable, joiner: Callable[..., Any], alone: Alone, name: str | None, materialized: Materialized,
+        *partitioners: Partitioner | None,
     ) -> KTable:
         from milestones.common.topology.table_joins import join_tables  # which makes tables
 
+        if any(partitioners):
+            raise TopologyError(
+                f"{self.name} is joined by equal keys, whose rows have to be in partitions of equal numbers: "
+                "partitioner and other_partitioner are of a join by foreign_key"
+            )
         return join_tables(self, other, joiner, alone, name, materialized)
+
+    def _join_by(
+        self, other: KTable, joiner: Callable[..., Any], by: ForeignKey, name: str | None, materialized: Materialized
+    ) -> KTable:
+        from milestones.common.topology.foreign_keys import join_by_foreign_key  # which makes tables
+
+        return join_by_foreign_key(self, other, joiner, by, name, materialized)
 
     def _filter(
         self, predicate: Callable[[Any, Any], Any], negate: bool, name: str | None, materialized: Materialized

@@ -46,6 +46,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "`record_metadata()` in a punctuation", "both are told as none"),
     Declared(EVERY, "punctuations of one clock that are due at the same time", "no two of a clock are scheduled"),
     Declared(EVERY, "the name of a header with a NUL", "librdkafka's Python client cuts it; names have none"),
+    Declared(EVERY, "a default timestamp extractor", "both have none but the records' own"),
     *(
         Declared(
             f"join_streams_{name}", "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS

@@ -31,6 +31,7 @@ final class Topologies {
         OfSuppress.add();
         OfStreamJoins.add();
         OfTableJoins.add();
+        OfForeignKeys.add();
     }
 
     private Topologies() {}
