@@ -27,10 +27,12 @@ from compat_tests.java.topologies import ALL
 from milestones.common.kafka.embedded.errors import JarsError, JavaNotFoundError
 from milestones.common.records import Record
 from milestones.common.state.stores import KeyValueStore
-from milestones.common.topology import StreamsBuilder, Topology
+from milestones.common.topology import StreamsBuilder, Topology, foreign_key_operators
 from milestones.common.topology.aggregates import StreamAggregate, StreamCount
+from milestones.common.topology.foreign_key_operators import AnswerSubscription
 from milestones.common.topology.processor import ProcessorContext
 from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.topology.subscriptions import hash_of
 from milestones.common.topology.table_operators import TableRepartitionMap, ToStream
 from tests.sources import ROOT
 
@@ -184,6 +186,10 @@ def a_deletion_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeyValueStore, "_delete", delete)
 
 
+def another_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_key_operators, "hash_of", lambda data: hash_of(data)[::-1])
+
+
 PLANTED: list[tuple[str, Plant, str, str]] = [
     ("a tombstone lost", wrapped(ToStream, a_tombstone_lost, "bind_new"), "table", "null"),
     ("a timestamp off by one", wrapped(StreamCount, a_timestamp_off_by_one), "group_by_key_count", "java"),
@@ -191,6 +197,8 @@ PLANTED: list[tuple[str, Plant, str, str]] = [
     ("the new pair before the old", wrapped(TableRepartitionMap, the_new_pair_first), "table_group_by_count", "java"),
     ("a header dropped", a_header_dropped, "process", "header"),
     ("a deletion not logged", a_deletion_not_logged, "process", "seen-changelog"),
+    ("another hash of a row", another_hash, "foreign_key_inner", "SUBSCRIPTION-REGISTRATION"),
+    ("an answer a millisecond late", wrapped(AnswerSubscription, a_timestamp_off_by_one), "foreign_key_left", "java"),
 ]
 
 
