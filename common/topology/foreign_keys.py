@@ -114,7 +114,7 @@ def join_by_foreign_key(
 ) -> KTable:
     """The join of two tables by foreign key."""
     function_of(joiner)
-    function_of(by.of_row)
+    of_row = function_of(by.of_row)
     if not isinstance(right, KTable):
         raise not_joinable(left, right, "another KTable")
     graph = left._graph
@@ -123,7 +123,8 @@ def join_by_foreign_key(
         table._state.want_old_values(force=True)
     names = _names(graph, name)
     link = Link(names.subscriptions, names.store, left._key, left._value, right._key)
-    responses = _right_side(graph, left, right, by, names, link)
+    send = graph.add(_processor(names.send, SendSubscriptions(link, of_row, by.left)), left._node)
+    responses = _right_side(graph, send, left, right, by, names, link)
     join = _processor(
         names.join, ResolveResponses(link, rows := left._state.getter(), joiner, by.left), stores=rows.stores
     )
@@ -133,10 +134,9 @@ def join_by_foreign_key(
 
 
 def _right_side(
-    graph: Graph, left: KTable, right: KTable, by: ForeignKey, names: _ForeignKeyNames, link: Link
+    graph: Graph, send: GraphNode, left: KTable, right: KTable, by: ForeignKey, names: _ForeignKeyNames, link: Link
 ) -> GraphNode:
-    """Add all nodes up to the topic of the responses, which is returned."""
-    send = graph.add(_processor(names.send, SendSubscriptions(link, by.of_row, by.left)), left._node)
+    """Add all nodes behind `send` up to the topic of the responses, which is returned."""
     subscriptions = Repartition(
         names.subscriptions_source, names.subscriptions, names.subscriptions_sink, names.subscriptions_source, None,
         right._key, MadeOf(SubscriptionSerde, (KeyOf(left._key),)),

@@ -36,13 +36,22 @@ OUTER: Final = Alone(True, True)
 
 class ForeignKey(NamedTuple):
     """A user's choices for a join of tables by foreign key. `of_row(key, value)`: the key of the right table that a row
-    of the left one refers to. `left`: a row that refers to none is joined with None. `partitioner`: of the left table's
-    keys, `other_partitioner`: of the right one's, where another than the default one wrote their topics."""
+    of the left one refers to; None for a join by equal keys. `left`: a row that refers to none is joined with None.
+    `partitioner`: of the left table's keys, `other_partitioner`: of the right one's, where another than the default one
+    wrote their topics."""
 
-    of_row: Callable[[Any, Any], Any]
-    left: bool
+    of_row: Callable[[Any, Any], Any] | None = None
+    left: bool = False
     partitioner: Partitioner | None = None
     other_partitioner: Partitioner | None = None
+
+    def check_unused(self, table: str) -> None:
+        """`TopologyError` when a join by equal keys was given partitioners."""
+        if self.partitioner is not None or self.other_partitioner is not None:
+            raise TopologyError(
+                f"{table} is joined by equal keys, whose rows have to be in partitions of equal numbers: partitioner "
+                "and other_partitioner are of a join by foreign_key"
+            )
 
 
 class JoinOptions(TypedDict, total=False):
@@ -69,7 +78,7 @@ class JoinStores(NamedTuple):
 
 class StreamJoin(NamedTuple):
     """A user's choices for a join of a stream: the joiner, and the keyword arguments of Kafka Streams' `Joined`, or, of
-    two streams, of `StreamJoined`."""
+    two streams, of `StreamJoined`. `on`: gives the key of a global table's row."""
 
     joiner: Callable[..., Any]
     alone: Alone
@@ -80,14 +89,16 @@ class StreamJoin(NamedTuple):
     other_value: Serde[Any] | None
     within: JoinWindows | None = None
     stores: JoinStores = JoinStores()
+    on: Callable[[Any, Any], Any] | None = None
 
     def checked(self) -> StreamJoin:
-        """These choices, `TopologyError` when one is no function or no serde."""
+        """These choices, with serdes in place of types; `TopologyError` when one is no function or no serde."""
         function_of(self.joiner)
-        check_serde(self.key, "key")
-        check_serde(self.value, "value")
-        check_serde(self.other_value, "other_value")
-        return self
+        return self._replace(
+            key=check_serde(self.key, "key"),
+            value=check_serde(self.value, "value"),
+            other_value=check_serde(self.other_value, "other_value"),
+        )
 
 
 _WAYS: Final = (("to_table", "a stream", "to_table()"), ("to_stream", "a table", "to_stream()"))

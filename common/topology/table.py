@@ -8,11 +8,9 @@ A table has a store only when it is named, aggregated, or when an operator needs
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
-from milestones.common.errors import TopologyError
-from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
@@ -22,6 +20,8 @@ from milestones.common.topology.missing import Explained
 from milestones.common.topology.nodes import Partitioner
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
+from milestones.common.topology.suppress import Suppression, Until, WhenFull
+from milestones.common.topology.suppress_operators import BufferGetter
 from milestones.common.topology.table_operators import (
     TableFilter,
     TableMapValues,
@@ -29,6 +29,9 @@ from milestones.common.topology.table_operators import (
     ToStream,
 )
 from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.windows import Duration
+from milestones.common.type_variables import KR, VO, VR, K, V
+from milestones.common.typed_serdes import SerdeLike
 
 if TYPE_CHECKING:
     from milestones.common.topology.grouped import KGroupedTable
@@ -52,8 +55,8 @@ class TableState:
         rows: Callable[[Getter], Getter] | None = None,
     ) -> None:
         self._spec, self._has_store, self._parent, self._rows = spec, has_store, parent, rows
-        self.named = has_store if named is None else named
-        self.send_old_values = False
+        self.named: bool = has_store if named is None else named
+        self.send_old_values: bool = False
 
     @property
     def name(self) -> str:
@@ -87,8 +90,11 @@ class TableState:
         return self._rows(self._parent.getter())
 
 
-class KTable(Explained):
-    """A table. Made by `StreamsBuilder.table`, `KStream.to_table` and aggregations, not by hand."""
+class KTable(Explained, Generic[K, V]):
+    """A table with keys of type `K` and values of type `V`. Made by `StreamsBuilder.table`, `KStream.to_table` and
+    aggregations, not by hand."""
+
+    name: str
 
     def __init__(self, graph: Graph, node: GraphNode, key: Choice, value: Choice, state: TableState) -> None:
         self._graph, self._node, self.name = graph, node, node.name
@@ -101,25 +107,47 @@ class KTable(Explained):
 
     def filter(
         self,
-        predicate: Callable[[Any, Any], Any],
+        predicate: Callable[[K, V], object],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Keep the rows for which `predicate(key, value)` holds. `store`: keep the result in a store of that name."""
-        return self._filter(predicate, False, name, Materialized(store, **options))
+        return self._filter(predicate, False, name, Materialized.of(store, **options))
 
     def filter_not(
         self,
-        predicate: Callable[[Any, Any], Any],
+        predicate: Callable[[K, V], object],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Drop the rows for which `predicate(key, value)` holds."""
-        return self._filter(predicate, True, name, Materialized(store, **options))
+        return self._filter(predicate, True, name, Materialized.of(store, **options))
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], VR],
+        store: str | None = None,
+        *,
+        with_key: Literal[False] = False,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], VR],
+        store: str | None = None,
+        *,
+        with_key: Literal[True],
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
 
     def map_values(
         self,
@@ -129,11 +157,11 @@ class KTable(Explained):
         with_key: bool = False,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, Any]:
         """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`;
         deletions pass unchanged."""
         function_of(mapper)
-        materialized = Materialized(store, **options)
+        materialized = Materialized.of(store, **options)
         value = materialized.value or weaken(self._value)
         return self._derive(
             "KTABLE-MAPVALUES-",
@@ -146,12 +174,12 @@ class KTable(Explained):
 
     def group_by(
         self,
-        selector: Callable[[Any, Any], tuple[Any, Any] | None],
+        selector: Callable[[K, V], tuple[KR, VR] | None],
         *,
         name: str | None = None,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-    ) -> KGroupedTable:
+        key: SerdeLike[KR] | None = None,
+        value: SerdeLike[VR] | None = None,
+    ) -> KGroupedTable[KR, VR]:
         """Group by `selector(key, value) -> (key, value)`; a row for which `selector` gives None is in no group.
 
         `name`: of the node and of the repartition topic.
@@ -165,9 +193,35 @@ class KTable(Explained):
         value_choice = check_serde(value, "value") or weaken(self._value)
         return KGroupedTable(self._graph, node, key_choice, value_choice, name)
 
+    @overload
     def join(
         self,
-        other: KTable,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO], VR],
+        store: str | None = None,
+        *,
+        foreign_key: None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KR, VO],
+        joiner: Callable[[V, VO], VR],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], KR | None],
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
+
+    def join(
+        self,
+        other: KTable[Any, Any],
         joiner: Callable[[Any, Any], Any],
         store: str | None = None,
         *,
@@ -176,7 +230,7 @@ class KTable(Explained):
         other_partitioner: Partitioner | None = None,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, Any]:
         """Join the rows of equal keys: `joiner(value, other_value) -> value` for each key that both tables have.
         `store`: keep the result in a store of that name.
 
@@ -189,15 +243,38 @@ class KTable(Explained):
         the partition of a key of this table, `other_partitioner` that of one of the other table, where another than the
         default one wrote their topics.
         """
-        materialized = Materialized(store, **options)
-        if foreign_key is None:
-            return self._join(other, joiner, INNER, name, materialized, partitioner, other_partitioner)
         by = ForeignKey(foreign_key, False, partitioner, other_partitioner)
-        return self._join_by(other, joiner, by, name, materialized)
+        return self._join(other, joiner, INNER, by, name, Materialized.of(store, **options))
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO | None], VR],
+        store: str | None = None,
+        *,
+        foreign_key: None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KR, VO],
+        joiner: Callable[[V, VO | None], VR],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], KR | None],
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
 
     def left_join(
         self,
-        other: KTable,
+        other: KTable[Any, Any],
         joiner: Callable[[Any, Any], Any],
         store: str | None = None,
         *,
@@ -206,53 +283,87 @@ class KTable(Explained):
         other_partitioner: Partitioner | None = None,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, Any]:
         """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key, or the row
         has no foreign key (`foreign_key` gives None)."""
-        materialized = Materialized(store, **options)
-        if foreign_key is None:
-            return self._join(other, joiner, LEFT, name, materialized, partitioner, other_partitioner)
         by = ForeignKey(foreign_key, True, partitioner, other_partitioner)
-        return self._join_by(other, joiner, by, name, materialized)
+        return self._join(other, joiner, LEFT, by, name, Materialized.of(store, **options))
 
     def outer_join(
         self,
-        other: KTable,
-        joiner: Callable[[Any, Any], Any],
+        other: KTable[K, VO],
+        joiner: Callable[[V | None, VO | None], VR],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
         """As `join`, for each key of either table: the value of the table that hasn't the key is None."""
-        return self._join(other, joiner, OUTER, name, Materialized(store, **options))
+        return self._join(other, joiner, OUTER, ForeignKey(), name, Materialized.of(store, **options))
 
-    def to_stream(self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream:
+    def suppress(
+        self,
+        *,
+        until: Until | None = None,
+        after: Duration | None = None,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        when_full: WhenFull | None = None,
+        name: str | None = None,
+        logging: bool = True,
+        in_memory: bool = False,
+        changelog_config: Mapping[str, str] | None = None,
+    ) -> KTable[K, V]:
+        """Keep updates back, of each key the last one. `until="window_closes"`: a window's result is sent once, when
+        the window has closed. `after`: an update is sent once others are so much later (`timedelta` or ms).
+
+        `max_records`, `max_bytes`: bounds of what is kept back. `when_full`: `"emit"`, the default of `after`: the
+        first ones are sent early; `"stop"`, that of windows: the application stops, by a `SuppressBufferFullError`.
+        `name`: the node's, and with `-store` that of the store; the other keywords are those of `StoreOptions`.
+        """
+        choice = Suppression(
+            until, after, max_records, max_bytes, when_full, name, logging, in_memory, changelog_config or {}
+        )
+        node_name, store = choice.named(self._graph)
+        operator, spec = choice.operator(store, self._node), choice.spec(store, self._key, self._value)
+        self._state.want_old_values(force=True)  # the row before the first update that is kept back is an old value
+        state = TableState(spec, has_store=False, parent=self._state, rows=lambda parent: BufferGetter(store, parent))
+        node = self._graph.add(ProcessorGraphNode(node_name, lambda: operator, lambda: spec), self._node)
+        return KTable(self._graph, node, self._key, self._value, state)
+
+    @overload
+    def to_stream(self, mapper: None = None, *, name: str | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def to_stream(self, mapper: Callable[[K, V], KR], *, name: str | None = None) -> KStream[KR, V]: ...
+
+    def to_stream(
+        self, mapper: Callable[[K, V], Any] | None = None, *, name: str | None = None
+    ) -> KStream[Any, V]:
         """Make a stream of the updates, None for a deleted row. `mapper(key, value) -> key` selects a new key."""
         from milestones.common.topology.stream import KStream  # streams and tables make each other
 
-        stream = KStream(self._graph, self._add("KTABLE-TOSTREAM-", name, ToStream), self._key, self._value)
+        node = self._add("KTABLE-TOSTREAM-", name, ToStream)
+        stream: KStream[Any, V] = KStream(self._graph, node, self._key, self._value)
         return stream if mapper is None else stream.select_key(mapper)
 
     def _join(
-        self, other: KTable, joiner: Callable[..., Any], alone: Alone, name: str | None, materialized: Materialized,
-        *partitioners: Partitioner | None,
-    ) -> KTable:
-        from milestones.common.topology.table_joins import join_tables  # which makes tables
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[..., Any],
+        alone: Alone,
+        by: ForeignKey,
+        name: str | None,
+        materialized: Materialized,
+    ) -> KTable[K, Any]:
+        # Both make tables.
+        from milestones.common.topology.foreign_keys import join_by_foreign_key
+        from milestones.common.topology.table_joins import join_tables
 
-        if any(partitioners):
-            raise TopologyError(
-                f"{self.name} is joined by equal keys, whose rows have to be in partitions of equal numbers: "
-                "partitioner and other_partitioner are of a join by foreign_key"
-            )
+        if by.of_row is not None:
+            return join_by_foreign_key(self, other, joiner, by, name, materialized)
+        by.check_unused(self.name)
         return join_tables(self, other, joiner, alone, name, materialized)
-
-    def _join_by(
-        self, other: KTable, joiner: Callable[..., Any], by: ForeignKey, name: str | None, materialized: Materialized
-    ) -> KTable:
-        from milestones.common.topology.foreign_keys import join_by_foreign_key  # which makes tables
-
-        return join_by_foreign_key(self, other, joiner, by, name, materialized)
 
     def _filter(
         self, predicate: Callable[[Any, Any], Any], negate: bool, name: str | None, materialized: Materialized

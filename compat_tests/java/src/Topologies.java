@@ -28,10 +28,12 @@ final class Topologies {
         OfProcessors.add();
         OfStores.add();
         OfWindows.add();
+        OfCogroup.add();
         OfSuppress.add();
         OfStreamJoins.add();
         OfTableJoins.add();
         OfForeignKeys.add();
+        OfGlobals.add();
     }
 
     private Topologies() {}
