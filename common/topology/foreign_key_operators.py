@@ -20,8 +20,8 @@ it reads of the value's bytes. A task's partition is that of its left rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 from milestones.common.records import Change
 from milestones.common.serdes import Serde
@@ -60,6 +60,15 @@ class SubscriptionStore(TableStore, Protocol):
         ...
 
 
+class BoundLink(NamedTuple):
+    """A link in one task. `topic`: the real name of the subscriptions' topic. The serdes are those to use."""
+
+    topic: str
+    primary_key: Serde[Any]
+    value: Serde[Any]
+    foreign_key: Serde[Any]
+
+
 @dataclass(frozen=True)
 class Link:
     """What the operators of one join share. `topic`: that of the subscriptions, without the application's id; `store`:
@@ -71,31 +80,16 @@ class Link:
     value: Choice
     foreign_key: Choice
 
-    def settled(self, key: Serde[Any] | None, value: Serde[Any] | None) -> Link:
-        """With the serdes to use."""
-        return replace(
-            self, primary_key=settle(self.primary_key, key), value=settle(self.value, value),
-            foreign_key=settle(self.foreign_key, key),
+    def bind(self, context: OperatorContext) -> BoundLink:
+        keys, values = (context.config.get(f"default_{what}_serde") for what in ("key", "value"))
+        return BoundLink(
+            f"{context.application_id}-{self.topic}",
+            settle(self.primary_key, keys), settle(self.value, values), settle(self.foreign_key, keys),
         )  # fmt: skip
-
-    def at(self, context: OperatorContext) -> str:
-        """The real name of the subscriptions' topic."""
-        return f"{context.application_id}-{self.topic}"
-
-
-class _Linked:
-    """An operator with a link."""
-
-    link: Link
-
-    def settled(self, key: Serde[Any] | None, value: Serde[Any] | None) -> Any:
-        """The operator with the serdes to use."""
-        changed: Any = self
-        return replace(changed, link=self.link.settled(key, value))
 
 
 @dataclass(frozen=True)
-class SendSubscriptions(_Linked):
+class SendSubscriptions:
     """Sends the subscriptions of the left table's rows. `foreign_key(key, value)`: the key that a row refers to.
     `left`: a row that refers to no key, or is deleted, is answered, too."""
 
@@ -144,30 +138,29 @@ class SendSubscriptions(_Linked):
 
     def _bound(self, context: OperatorContext) -> tuple[Write, Callable[..., None]]:
         """The serialiser of foreign keys, and the function that sends a row's subscriptions."""
-        topic, forward, partition = self.link.at(context), context.forward, context.task_id.partition
-        write_value = _serde(self.link.value).serializer(hashed_value_topic(topic))
+        link, forward, partition = self.link.bind(context), context.forward, context.task_id.partition
+        write_value = link.value.serializer(hashed_value_topic(link.topic))
 
         def send(key: Any, value: Any, timestamp: int, *subscriptions: tuple[Any, int]) -> None:
             digest = None if value is None else hash_of(write_value(value))
             for foreign_key, instruction in subscriptions:
                 forward(foreign_key, SubscriptionWrapper(digest, instruction, key, partition), timestamp)
 
-        return _serde(self.link.foreign_key).serializer(foreign_key_topic(topic)), send
+        return link.foreign_key.serializer(foreign_key_topic(link.topic)), send
 
 
 @dataclass(frozen=True)
-class KeepSubscriptions(_Linked):
+class KeepSubscriptions:
     """Keeps the subscriptions to each foreign key, and passes them on."""
 
     link: Link
 
     def bind(self, context: OperatorContext) -> Process:
         store: SubscriptionStore = context.store(self.link.store)
-        put, delete, topic = store.put_raw, store.delete_raw, self.link.at(context)
-        primary_key_serde = _serde(self.link.primary_key)
-        write = SubscriptionSerde(primary_key_serde).serializer(topic)
-        write_primary_key = primary_key_serde.serializer(primary_key_topic(topic))
-        write_foreign_key = _serde(self.link.foreign_key).serializer(foreign_key_topic(topic))
+        put, delete, link = store.put_raw, store.delete_raw, self.link.bind(context)
+        write = SubscriptionSerde(link.primary_key).serializer(link.topic)
+        write_primary_key = link.primary_key.serializer(primary_key_topic(link.topic))
+        write_foreign_key = link.foreign_key.serializer(foreign_key_topic(link.topic))
         forward, dropped, node = context.forward, context.dropped, context.node
 
         def process(key: Any, subscription: SubscriptionWrapper, timestamp: int) -> None:
@@ -211,7 +204,7 @@ class AnswerSubscription:
 
 
 @dataclass(frozen=True)
-class AnswerSubscribers(_Linked):
+class AnswerSubscribers:
     """Answers all subscriptions to a row of the right table, in the order of the rows' bytes."""
 
     link: Link
@@ -227,9 +220,9 @@ class AnswerSubscribers(_Linked):
     def bind_new(self, context: OperatorContext) -> Process:
         """The closure that takes the row's new value."""
         store: SubscriptionStore = context.store(self.link.store)
-        scan, topic = store.prefix_scan, self.link.at(context)
-        write = _serde(self.link.foreign_key).serializer(foreign_key_topic(topic))
-        read = _serde(self.link.primary_key).deserializer(primary_key_topic(topic))
+        scan, link = store.prefix_scan, self.link.bind(context)
+        write = link.foreign_key.serializer(foreign_key_topic(link.topic))
+        read = link.primary_key.deserializer(primary_key_topic(link.topic))
         forward, dropped, node = context.forward, context.dropped, context.node
 
         def process(key: Any, value: Any, timestamp: int) -> None:
@@ -245,7 +238,7 @@ class AnswerSubscribers(_Linked):
 
 
 @dataclass(frozen=True)
-class ResolveResponses(_Linked):
+class ResolveResponses:
     """Joins responses with the rows of the left table. `left`: a row is joined with None when there is no value."""
 
     link: Link
@@ -254,8 +247,8 @@ class ResolveResponses(_Linked):
     left: bool
 
     def bind(self, context: OperatorContext) -> Process:
-        get, join, left = self.table.bind(context), self.joiner, self.left
-        write = _serde(self.link.value).serializer(hashed_value_topic(self.link.at(context)))
+        get, join, left, link = self.table.bind(context), self.joiner, self.left, self.link.bind(context)
+        write = link.value.serializer(hashed_value_topic(link.topic))
         forward, dropped, node = context.forward, context.dropped, context.node
 
         def process(key: Any, response: SubscriptionResponseWrapper, timestamp: int) -> None:
@@ -270,8 +263,3 @@ class ResolveResponses(_Linked):
                 forward(key, join(value, other), timestamp)
 
         return process
-
-
-def _serde(choice: Choice) -> Serde[Any]:
-    assert isinstance(choice, Serde)  # settled by `resolve`
-    return choice

@@ -10,6 +10,7 @@ The topic of subscriptions has as many partitions as the right table's, that of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -123,11 +124,10 @@ def join_by_foreign_key(
         table._state.want_old_values(force=True)
     names = _names(graph, name)
     link = Link(names.subscriptions, names.store, left._key, left._value, right._key)
-    send = graph.add(_processor(names.send, SendSubscriptions(link, of_row, by.left)), left._node)
+    send = graph.add(_processor(names.send, lambda: SendSubscriptions(link, of_row, by.left)), left._node)
     responses = _right_side(graph, send, left, right, by, names, link)
-    join = _processor(
-        names.join, ResolveResponses(link, rows := left._state.getter(), joiner, by.left), stores=rows.stores
-    )
+    rows = left._state.getter()
+    join = _processor(names.join, lambda: ResolveResponses(link, rows, joiner, by.left), stores=rows.stores)
     join.looks_up = (left._node,)
     graph.copartition(left._node, responses)
     return _result(graph, left, graph.add(join, responses, left._node), names.result, materialized)
@@ -148,12 +148,12 @@ def _right_side(
         name=names.store, kind="timestamped-key-value", key_serde=serdes.BYTES, value_serde=serdes.BYTES,
         logs_headers=True,
     )  # fmt: skip
-    keep = graph.add(_processor(names.keep, KeepSubscriptions(link), spec), subscriptions)
+    keep = graph.add(_processor(names.keep, lambda: KeepSubscriptions(link), spec), subscriptions)
     rows = right._state.getter()
-    answer = _processor(names.answer, AnswerSubscription(rows), stores=rows.stores)
+    answer = _processor(names.answer, lambda: AnswerSubscription(rows), stores=rows.stores)
     answer.looks_up = (right._node,)
     graph.add(answer, keep, right._node)
-    answer_all = graph.add(_processor(names.answer_all, AnswerSubscribers(link), spec), right._node)
+    answer_all = graph.add(_processor(names.answer_all, lambda: AnswerSubscribers(link), spec), right._node)
     responses = Repartition(
         names.responses_source, names.responses, names.responses_sink, names.responses_source, None,
         left._key, MadeOf(SubscriptionResponseSerde, (right._value,)),
@@ -163,9 +163,9 @@ def _right_side(
 
 
 def _processor(
-    name: str, operator: Operator, spec: StoreSpec | None = None, stores: tuple[str, ...] = ()
+    name: str, make: Callable[[], Operator], spec: StoreSpec | None = None, stores: tuple[str, ...] = ()
 ) -> ProcessorGraphNode:
-    return ProcessorGraphNode(name, lambda: operator, lambda: spec, stores)
+    return ProcessorGraphNode(name, make, lambda: spec, stores)
 
 
 def _by_key(partitioner: Partitioner | None, sink: str) -> ByKey | None:

@@ -200,8 +200,7 @@ class Operator(Protocol):
     with the program: a roll-back makes another one.
 
     An operator that uses only the new value of a table's update may have `bind_new`, too, for a closure that takes the
-    new value instead of (new, old). One that serialises by itself may have `settled`, which gives the operator with the
-    serdes to use, from the application's defaults of keys and of values.
+    new value instead of (new, old).
     """
 
     def bind(self, context: OperatorContext) -> Process:

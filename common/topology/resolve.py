@@ -167,8 +167,7 @@ def _settle_store(spec: StoreSpec, defaults: _Defaults) -> StoreSpec:
 
 def _settle_node(node: Node, real: _Real, defaults: _Defaults) -> Node:
     if isinstance(node, ProcessorNode):
-        settled = getattr(node.operator, "settled", None)
-        return node if settled is None else replace(node, operator=settled(*defaults))
+        return node
     key, value = _settle_pair(node.key, node.value, defaults)
     if isinstance(node, SourceNode):
         return replace(node, topics=tuple(map(real, node.topics)), key=key, value=value)
