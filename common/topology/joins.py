@@ -101,6 +101,15 @@ class StreamJoin(NamedTuple):
         )
 
 
+def check_no_foreign_key(table: str, options: Mapping[str, Any]) -> None:
+    """`TopologyError` when an outer join of tables was given a foreign key."""
+    if "foreign_key" in options:
+        raise TopologyError(
+            f"{table} has no outer join by foreign_key: a row of the other table that nothing refers to has no key in "
+            "the result; use left_join"
+        )
+
+
 _WAYS: Final = (("to_table", "a stream", "to_table()"), ("to_stream", "a table", "to_stream()"))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
-from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone, ForeignKey
+from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone, ForeignKey, check_no_foreign_key
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.nodes import Partitioner
@@ -299,6 +299,7 @@ class KTable(Explained, Generic[K, V]):
         **options: Unpack[StoreOptions],
     ) -> KTable:
         """As `join`, for each key of either table: the value of the table that hasn't the key is None."""
+        check_no_foreign_key(self.name, options)
         return self._join(other, joiner, OUTER, ForeignKey(), name, Materialized.of(store, **options))
 
     def suppress(

@@ -270,6 +270,8 @@ def test_what_cannot_be_joined_is_told_when_it_is_asked_for() -> None:
         left.join(right, both, foreign_key="customer")  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match=r"joined by equal keys.*are of a join by foreign_key"):
         left.left_join(right, both, partitioner=nowhere)
+    with pytest.raises(TopologyError, match=r"has no outer join by foreign_key: .* use left_join"):
+        left.outer_join(right, both, foreign_key=first_letter)  # type: ignore[call-arg]
     with pytest.raises(TopologyError, match=r"-registration-sink: later"):
         left.join(right, both, foreign_key=first_letter, name="of", other_partitioner=later)
 
