@@ -61,6 +61,23 @@ def changelog(
     return log if key_of is None else log_local
 
 
+class HasHeaders(Protocol):
+    """The record in work."""
+
+    headers: Headers | None
+
+
+def changelog_with_headers(
+    topic: str, partition: int, store: str, append: Callable[[Emitted], None], record: HasHeaders
+) -> Log:
+    """As `changelog`, for a store whose changelog records have the headers of the record in work."""
+
+    def log(key: bytes, value: bytes | None, timestamp: int) -> None:
+        append((topic, partition, key, value, timestamp or first_timestamp(), record.headers, store))
+
+    return log
+
+
 def not_logged(key: bytes, value: bytes | None, timestamp: int) -> None:
     """Log nothing: for a store without a changelog of its own."""
 

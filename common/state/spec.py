@@ -40,6 +40,7 @@ class StoreSpec:
     `changelog_config` adds to or overrides the topic settings of the changelog.
     `cached`: emits at the flush when `statestore_cache_max_bytes` is above 0.
     `source_topic`: the source topic that serves as changelog (nothing is written to it), else None.
+    `logs_headers`: of a key-value store; changelog records have the headers of the record in work.
 
     Of window and session stores: `retention_ms` is how long before the highest time seen a window may start, or a
     session end, before it is gone; `window_ms` the size of the windows. `duplicates`: several values per key and start,
@@ -66,6 +67,7 @@ class StoreSpec:
     closing: bool = False
     segment_interval_ms: int = 0
     max_entries: int = 0
+    logs_headers: bool = False
 
     @property
     def segment_ms(self) -> int:
