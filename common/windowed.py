@@ -42,6 +42,8 @@ class WindowedSerde(Serde[Any]):
 
     __slots__ = ("inner", "size_ms")
 
+    tail = START
+
     def __init__(self, inner: Serde[Any], size_ms: int | None) -> None:
         super().__init__(_unused, _unused, name=f"WINDOWED({inner.name})", immutable=inner.immutable)
         self.inner, self.size_ms = inner, size_ms
@@ -68,6 +70,8 @@ class SessionWindowedSerde(Serde[Any]):
     """Serde of `Windowed` keys with a session, keys by `inner`."""
 
     __slots__ = ("inner",)
+
+    tail = END_AND_START
 
     def __init__(self, inner: Serde[Any]) -> None:
         super().__init__(_unused, _unused, name=f"SESSION({inner.name})", immutable=inner.immutable)
