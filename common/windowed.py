@@ -42,6 +42,8 @@ class WindowedSerde(Serde[Any]):
 
     __slots__ = ("inner", "size_ms")
 
+    inner: Serde[Any]
+    size_ms: int | None
     tail = START
 
     def __init__(self, inner: Serde[Any], size_ms: int | None) -> None:
@@ -75,7 +77,7 @@ class SessionWindowedSerde(Serde[Any]):
 
     def __init__(self, inner: Serde[Any]) -> None:
         super().__init__(_unused, _unused, name=f"SESSION({inner.name})", immutable=inner.immutable)
-        self.inner = inner
+        self.inner: Serde[Any] = inner
 
     def serializer(self, topic: str) -> Callable[[Windowed[Any]], bytes]:
         write, pack = self.inner.serializer(topic), END_AND_START.pack

@@ -141,8 +141,8 @@ class Graph:
     """The operations of one builder, and its counter of names."""
 
     def __init__(self) -> None:
-        self.names = naming.Names()
-        self.root = GraphNode("root")
+        self.names: naming.Names = naming.Names()
+        self.root: GraphNode = GraphNode("root")
         self._added = 0
         self._copartitioned: list[frozenset[GraphNode]] = []
 
