@@ -54,7 +54,8 @@ class WindowedSerde(Serde[Any]):
         write, pack = self.inner.serializer(topic), START.pack
 
         def serialize(windowed: Windowed[Any]) -> bytes:
-            return write(windowed.key) + pack(windowed.start)
+            key, start, _ = windowed
+            return write(key) + pack(start)
 
         return serialize
 
@@ -83,7 +84,8 @@ class SessionWindowedSerde(Serde[Any]):
         write, pack = self.inner.serializer(topic), END_AND_START.pack
 
         def serialize(windowed: Windowed[Any]) -> bytes:
-            return write(windowed.key) + pack(windowed.end, windowed.start)
+            key, start, end = windowed
+            return write(key) + pack(end, start)
 
         return serialize
 
