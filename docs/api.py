@@ -203,6 +203,7 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw", "delete_raw"},
     m.WindowStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},
     m.TimestampedWindowStore: {"open", "fetch_raw", "put_raw", "put_window", "rows", "backward_rows", "get_raw",
+                               "place", "row_at", "put_at",
                                "delete_raw"},
     m.SessionStore: {"open", "close", "flush", "set_flush_listener", "closed_between", "get_raw"},
     m.VersionedStore: {"open", "close", "flush", "set_flush_listener", "get_raw", "put_raw", "delete_raw", "get_as_of",
