@@ -72,6 +72,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.VersionedStore,
         m.VersionedValue,
         m.LruStore,
+        m.ExpiringStore,
         stores.key_value,
         stores.timestamped_key_value,
         stores.window,
@@ -185,6 +186,7 @@ GIVEN = {
     m.KStream, m.KTable, m.GlobalKTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
     m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.Cancellable, m.KeyValueStore,
     m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.VersionedStore, m.LruStore,
+    m.ExpiringStore,
     m.WindowedKStream, m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription, testing.InputTopic,
     testing.OutputTopic,
 }  # fmt: skip
@@ -209,6 +211,7 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.VersionedStore: {"open", "close", "flush", "set_flush_listener", "get_raw", "put_raw", "delete_raw", "get_as_of",
                        "versioned", "last_put"},
     m.LruStore: {"open"},
+    m.ExpiringStore: {"open", "get_raw", "put_raw"},
     m.TimeWindows: {"starts"},
     m.UnlimitedWindows: {"starts"},
     testing.TopologyTestDriver: {"unread"},

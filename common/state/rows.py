@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol
 
 from milestones.common.errors import MilestonesError, SerializationError, StateError
-from milestones.common.records import TaskId
+from milestones.common.records import RecordMetadata, TaskId
 from milestones.common.serdes import Serde, unreadable, unwritable
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
@@ -36,6 +36,9 @@ class InWork(Protocol):
     """The properties of the record in work that a store uses."""
 
     timestamp: int
+
+    @property
+    def metadata(self) -> RecordMetadata | None: ...
 
 
 _pack = TIMESTAMP.pack
