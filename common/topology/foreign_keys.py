@@ -39,6 +39,7 @@ from milestones.common.topology.subscriptions import (
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.user_functions import check_functions, function_of
+from milestones.common.topology.versioned_tables import latest_only
 
 _JOIN: Final = "KTABLE-FK-JOIN-"
 _REGISTRATION, _RESPONSE = f"{_JOIN}SUBSCRIPTION-REGISTRATION-", f"{_JOIN}SUBSCRIPTION-RESPONSE-"
@@ -124,7 +125,8 @@ def join_by_foreign_key(
         table._state.want_old_values(force=True)
     names = _names(graph, name)
     link = Link(names.subscriptions, names.store, left._key, left._value, right._key)
-    send = graph.add(_processor(names.send, lambda: SendSubscriptions(link, of_row, by.left)), left._node)
+    subscribe = SendSubscriptions(link, of_row, by.left)
+    send = graph.add(_processor(names.send, lambda: latest_only(subscribe, left._state.versioned)), left._node)
     responses = _right_side(graph, send, left, right, by, names, link)
     rows = left._state.getter()
     join = _processor(names.join, lambda: ResolveResponses(link, rows, joiner, by.left), stores=rows.stores)
@@ -153,7 +155,10 @@ def _right_side(
     answer = _processor(names.answer, lambda: AnswerSubscription(rows), stores=rows.stores)
     answer.looks_up = (right._node,)
     graph.add(answer, keep, right._node)
-    answer_all = graph.add(_processor(names.answer_all, lambda: AnswerSubscribers(link), spec), right._node)
+    all_of_row = AnswerSubscribers(link)
+    answer_all = graph.add(
+        _processor(names.answer_all, lambda: latest_only(all_of_row, right._state.versioned), spec), right._node
+    )
     responses = Repartition(
         names.responses_source, names.responses, names.responses_sink, names.responses_source, None,
         left._key, MadeOf(SubscriptionResponseSerde, (right._value,)),

@@ -9,9 +9,13 @@ from compat_tests.java.of_joins import SIDES, both, loud, not_b, out, tables
 from compat_tests.java.of_streams import LONG, TEXT, by_value
 from compat_tests.java.of_tables import by_letter
 from compat_tests.java.registry import Registry
-from milestones.common.topology import StreamsBuilder
+from milestones.common.topology import KTable, StreamsBuilder
 
 ENTRIES = Registry()
+
+
+def versioned(builder: StreamsBuilder, topic: str) -> KTable:
+    return builder.table(topic, f"versions-of-{topic}", history=120_000)
 
 
 def of_letter(_key: str, value: str) -> str | None:
@@ -169,3 +173,15 @@ def to_counts(builder: StreamsBuilder) -> None:
     left, counts = builder.table("left"), builder.stream("right").group_by(lambda _, value: value).count("counts")
     out(left.left_join(counts, lambda one, other: f"{one}&{'null' if other is None else other}",
                        foreign_key=of_letter, value=TEXT))  # fmt: skip
+
+
+@ENTRIES.dsl("foreign_key_versioned", *SIDES)
+def of_versions(builder: StreamsBuilder) -> None:
+    left, right = versioned(builder, "left"), versioned(builder, "right")
+    out(left.left_join(right, both, foreign_key=of_letter))
+
+
+@ENTRIES.dsl("foreign_key_versioned_mapped", *SIDES)
+def of_versions_mapped(builder: StreamsBuilder) -> None:
+    left, right = versioned(builder, "left").map_values(loud), versioned(builder, "right").filter(not_b)
+    out(left.join(right, both, foreign_key=of_letter))

@@ -1,3 +1,4 @@
+import java.time.Duration;
 import java.util.Optional;
 import java.util.Set;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -34,6 +35,8 @@ final class OfForeignKeys {
         Topologies.dsl("foreign_key_rekeyed", OfForeignKeys::rekeyed);
         Topologies.dsl("foreign_key_of_counts", OfForeignKeys::ofCounts);
         Topologies.dsl("foreign_key_to_counts", OfForeignKeys::toCounts);
+        Topologies.dsl("foreign_key_versioned_mapped", b -> out(versioned(b, "left").mapValues(OfForeignKeys::loud)
+            .join(versioned(b, "right").filter(OfForeignKeys::notB), OfTables::letter, OfStreamJoins::both)));
     }
 
     private static String unlessX(String value) {
@@ -131,6 +134,11 @@ final class OfForeignKeys {
     /** The last letter, as Python has them. */
     private static String lastLetter(String value) {
         return value.isEmpty() ? "" : value.substring(value.offsetByCodePoints(value.length(), -1));
+    }
+
+    private static KTable<String, String> versioned(StreamsBuilder builder, String topic) {
+        return builder.table(topic,
+            Materialized.as(Stores.persistentVersionedKeyValueStore("versions-of-" + topic, Duration.ofMinutes(2))));
     }
 
     private static KTable<String, String> left(StreamsBuilder builder) {

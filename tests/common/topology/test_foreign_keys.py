@@ -142,6 +142,20 @@ def test_headers_of_the_change_travel_with_the_result() -> None:
     assert record.headers == [("of", b"right")]
 
 
+@pytest.mark.parametrize("late", ["left", "right"])
+def test_a_change_out_of_order_of_a_versioned_table_is_sent_to_nobody(late: str) -> None:
+    builder = StreamsBuilder()
+    left, right = (builder.table(topic, topic, history=1_000, key=TEXT, value=TEXT) for topic in ("left", "right"))
+    out(left.left_join(right, both, foreign_key=first_letter))
+    with TopologyTestDriver(builder) as driver:
+        inputs = {name: driver.create_input_topic(name, key=TEXT, value=TEXT) for name in ("left", "right")}
+        inputs["right"].pipe("a", "x", timestamp=50)
+        inputs["left"].pipe("k", "a1", timestamp=50)
+        inputs[late].pipe("k" if late == "left" else "a", "a0", timestamp=10)
+        found = driver.create_output_topic("out", key=TEXT, value=TEXT).read_key_values()
+    assert found == [("k", "a1+x")]
+
+
 # ---- names, topics, serdes
 
 
