@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Generic, NamedTuple, Self
+from typing import Any, Final, Generic, NamedTuple, Self
 
 from milestones.common.type_variables import KR, VR, K, V
 
@@ -19,6 +19,17 @@ Headers = list[Header]
 
 Change = tuple[Any, Any]
 """An update of a table's row as it travels between table nodes: (new value, old value); None is absence."""
+
+
+class StaleChange(tuple[Any, Any]):
+    """A `Change` of a versioned table that isn't the latest of its key: it came out of order, and the row stays."""
+
+    __slots__ = ()
+
+
+def is_latest(change: Change) -> bool:
+    """Whether an update is the latest of its key. Only a versioned table has others."""
+    return type(change) is not StaleChange
 
 UNKNOWN_TIMESTAMP = -1
 """A record without a timestamp, as Kafka's protocol writes it."""
@@ -41,7 +52,7 @@ class TaskId(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.subtopology}_{self.partition}"
+        return f"{self.subtopology}_{self.partition}" if self.subtopology >= 0 else "global"
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
@@ -50,6 +61,10 @@ class TaskId(NamedTuple):
         if match is None:
             raise ValueError(f"{text!r} is not a task id: expected SUBTOPOLOGY_PARTITION, such as 0_1")
         return cls(int(match[1]), int(match[2]))
+
+
+GLOBAL: Final = TaskId(-1, -1)
+"""In place of a task, where an instance's global stores are meant. Prints as `global`, the name of their directory."""
 
 
 class StoreId(NamedTuple):

@@ -170,6 +170,10 @@ class StoreLayers:
             self._touched.append(self)
         scope[key] = value
 
+    def join(self, other: Staging) -> None:
+        """Have `other` merged or dropped with the record in work, as this store's writes are."""
+        self._touched.append(other)
+
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -245,9 +249,9 @@ class StoreLayers:
         """The writes of the pending commit; None when none is pending."""
         return self._frozen if self._pending else None
 
-    def uncommitted_keys(self) -> Iterable[bytes]:
-        """The keys with writes that the engine doesn't have."""
-        return chain(self._overlay, self._frozen or ())
+    def uncommitted(self) -> Iterable[tuple[bytes, bytes | None]]:
+        """The writes that the engine doesn't have, the last ones first."""
+        return chain(self._overlay.items(), () if self._frozen is None else self._frozen.items())
 
     def applied(self) -> None:
         """Drop the frozen layer, all of which the engine has now."""

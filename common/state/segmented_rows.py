@@ -18,16 +18,19 @@ from typing import Any, ClassVar
 
 from milestones.common.state.cells import observed_time
 from milestones.common.state.rows import Rows, StoreParts
-from milestones.common.state.window_layouts import BY_TIME, SEGMENT, TimeOrder, by_time_between, span
+from milestones.common.state.window_layouts import (
+    BY_TIME,
+    SEGMENT,
+    TimeOrder,
+    by_time_between,
+    present_segments,
+    span,
+)
 from milestones.common.windowed import Windowed
 
 Found = Iterator[tuple[Windowed[Any], Any]]
 
 HEAD = SEGMENT.size
-
-_FEW = 16
-"""Fewer segments are all looked into, without a look first for those that have rows."""
-
 
 class SegmentedRows(Rows):
     """Rows by key and tail. A subclass's `open` says how both are encoded."""
@@ -117,7 +120,7 @@ class SegmentedRows(Rows):
         """Local keys and values of the rows of a key, in the segments of these times, with a tail of these (both
         included), as of this call, in the order of the tails."""
         first, last = tails
-        numbers = self._segments(times[0] // self._segment_ms, min(times[1] // self._segment_ms, self._last_segment))
+        numbers = self._segments(times)
         found: list[tuple[bytes, bytes]] = []
         for number in numbers:
             few = self._layers.few(SEGMENT.pack(number) + key, first, last)
@@ -152,30 +155,22 @@ class SegmentedRows(Rows):
         least, most = keys
         if least is not None and least == most:
             return self._decoded_rows(self._of_key(least, times, tails, reverse=reverse), wanted)
-        numbers = self._segments(times[0] // self._segment_ms, min(times[1] // self._segment_ms, self._last_segment))
+        numbers = self._segments(times)
         if reverse:
             numbers = numbers[::-1]
         scans = [self._layers.scan(*span(number, least or b"", None), reverse=reverse) for number in numbers]
         return self._decoded_rows(_within(scans, least, most, self.tail.size), wanted)
+
+    def _segments(self, times: tuple[int, int]) -> Sequence[int]:
+        """The segments of these times, both included."""
+        last = min(times[1] // self._segment_ms, self._last_segment)
+        return present_segments(self._layers.scan, times[0] // self._segment_ms, last)
 
     def _decoded_rows(self, rows: Iterable[tuple[bytes, bytes]], wanted: Callable[[int, int], bool]) -> Found:
         length, unpack = self.tail.size, self.tail.unpack_from
         for local, value in rows:
             if wanted(*unpack(local, len(local) - length)):
                 yield self._decode_key(local), self._decoded(value)
-
-    def _segments(self, first: int, last: int) -> Sequence[int]:
-        """The segments from `first` to `last`; of many, those that have rows."""
-        if last - first < _FEW:
-            return range(first, last + 1)
-        found: list[int] = []
-        while first <= last:
-            local, _ = next(self._layers.scan(SEGMENT.pack(first), SEGMENT.pack(last + 1)), (None, None))
-            if local is None:
-                break
-            found += SEGMENT.unpack_from(local)
-            first = found[-1] + 1
-        return found
 
     def _keys(self, first: Any, last: Any, call: str) -> tuple[bytes | None, bytes | None]:
         """The bytes of the first and the last key, None for None. The store is open, or it is a `StateError`."""

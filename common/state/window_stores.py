@@ -184,6 +184,10 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         """(value, timestamp) of `key` in the window that starts at `start`, None when absent."""
         return self.row_at(self._place((key, start, 0)), start)
 
+    def get_raw(self, windowed: Windowed[Any]) -> tuple[Any, int] | None:
+        """(value, timestamp) of a window of a key, None when absent."""
+        return self.fetch_raw(windowed.key, windowed.start)
+
     def rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, tuple[Any, int]]]:
         """(start, (value, timestamp)) of the windows of `key` that start from `first` to `last`, ascending."""
         return self._rows_by_start(self._of(key, "fetch", first, last))
