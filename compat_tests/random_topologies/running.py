@@ -6,21 +6,21 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections import Counter
 from pathlib import Path as File
 
 from compat_tests.harness.brokers import Broker
-from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.instance import DiedError, Instance
 from compat_tests.harness.judge import judge, table_of
 from compat_tests.harness.world import World, new_world, stop_all
 from compat_tests.oracles.changelog import changelog_equals_table
-from compat_tests.oracles.findings import hold
+from compat_tests.oracles.findings import Findings, hold
 from compat_tests.oracles.group import at_most_warming
 from compat_tests.random_topologies.cases import BEYOND_TRANSACTION_MS, COMMITS, Case, Fault
-from compat_tests.random_topologies.interpretation import flows
+from compat_tests.random_topologies.inputs import Inputs
+from compat_tests.random_topologies.interpretation import flows, numbered_flows
+from compat_tests.random_topologies.shaped_judgement import Circumstances, judge_shaped
+from compat_tests.random_topologies.shaped_stores import judge_stores
 from milestones.testing import Not
 
 SHORT_PAUSE_S = 4.0
@@ -31,7 +31,6 @@ KILLED = -9
 BATCHES_TO_A_POINT = 200
 """Batches of input until a process has made some commits."""
 NAMES = "abcdefghijklmnopqrstuvwxyz"
-LETTERS = "ab"
 
 
 def run(broker: Broker, case: Case, stage: str, directory: File) -> list[Fault]:
@@ -57,6 +56,7 @@ def run_in(world: World, case: Case) -> list[Fault]:
         repartitions=case.plan.repartitions(),
         timed_out=case.outlasts,
     )
+    hold(judge_shapes(world, case, course))
     hold(at_most_warming(world.history().generations, case.warmups, standbys=case.standbys))
     if world.exactly_once or not course.repeats:
         judge_memory(world, case)
@@ -65,13 +65,29 @@ def run_in(world: World, case: Case) -> list[Fault]:
 
 def judge_memory(world: World, case: Case) -> None:
     """Of stores in memory only the changelog is left."""
-    in_memory = [number for number, path in enumerate(case.plan.paths) if path.in_memory and path.stateful]
-    for number in in_memory:
-        flow = flows(case.plan, cached=case.cache > 0)[number]
+    for number, flow in numbered_flows(case.plan, cached=case.cache > 0).items():
+        if not (case.plan.paths[number].in_memory and flow.step):
+            continue
         inputs = [row for source in flow.sources for row in world.feeds[source].rows]
         table = table_of(flow, inputs, world.cluster.read(world.topic(flow.output)))
         if table is not None:
             hold(changelog_equals_table(world.cluster.read(world.topic(f"store{number}-changelog")), table))
+
+
+def judge_shapes(world: World, case: Case, course: Course) -> Findings:
+    """The paths that look at time or at another source: their outputs, then what is behind them."""
+    repeats = course.repeats and not world.exactly_once
+    zombies, prefix = repeats and course.zombies, f"{world.application_id}-"
+    how = Circumstances(course.inputs.round_of, repeats, case.cache > 0, zombies, prefix)
+    rows = [row._replace(topic=source) for source, feed in world.feeds.items() for row in feed.rows]
+    findings: Findings = []
+    for number, path in enumerate(case.plan.paths):
+        if path.shaped:
+            found = world.cluster.read(world.topic(f"out{number}"))
+            findings += judge_shaped(case.plan, number, rows, found, how)
+            if not how.zombies:
+                findings += judge_stores(world, path, number)
+    return findings
 
 
 class Course:
@@ -80,7 +96,7 @@ class Course:
 
     def __init__(self, world: World, case: Case) -> None:
         self._world, self._case = world, case
-        self._inputs = Inputs(case)
+        self.inputs = Inputs(case)
         self._group: list[Instance] = []
         self._armed: set[str] = set()
         self._due: dict[str, int] = {}
@@ -126,7 +142,7 @@ class Course:
     def feed(self, batches: int) -> None:
         """So many batches of input. What died of its fault, or was to come back by now, comes back."""
         for _ in range(batches):
-            for source, rows in self._inputs.batch().items():
+            for source, rows in self.inputs.batch().items():
                 self._world.feeds[source].send(rows)
             self._batches += 1
             self._revive()
@@ -155,6 +171,8 @@ class Course:
         """The fault, in its time, on one of those that run."""
         if fault.calm:
             self._feed_until_they_run(self._group)
+            if self._case.plan.shaped:
+                self._leap()
         self.feed(fault.after)
         if fault.kind == "join":
             self.join()
@@ -271,32 +289,19 @@ class Course:
             if one.name in self._armed and one.running:
                 self._halt(one)
                 self._begin(one)
+        if self._case.plan.shaped:
+            self._leap()
+            for source, rows in self.inputs.last().items():
+                self._world.feeds[source].send(rows)
+        self._all_processed()
+        stop_all(self._group)
+
+    def _leap(self) -> None:
+        """The inputs' next round: all that has come is processed before."""
+        self._all_processed()
+        self.inputs.leap()
+
+    def _all_processed(self) -> None:
         self._batches = max(self._batches, *self._due.values(), 0)
         self._revive()
         self._world.processed(self._case.plan.repartitions())
-        stop_all(self._group)
-
-
-class Inputs:
-    """Batches of records, decided by the case: few keys, some records without a key or a value, some late."""
-
-    def __init__(self, case: Case) -> None:
-        self._case, self._rng, self._count = case, random.Random(f"inputs of {case.seed}"), Counter[str]()
-
-    def batch(self) -> dict[str, list[Sent]]:
-        """Records for each source."""
-        plan, rng = self._case.plan, self._rng
-        found: dict[str, list[Sent]] = {f"in{source}": [] for source in plan.used}
-        for _ in range(self._case.batch):
-            source = rng.choice(plan.used)
-            found[f"in{source}"].append(self._record(f"in{source}", plan.sources[source]))
-        return found
-
-    def _record(self, name: str, partitions: int) -> Sent:
-        rng = self._rng
-        self._count[name] += 1
-        late = rng.randrange(50) if rng.random() < 0.1 else 0
-        key = None if rng.random() < 0.05 else b"k%d" % rng.randrange(self._case.keys)
-        value = None if rng.random() < 0.05 else "".join(rng.choices(LETTERS, k=rng.randrange(5))).encode()
-        time = FIRST_TIMESTAMP + 1_000 + self._count[name] - late
-        return Sent(key, value, time, rng.randrange(partitions) if key is None else None)
