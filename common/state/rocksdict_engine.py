@@ -226,12 +226,16 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
 
     def _expire(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
         """By one tombstone per span, which costs the same for any number of keys."""
+        self._unstalled(lambda: self._write_tombstones(db, namespace, spans), ())
+
+    def _write_tombstones(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
+        """Write all at once, or be refused: a batch is used up then, too."""
         handle: ColumnFamily | None = self._namespaces[namespace].handle
         try:
             batch = WriteBatch(raw_mode=True)
             for first, beyond in spans:
                 batch.delete_range(first, beyond, handle)
-            self._unstalled(lambda: db.write(batch, self._at_once), ())
+            db.write(batch, self._at_once)
         except BaseException:
             del handle  # as in `_RocksdictCursor`
             raise

@@ -19,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.rows import Origin
@@ -283,20 +283,21 @@ class Sides:
 
     def judge(self, order: Iterable[Origin | None], by_origin: Mapping[Origin, list[Output]]) -> Iterator[Finding]:
         """Output by output; then the updates that have none."""
-        path = [(0, 0)]
+        path: list[tuple[range, range]] = [(range(1), range(1))]
         for origin in order:
             assert origin is not None
             side, number = self._numbers[origin]
             own, reached, (output,) = self._parts[side][number - 1], path[-1], by_origin[origin]
-            legal = {
-                at: self._output(side, number, at) for at in self._rows[1 - side].seen_in(own.round, reached[1 - side])
-            }
-            found = next((at for at, one in legal.items() if one == output), None)
-            if found is None or number <= reached[side]:
+            seen = self._rows[1 - side].seen_in(own.round, reached[1 - side].start)
+            legal = {at: self._output(side, number, at) for at in seen}
+            found = [at for at, one in legal.items() if one == output]
+            if not found or number <= reached[side].start:
                 yield Finding("wrong-value", f"{own} gives {output}; it may be one of {_shown(legal.values())}")
                 return
-            path.append((number, found) if side == 0 else (found, number))
-        path.append((len(self._parts[0]), len(self._parts[1])))
+            other = range(found[0], found[-1] + 1)
+            path.append(_sides(side, range(number, number + 1), other))
+        ends = [range(len(parts), len(parts) + 1) for parts in self._parts]
+        path.append((ends[0], ends[1]))
         for origin, (side, number) in self._numbers.items():
             if origin not in by_origin and not self._may_be_silent(side, number, path):
                 yield Finding("lost", f"{self._parts[side][number - 1]} gives nothing")
@@ -304,15 +305,16 @@ class Sides:
     def _output(self, side: int, number: int, at: int) -> Output:
         own, other = self._rows[side][number], self._rows[1 - side][at]
         timestamp = own.timestamp if other.value is None else max(own.timestamp, other.timestamp)
-        return Output(self._key, self.joined(*_in_order(side, own, other)), timestamp)
+        return Output(self._key, self.joined(*_sides(side, own, other)), timestamp)
 
-    def _may_be_silent(self, side: int, number: int, path: Sequence[tuple[int, int]]) -> bool:
+    def _may_be_silent(self, side: int, number: int, path: Sequence[tuple[range, range]]) -> bool:
         """Whether it may change nothing: there was no row before it and there is none behind it. `path`: how far both
-        sides were at each output."""
-        at = next(at for at, reached in enumerate(path) if reached[side] >= number)
-        others = range(path[at - 1][1 - side], path[at][1 - side] + 1)
+        sides may have been at each output."""
+        before = max(at for at, reached in enumerate(path) if reached[side][-1] < number)
+        behind = min(at for at, reached in enumerate(path) if reached[side].start >= number)
+        others = range(path[before][1 - side].start, path[behind][1 - side][-1] + 1)
         return any(
-            all(self.joined(*_in_order(side, self._rows[side][own], self._rows[1 - side][other])) is None
+            all(self.joined(*_sides(side, self._rows[side][own], self._rows[1 - side][other])) is None
                 for own in (number - 1, number))
             for other in others
         )  # fmt: skip
@@ -321,15 +323,16 @@ class Sides:
         """What the key ends with, which is known whatever the order was."""
         left, right = self._rows[0].all[-1], self._rows[1].all[-1]
         value = self.joined(left, right)
-        timestamp = max(version.timestamp for version in (left, right) if version.value is not None or value is None)
+        # A deletion is later than the row that stays, perhaps: it says so if it came last.
+        there = max(version.timestamp for version in (left, right) if version.value is not None or value is None)
         last = outputs[-1] if outputs else None
         if value is None:
             if last is not None and last.value is not None:
                 yield Finding("wrong-value", f"{last} is the last of its key, whose row is deleted")
         elif last is None:
             yield Finding("lost", f"the key {self._key!r} ends with {value!r}, and has no output")
-        elif (last.value, last.timestamp) != (value, timestamp):
-            yield Finding("wrong-value", f"{last} is the last of its key, which ends with {value!r} at {timestamp}")
+        elif last.value != value or last.timestamp not in (there, max(left.timestamp, right.timestamp)):
+            yield Finding("wrong-value", f"{last} is the last of its key, which ends with {value!r} at {there}")
 
 
 def judge_ends(join: Join, left: Sequence[Part], right: Sequence[Part], found: Iterable[Output]) -> Findings:
@@ -345,7 +348,11 @@ def judge_ends(join: Join, left: Sequence[Part], right: Sequence[Part], found: I
     return findings
 
 
-def _in_order(side: int, own: Version, other: Version) -> tuple[Version, Version]:
+T = TypeVar("T")
+
+
+def _sides(side: int, own: T, other: T) -> tuple[T, T]:
+    """The left side's, and the right side's."""
     return (own, other) if side == 0 else (other, own)
 
 
