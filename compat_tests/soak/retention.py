@@ -1,7 +1,7 @@
 """Windows on a disk, over many of their retentions: how large the directory gets, and what an empty disk restores.
 
-One task on the real engine, without Kafka: `python -m compat_tests.soak.retention [RECORDS]`. A standby on another disk,
-empty at first, restores its changelog as it grows, from its beginning.
+One task on the real engine, without Kafka: `python -m compat_tests.soak.retention [RECORDS [WINDOWS]]`. A standby on
+another disk, empty at first, restores its changelog as it grows, from its beginning.
 
 *Guarantees*: both disks are measured at every commit. Values don't compress.
 *Assumes*: as many rows live in a window as it has records: each record has a key of its own.
@@ -32,7 +32,7 @@ from milestones.common.state.storage import TaskStorage
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task, TaskSettings
 
-WINDOWS, RETAINED = 1_000, 10
+RETAINED = 10
 WINDOW_MS = 60_000
 FIRST = 1_800_000 * WINDOW_MS
 STORE, TOPIC = "kept", "in"
@@ -109,9 +109,9 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def measure(records: int, directory: Path, say: bool = False) -> Measured:
+def measure(records: int, windows: int, directory: Path, say: bool = False) -> Measured:
     """So many records over all windows."""
-    per_window = records // WINDOWS
+    per_window = records // windows
     live_rows = per_window * RETAINED
     size = LIVE_BYTES // live_rows - ROW
     began, rng = time.monotonic(), random.Random(1)
@@ -119,7 +119,7 @@ def measure(records: int, directory: Path, say: bool = False) -> Measured:
     task, standby = _task(disk), StandbyTask(TASK, SUB, empty.open)
     standby.open()
     largest = restored_most = logged = 0
-    for number, batch in enumerate(batches(per_window, size, rng)):
+    for number, batch in enumerate(batches(windows, per_window, size, rng)):
         task.input.add(INPUT, batch)
         task.process(len(batch), 0)
         commit = task.freeze()
@@ -146,9 +146,9 @@ def _task(disk: Disk) -> Task:
     return task
 
 
-def batches(per_window: int, size: int, rng: random.Random) -> Iterator[list[Message]]:
+def batches(windows: int, per_window: int, size: int, rng: random.Random) -> Iterator[list[Message]]:
     """The records, window by window; a few commits fall into each."""
-    for number in range(WINDOWS):
+    for number in range(windows):
         for part in range(COMMITS_PER_WINDOW):
             keys = range(part, per_window, COMMITS_PER_WINDOW)
             yield [
@@ -171,4 +171,6 @@ def as_message(output: Output) -> Message:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        print(measure(int(sys.argv[1]) if sys.argv[1:] else 10_000_000, Path(folder), say=True))
+        given = [int(argument) for argument in sys.argv[1:]]
+        records, windows = given + [10_000_000, 1_000][len(given) :]
+        print(measure(records, windows, Path(folder), say=True))
