@@ -20,6 +20,7 @@ from milestones.common.testing.faults import POINTS
 KINDS = {
     "kill": "`kill -9`, then started again `down` batches later",
     "restart": "a clean stop, then started again `down` batches later",
+    "wipe": "a clean stop, its disk emptied, then started again `down` batches later",
     "join": "one more instance",
     "leave": "a clean stop for good",
     "pause": "SIGSTOP for `down` batches, within the session",
@@ -172,7 +173,7 @@ def cases_of_commits(seed: int, guarantee: str, times: int, *, broker_faults: bo
 def _fault(rng: random.Random, kind: str, quick: bool) -> Fault:
     after, who, down = rng.randrange(120), rng.randrange(3), rng.choice([0, 0, 20, 80])
     match kind:
-        case "kill" | "restart":
+        case "kill" | "restart" | "wipe":
             return Fault(kind, after, who, down)
         case "pause":
             return Fault(kind, after, who, rng.randrange(1, 60))

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path as File
+from typing import Any
 
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.instance import DiedError, Instance
@@ -48,6 +50,12 @@ def run_in(world: World, case: Case) -> list[Fault]:
         course.strike(fault)
     course.feed(case.rest)
     course.come_to_rest()
+    judge_course(world, case, course)
+    return course.missed
+
+
+def judge_course(world: World, case: Case, course: Course) -> None:
+    """All that is promised, once everybody has ended."""
     judge(
         world,
         *flows(case.plan, cached=case.cache > 0),
@@ -60,7 +68,6 @@ def run_in(world: World, case: Case) -> list[Fault]:
     hold(at_most_warming(world.history().generations, case.warmups, standbys=case.standbys))
     if world.exactly_once or not course.repeats:
         judge_memory(world, case)
-    return course.missed
 
 
 def judge_memory(world: World, case: Case) -> None:
@@ -91,13 +98,13 @@ def judge_shapes(world: World, case: Case, course: Course) -> Findings:
 
 
 class Course:
-    """What happens in a case. `repeats`, `zombies`: what it may have led to, as `judge` calls it. `missed`: faults at a
-    point that nobody came to."""
+    """What happens in a case. `config`: more settings of its instances. `repeats`, `zombies`: what it may have led to,
+    as `judge` calls it. `missed`: faults at a point that nobody came to."""
 
-    def __init__(self, world: World, case: Case) -> None:
-        self._world, self._case = world, case
+    def __init__(self, world: World, case: Case, **config: Any) -> None:
+        self._world, self._case, self._config = world, case, config
         self.inputs = Inputs(case)
-        self._group: list[Instance] = []
+        self.group: list[Instance] = []
         self._armed: set[str] = set()
         self._due: dict[str, int] = {}
         self._batches = 0
@@ -114,7 +121,7 @@ class Course:
 
     def join(self) -> None:
         """One more instance."""
-        case, name = self._case, NAMES[len(self._group)]
+        case, name = self._case, NAMES[len(self.group)]
         instance = self._world.instance(
             f"plan:{case.plan.text()}",
             name,
@@ -130,14 +137,15 @@ class Course:
             session_timeout_ms=case.session_ms,
             state_cleanup_delay_ms=case.clean_ms,
             repartition_purge_interval_ms=case.purge_ms,
+            **self._config,
         )
-        self._group.append(instance)
+        self.group.append(instance)
         self._begin(instance)
 
     def _begin(self, one: Instance, fault: str | None = None) -> None:
         """Start it: in a group of two stages as the other one than its last time."""
         stages = (self._world.stage, self._case.beside or self._world.stage)
-        one.start(fault, milestones=stages[(self._group.index(one) + one.starts) % 2])
+        one.start(fault, milestones=stages[(self.group.index(one) + one.starts) % 2])
 
     def feed(self, batches: int) -> None:
         """So many batches of input. What died of its fault, or was to come back by now, comes back."""
@@ -148,7 +156,7 @@ class Course:
             self._revive()
 
     def _revive(self) -> None:
-        for one in self._group:
+        for one in self.group:
             if one.name in self._armed and one.exit_code == KILLED:
                 self._armed.discard(one.name)
                 self._begin(one)
@@ -157,7 +165,7 @@ class Course:
                 self._begin(one)
         self._world.must_live()
 
-    def _feed_until_they_run(self, some: list[Instance]) -> None:
+    def feed_until_they_run(self, some: list[Instance]) -> None:
         """Input goes on until these run, or have ended."""
 
         def all_run() -> object:
@@ -170,7 +178,7 @@ class Course:
     def strike(self, fault: Fault) -> None:
         """The fault, in its time, on one of those that run."""
         if fault.calm:
-            self._feed_until_they_run(self._group)
+            self.feed_until_they_run(self.group)
             if self._case.plan.shaped:
                 self._leap()
         self.feed(fault.after)
@@ -179,11 +187,11 @@ class Course:
             return
         if fault.kind == "broker":
             # One that is only starting gives up after 10 s without a broker, as it should.
-            self._feed_until_they_run(self._group)
+            self.feed_until_they_run(self.group)
             self._world.broker.kill()
             self._world.broker.start()
             return
-        running = [one for one in self._group if one.running]
+        running = [one for one in self.group if one.running]
         if running:
             victim = running[fault.who % len(running)]
             getattr(self, f"_{fault.kind}")(victim, fault)
@@ -199,8 +207,14 @@ class Course:
         self._due[victim.name] = self._batches + fault.down
         self._revive()
 
+    def _wipe(self, victim: Instance, fault: Fault) -> None:
+        self._halt(victim)
+        shutil.rmtree(victim.state_dir, ignore_errors=True)
+        self._due[victim.name] = self._batches + fault.down
+        self._revive()
+
     def _leave(self, victim: Instance, fault: Fault) -> None:
-        if sum(one.running for one in self._group) > 1:
+        if sum(one.running for one in self.group) > 1:
             self._halt(victim)
 
     def _pause(self, victim: Instance, fault: Fault) -> None:
@@ -220,7 +234,7 @@ class Course:
         self._halt(victim)
         self._armed.add(victim.name)
         self._begin(victim, fault.point)
-        self._feed_until_they_run([victim])
+        self.feed_until_they_run([victim])
         self.feed(fault.down)
         step, action, *_ = fault.point.split(":")
         if action != "kill":
@@ -238,7 +252,7 @@ class Course:
             victim.resume()
 
     def _outage(self, victim: Instance, fault: Fault) -> None:
-        self._feed_until_they_run(self._group)
+        self.feed_until_they_run(self.group)
         if self._stands_at(victim, fault):
             self._world.broker.kill()
             victim.resume()
@@ -285,7 +299,7 @@ class Course:
 
     def come_to_rest(self) -> None:
         """Everybody back and unarmed, all inputs processed, a clean end."""
-        for one in self._group:
+        for one in self.group:
             if one.name in self._armed and one.running:
                 self._halt(one)
                 self._begin(one)
@@ -294,7 +308,7 @@ class Course:
             for source, rows in self.inputs.last().items():
                 self._world.feeds[source].send(rows)
         self._all_processed()
-        stop_all(self._group)
+        stop_all(self.group)
 
     def _leap(self) -> None:
         """The inputs' next round: all that has come is processed before."""
