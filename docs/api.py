@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ForwardRef, is_typeddict
 
 import milestones as m
-from milestones import assignment, embedded, serdes, testing
+from milestones import assignment, embedded, serdes, stores, testing
 from milestones.common import serdes as built_in
 
-MODULES = (m, serdes, testing, embedded, assignment)
+MODULES = (m, serdes, stores, testing, embedded, assignment)
 """What a user imports from, beside `milestones.pipeline`: `docs/spark.md` describes that."""
 
 SECTIONS: Mapping[str, Sequence[Any]] = {
@@ -26,9 +26,12 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.StreamsBuilder,
         m.KStream,
         m.KTable,
+        m.GlobalKTable,
         m.KGroupedStream,
         m.KGroupedTable,
+        m.CogroupedKStream,
         m.BranchedKStream,
+        m.KeepOptions,
         m.StoreOptions,
         m.JoinWindows,
         m.JoinOptions,
@@ -40,6 +43,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.SessionWindows,
         m.UnlimitedWindows,
         m.WindowedKStream,
+        m.WindowedCogroupedKStream,
         m.WindowOptions,
         m.Windowed,
         m.WindowedSerde,
@@ -65,6 +69,18 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.WindowStore,
         m.TimestampedWindowStore,
         m.SessionStore,
+        m.VersionedStore,
+        m.VersionedValue,
+        m.LruStore,
+        m.ExpiringStore,
+        stores.key_value,
+        stores.timestamped_key_value,
+        stores.window,
+        stores.timestamped_window,
+        stores.session,
+        stores.versioned,
+        stores.lru,
+        stores.SpecOptions,
     ],
     "Exception handlers": [
         m.LogAndFail,
@@ -83,7 +99,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.wallclock_timestamp_extractor,
         m.SourceRecord,
     ],
-    "Serdes": [m.Serde, serdes.list_serde],
+    "Serdes": [m.Serde, serdes.of, serdes.json, serdes.list_serde],
     "Listeners": [m.StateRestoreListener, m.StandbyUpdateListener, m.SuspendReason],
     "Errors": [
         m.MilestonesError,
@@ -105,6 +121,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.SerializationError,
         m.OutputSerializationError,
         m.ProcessingError,
+        m.SuppressBufferFullError,
         m.ProductionError,
         m.RefusedInTransactionError,
         m.ApplicationShutdownError,
@@ -149,6 +166,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
         ),
     ),
     "PunctuationType": (m.PunctuationType, "which time a punctuation follows."),
+    "SerdeLike": (serdes.SerdeLike, "a serde, or a type that has one: `serdes.of` gives it."),
     "StateListener": (m.StateListener, "is called with the new state and the old one."),
     "StoreKind": (m.StoreKind, "a store of plain values, or of values with their timestamps, as tables have."),
     "Tasks": (assignment.Tasks, "tasks by member id; a member that has none may be left out."),
@@ -157,32 +175,43 @@ TYPES: Mapping[str, tuple[Any, str]] = {
         "a record and its partition's time so far give the record's time, in ms; negative: the record is skipped.",
     ),
     "TopicExtractor": (m.TopicExtractor, "key, value and record of a sink give the topic, which must exist."),
+    "Until": (m.Until, "until windows close."),
+    "WhenFull": (m.WhenFull, "what a full buffer of suppress does."),
     "Windows": (m.Windows, "any of the four kinds of windows."),
     "UncaughtHandler": (m.UncaughtHandler, "is called with the error, and says what follows."),
 }
 """Types in signatures that have no section of their own: what they are, what they are for."""
 
 GIVEN = {
-    m.KStream, m.KTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
+    m.KStream, m.KTable, m.GlobalKTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
     m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.Cancellable, m.KeyValueStore,
-    m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.WindowedKStream,
-    m.TopologyDescription, testing.InputTopic, testing.OutputTopic,
+    m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.VersionedStore, m.LruStore,
+    m.ExpiringStore,
+    m.WindowedKStream, m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription, testing.InputTopic,
+    testing.OutputTopic,
 }  # fmt: skip
 """Classes that a user subclasses, or whose objects the runtime makes."""
 
 OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.StreamsConfig: {
-        "admin_settings", "consumer_settings", "member_settings", "of_options", "overridden", "passed",
-        "producer_settings", "restore_consumer_settings", "security_settings", "static_id", "topic_settings",
-        "with_options",
+        "admin_settings", "consumer_settings", "global_consumer_settings", "member_settings", "of_options",
+        "overridden", "passed", "producer_settings", "restore_consumer_settings", "security_settings", "static_id",
+        "topic_settings", "with_options",
     },
-    m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "resolve"},
+    m.Topology: {
+        "add_node", "add_global_nodes", "add_internal_topic", "copartition_sources", "resolve", "resolve_global",
+    },
     m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
     m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw", "delete_raw"},
     m.WindowStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},
     m.TimestampedWindowStore: {"open", "fetch_raw", "put_raw", "put_window", "rows", "backward_rows", "get_raw",
+                               "place", "row_at", "put_at",
                                "delete_raw"},
-    m.SessionStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},
+    m.SessionStore: {"open", "close", "flush", "set_flush_listener", "closed_between", "get_raw"},
+    m.VersionedStore: {"open", "close", "flush", "set_flush_listener", "get_raw", "put_raw", "delete_raw", "get_as_of",
+                       "versioned", "last_put"},
+    m.LruStore: {"open"},
+    m.ExpiringStore: {"open", "get_raw", "put_raw"},
     m.TimeWindows: {"starts"},
     m.UnlimitedWindows: {"starts"},
     testing.TopologyTestDriver: {"unread"},

@@ -4,13 +4,13 @@ What a user imports:
 
     from milestones import Streams, StreamsBuilder, serdes
 
-*Guarantees*: what isn't in `__all__` here, or in `milestones.serdes`, `testing`, `assignment`, `embedded` or
+*Guarantees*: what isn't in `__all__` here, or in `milestones.serdes`, `stores`, `testing`, `assignment`, `embedded` or
 `pipeline`, is private.
 """
 
 from __future__ import annotations
 
-from milestones import serdes
+from milestones import serdes, stores
 from milestones.client.client_events import Status
 from milestones.client.streams import StateListener, Streams, UncaughtHandler
 from milestones.common.config import ConfigErrors, StreamsConfig
@@ -32,6 +32,7 @@ from milestones.common.errors import (
     StateError,
     StateFormatError,
     StateLockedError,
+    SuppressBufferFullError,
     TimeoutExceededError,
     TopologyError,
     TransactionalIdError,
@@ -40,17 +41,22 @@ from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.public import publish
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
+from milestones.common.state.expiring_store import ExpiringStore
+from milestones.common.state.lru_store import LruStore
 from milestones.common.state.repository import SnapshotError
 from milestones.common.state.session_store import SessionStore
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.versioned_store import VersionedStore, VersionedValue
 from milestones.common.state.window_stores import TimestampedWindowStore, WindowStore
 from milestones.common.task.metadata import OffsetMetadataError
 from milestones.common.topology import (
     BranchedKStream,
+    CogroupedKStream,
     FixedKeyProcessor,
     FixedKeyProcessorContext,
     FixedKeyRecord,
+    GlobalKTable,
     JoinWindows,
     KGroupedStream,
     KGroupedTable,
@@ -60,6 +66,7 @@ from milestones.common.topology import (
     ProcessorContext,
     StreamsBuilder,
     Topology,
+    WindowedCogroupedKStream,
 )
 from milestones.common.topology.describe import TopologyDescription
 from milestones.common.topology.handlers import (
@@ -73,11 +80,12 @@ from milestones.common.topology.handlers import (
     send_to_dead_letter_topic,
 )
 from milestones.common.topology.joins import JoinOptions
-from milestones.common.topology.materialized import StoreOptions, WindowOptions
+from milestones.common.topology.materialized import KeepOptions, StoreOptions, WindowOptions
 from milestones.common.topology.nodes import OffsetReset, Partitioner, SinkRecord, TopicExtractor
 from milestones.common.topology.program import Cancellable, PunctuationType
 from milestones.common.topology.sink import OutputSerializationError
 from milestones.common.topology.split import Chain
+from milestones.common.topology.suppress import Until, WhenFull
 from milestones.common.topology.timestamps import (
     SourceRecord,
     TimestampExtractor,
@@ -94,23 +102,26 @@ from milestones.instance.listeners import StandbyUpdateListener, StateRestoreLis
 from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
-    "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError", "ConfigError",
-    "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions", "FixedKeyProcessor", "FixedKeyProcessorContext",
-    "FixedKeyRecord", "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream",
-    "KTable", "KafkaUnreachableError", "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError",
-    "MilestonesError", "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output",
+    "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError",
+    "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions",
+    "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable", "Handler",
+    "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
+    "KafkaUnreachableError", "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LruStore",
+    "MembershipError", "MilestonesError", "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output",
     "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext",
     "ProductionError", "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response",
     "RetryOrFail", "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde",
     "SessionWindows", "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError",
-    "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
-    "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder",
-    "StreamsConfig", "StreamsState", "SuspendReason", "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError",
-    "TimestampExtractor", "TimestampedKeyValueStore", "TimestampedWindowStore", "TopicExtractor", "TopicPartition",
-    "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows",
-    "ValueAndTimestamp", "WindowOptions", "WindowStore", "Windowed", "WindowedKStream", "WindowedSerde", "Windows",
-    "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes",
-    "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
+    "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener",
+    "StateLockedError", "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams",
+    "StreamsBuilder", "StreamsConfig", "StreamsState", "SuppressBufferFullError", "SuspendReason", "TaskId",
+    "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
+    "TimestampedWindowStore", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError",
+    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "VersionedStore",
+    "VersionedValue", "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream",
+    "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
+    "send_to_dead_letter_topic", "serdes", "stores", "use_partition_time_on_invalid_timestamp",
+    "wallclock_timestamp_extractor",
 ]  # fmt: skip
 
 publish(__name__)

@@ -22,14 +22,14 @@ import struct
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.records import StoreId
 from milestones.common.state.engine import Batch
 from milestones.common.state.steps import size
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 
@@ -94,6 +94,19 @@ class Cursor(Protocol):
 
     def take(self, count: int) -> list[tuple[bytes, bytes]]:
         """The next entries, at most `count`; none at the end. `StateError` when the store was closed meanwhile."""
+        ...
+
+    def close(self) -> None:
+        """Release the library's iterator, which would keep the database open."""
+        ...
+
+
+class Seeker(Protocol):
+    """A library's iterator that is moved anew for each read, and sees the data at the time of its making."""
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """The first `limit` entries with start <= key < end. `StateError` when the store was closed meanwhile; after
+        any error the seeker is closed."""
         ...
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
@@ -16,21 +16,33 @@ from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.serde_choice import Choice, check_serde
 from milestones.common.topology.windows import Duration, milliseconds
+from milestones.common.typed_serdes import SerdeLike
 
 
-class StoreOptions(TypedDict, total=False):
-    """Keyword arguments of operators that keep a table, besides the store's name.
+class KeepOptions(TypedDict, total=False):
+    """How a table is kept.
+
+    `history`: keep the table versioned, in a store that knows each key's value at each time of so long before now, by
+    the time of the records (KIP-889); with `segment`, old values are dropped by segments of that time. Never cached.
 
     `logging` False: no changelog topic. `caching` False: every update is sent, whatever the cache's size is.
     `in_memory`: no RocksDB. `changelog_config`: topic settings that override those of the changelog.
     """
 
-    key: Serde[Any] | None
-    value: Serde[Any] | None
     logging: bool
     caching: bool
     in_memory: bool
     changelog_config: Mapping[str, str]
+    history: Duration | None
+    segment: Duration | None
+
+
+class StoreOptions(KeepOptions, total=False):
+    """Keyword arguments of operators that keep a table, besides the store's name: the serdes of keys and values, or
+    their types, and `KeepOptions`."""
+
+    key: SerdeLike[Any] | None
+    value: SerdeLike[Any] | None
 
 
 class WindowOptions(StoreOptions, total=False):
@@ -53,12 +65,21 @@ class Materialized:
     in_memory: bool = False
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     retention: Duration | None = None
+    history: Duration | None = None
+    segment: Duration | None = None
 
-    def __post_init__(self) -> None:
-        if self.store is not None:
-            check_name(self.store, "a store")
-        check_serde(self.key, "key")
-        check_serde(self.value, "value")
+    @classmethod
+    def of(cls, store: str | None = None, **options: Unpack[WindowOptions]) -> Materialized:
+        """The choices of these keyword arguments; `TopologyError` for a name or a serde that can't be one."""
+        if store is not None:
+            check_name(store, "a store")
+        elif options.get("history") is not None:
+            raise TopologyError("a versioned table (history=...) is kept: give its store a name")
+        if options.get("segment") is not None and options.get("history") is None:
+            raise TopologyError("segment= is of versioned tables, which have a history=, too")
+        serdes = {what: check_serde(options.get(what), what) for what in ("key", "value")}
+        choices: dict[str, Any] = {**options, **serdes}
+        return cls(store, **choices)
 
     @property
     def given(self) -> bool:
@@ -66,8 +87,8 @@ class Materialized:
         return self != _DEFAULT
 
     def spec(self, name: str, key: Choice, value: Choice) -> StoreSpec:
-        """The spec of this table's store: timestamped key-value."""
-        return StoreSpec(
+        """The spec of this table's store: versioned, or timestamped key-value."""
+        spec = StoreSpec(
             name=name,
             kind="timestamped-key-value",
             persistent=not self.in_memory,
@@ -76,6 +97,15 @@ class Materialized:
             key_serde=key,
             value_serde=value,
             changelog_config=dict(self.changelog_config),
+        )
+        if self.history is None:
+            return spec
+        return replace(
+            spec,
+            kind="versioned",
+            cached=False,
+            retention_ms=milliseconds(self.history, "a history"),
+            segment_interval_ms=0 if self.segment is None else milliseconds(self.segment, "a segment", least=1),
         )
 
     def bounded_spec(
@@ -89,6 +119,8 @@ class Materialized:
                 f"store {name}: its retention of {retention_ms} ms is shorter than window and grace, {needed_ms} ms: "
                 "late records would find their windows gone"
             )
+        if self.history is not None:
+            raise TopologyError(f"store {name}: a table of windows can't be versioned; its retention= is a history")
         spec = self.spec(name, key, value)
         return replace(
             spec, kind=kind, cached=self.caching and not closing, retention_ms=retention_ms, window_ms=window_ms,

@@ -51,6 +51,8 @@ class SourceNode:
     offset_reset: OffsetReset | None = None
     own_timestamps: bool = False
     """Whether the records' own timestamps count, whatever the default extractor is (repartition topics)."""
+    global_store: str | None = None
+    """The global store that the topic's records make, which every instance reads whole; None for a source of tasks."""
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -69,7 +71,8 @@ class ProcessorNode:
 
 @dataclass(frozen=True)
 class SinkNode:
-    """Writes records of its parents to a topic."""
+    """Writes records of its parents to a topic. `by_inner_key`: without a partitioner, a windowed key goes to the
+    partition of the key without its window, as with `KStream.to` in Kafka Streams."""
 
     name: str
     parents: tuple[str, ...]
@@ -77,6 +80,7 @@ class SinkNode:
     key: Choice = None
     value: Choice = None
     partitioner: Partitioner | None = None
+    by_inner_key: bool = False
 
 
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode

@@ -17,6 +17,7 @@ from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology.change import ChangeSerde
+from milestones.common.typed_serdes import of as serde_of
 from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
 
 
@@ -40,6 +41,12 @@ class WindowedOf(NamedTuple):
     session: bool = False
 
 
+class KeyOf(NamedTuple):
+    """The serde of keys that are part of a value: the application's default is that of keys."""
+
+    keys: Choice
+
+
 class MadeOf(NamedTuple):
     """The serde that `make` gives, once the serdes of `parts` are known."""
 
@@ -47,14 +54,15 @@ class MadeOf(NamedTuple):
     parts: tuple[Choice, ...]
 
 
-Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | WindowedOf | MadeOf | None"
+Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | WindowedOf | KeyOf | MadeOf | None"
 
 
-def check_serde(serde: Any, what: str) -> Serde[Any] | None:
-    """`serde`, if it is a serde or None, else `TopologyError`."""
-    if serde is None or isinstance(serde, Serde):
-        return serde
-    raise TopologyError(f"{what} must be a Serde, not {serde!r}: see milestones.serdes, such as serdes.STRING")
+def check_serde(given: Any, what: str) -> Serde[Any] | None:
+    """The serde that was given, or that of the type that was given; None for None. `TopologyError` for others."""
+    try:
+        return None if given is None else serde_of(given)
+    except TypeError as error:
+        raise TopologyError(f"{what} must be a Serde, or a type that has one: {error}") from error
 
 
 def weaken(choice: Choice) -> Choice:
@@ -62,15 +70,17 @@ def weaken(choice: Choice) -> Choice:
     return Upstream(choice) if isinstance(choice, Serde | WindowedOf) else choice
 
 
-def settle(choice: Choice, default: Serde[Any] | None) -> Serde[Any]:
-    """The serde to use, `default` being the application's."""
+def settle(choice: Choice, default: Serde[Any] | None, key_default: Serde[Any] | None = None) -> Serde[Any]:
+    """The serde to use, `default` being the application's. `key_default`: that of keys, for a value that has some."""
     if isinstance(choice, ChangeOf):
         return ChangeSerde(settle(choice.values, default))
     if isinstance(choice, WindowedOf):
         keys = settle(choice.keys, default)
         return SessionWindowedSerde(keys) if choice.session else WindowedSerde(keys, choice.size_ms)
+    if isinstance(choice, KeyOf):
+        return settle(choice.keys, key_default)
     if isinstance(choice, MadeOf):
-        return choice.make(*(settle(part, default) for part in choice.parts))
+        return choice.make(*(settle(part, default, key_default) for part in choice.parts))
     if isinstance(choice, Upstream):
         return default or settle(choice.serde, default)
-    return choice or default or serdes.BYTES
+    return check_serde(choice or default, "a store's serde") or serdes.BYTES

@@ -1,4 +1,4 @@
-"""Windows that are emitted when they close: each once, whatever ends a process or takes a batch back."""
+"""Windows that are emitted when they close, by themselves or by suppress: each once, whatever ends a process or takes a batch back."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from compat_tests.harness.world import World
 from milestones.testing import Not
 
 TIMES, MANY = 3, 17
+CLOSING = pytest.mark.parametrize("topology", ["windows", "suppressed"])
 
 
 class Counting:
     """The application, and its input."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, topology: str) -> None:
         self.world, self.closings = world, Closings(world)
-        self.app = world.instance("windows", num_stream_threads=1, **CONTINUE)
+        self.app = world.instance(topology, num_stream_threads=1, **CONTINUE)
 
     def feed_until(self, reached: Callable[[], object], what: str, *, poison: bool = False) -> None:
         """More input for as long as that isn't reached."""
@@ -53,9 +54,12 @@ class Counting:
         end_and_judge(self.world, crashed=True)
 
 
+@CLOSING
 @pytest.mark.parametrize("step", commit_steps_of("commit.after-flush", "commit.after-commit"))
-def test_each_window_is_emitted_once_over_kills_at_any_step_of_a_commit(world: World, step: str) -> None:
-    counting = Counting(world)
+def test_each_window_is_emitted_once_over_kills_at_any_step_of_a_commit(
+    world: World, step: str, topology: str
+) -> None:
+    counting = Counting(world, topology)
     counting.killed(step, TIMES)
     counting.app.start()
     counting.end()
@@ -63,21 +67,23 @@ def test_each_window_is_emitted_once_over_kills_at_any_step_of_a_commit(world: W
 
 @pytest.mark.full
 @pytest.mark.timeout(2_400)
+@CLOSING
 def test_each_window_is_emitted_once_over_a_hundred_kills_with_failing_records_in_the_batches(
-    exact_world: World,
+    exact_world: World, topology: str
 ) -> None:
-    counting = Counting(exact_world)
+    counting = Counting(exact_world, topology)
     for step in COMMIT_STEPS:
         counting.killed(step, MANY, poison=True)
     counting.app.start()
     counting.end()
 
 
+@CLOSING
 @pytest.mark.parametrize("step", commit_steps_of("commit.after-flush", "commit.after-commit"))
 def test_each_window_is_emitted_once_over_roll_backs_with_a_failing_record_in_the_batch(
-    world: World, step: str
+    world: World, step: str, topology: str
 ) -> None:
-    counting = Counting(world)
+    counting = Counting(world, topology)
     app = counting.app.start(fault=armed(step, "abort", TIMES, first=1))
 
     def rolled_back() -> object:
@@ -88,9 +94,12 @@ def test_each_window_is_emitted_once_over_roll_backs_with_a_failing_record_in_th
     counting.end()
 
 
+@CLOSING
 @pytest.mark.parametrize("step", commit_steps_of("commit.after-flush"))
-def test_each_window_is_emitted_once_by_a_process_that_was_fenced(exact_world: World, step: str) -> None:
-    world, counting = exact_world, Counting(exact_world)
+def test_each_window_is_emitted_once_by_a_process_that_was_fenced(
+    exact_world: World, step: str, topology: str
+) -> None:
+    world, counting = exact_world, Counting(exact_world, topology)
     app = counting.app.start(fault=armed(step, "stop", TIMES), **PATIENT)
     for number in range(1, TIMES + 1):
         counting.feed_until(lambda: app.standing or Not("it goes on"), "the fault strikes", poison=True)

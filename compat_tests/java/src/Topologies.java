@@ -28,9 +28,13 @@ final class Topologies {
         OfProcessors.add();
         OfStores.add();
         OfWindows.add();
+        OfCogroup.add();
         OfSuppress.add();
         OfStreamJoins.add();
         OfTableJoins.add();
+        OfVersioned.add();
+        OfForeignKeys.add();
+        OfGlobals.add();
     }
 
     private Topologies() {}
