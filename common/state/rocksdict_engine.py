@@ -37,7 +37,14 @@ from milestones.common.errors import StateError
 from milestones.common.records import StoreId
 from milestones.common.state.engine import NOBODYS, Batch, Span
 from milestones.common.state.families import FamilyTable, RocksEngine, RocksNamespace
-from milestones.common.state.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, Contents, RocksSettings, pack_offset
+from milestones.common.state.rocks import (
+    ARENA_BLOCK_BYTES,
+    DELAYED_WRITE_RATE,
+    MIB,
+    Contents,
+    RocksSettings,
+    pack_offset,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +95,10 @@ class RocksDictEngines:
         options.set_keep_log_file_num(1)
         options.set_max_log_file_size(1024 * 1024)
         return options
+
+
+FILES_SIZE, ROOM_BYTES = "rocksdb.total-sst-files-size", 32 * MIB
+"""RocksDB's property, and the size from which on room is worth a compaction: a few write buffers."""
 
 
 class RocksDictNamespace(RocksNamespace):
@@ -262,13 +273,22 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
             raise
 
     def _expire(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
-        """By one tombstone per span, which costs the same for any number of keys."""
+        """By one tombstone per span, which costs the same for any number of keys. A large store then gives back the
+        room: left to itself, RocksDB keeps what is gone until it compacts those files for another reason."""
+        self._unstalled(lambda: self._write_tombstones(db, namespace, spans), ())
+        opened = self._namespaces[namespace]
+        if opened.property(FILES_SIZE) >= ROOM_BYTES:
+            for first, beyond in spans:
+                opened.db.compact_range(first, beyond)
+
+    def _write_tombstones(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
+        """Write all at once, or be refused: a batch is used up then, too."""
         handle: ColumnFamily | None = self._namespaces[namespace].handle
         try:
             batch = WriteBatch(raw_mode=True)
             for first, beyond in spans:
                 batch.delete_range(first, beyond, handle)
-            self._unstalled(lambda: db.write(batch, self._at_once), ())
+            db.write(batch, self._at_once)
         except BaseException:
             del handle  # as in `_RocksdictCursor`
             raise

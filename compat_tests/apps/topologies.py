@@ -209,12 +209,14 @@ def slots(app: str) -> StreamsBuilder:
 
 
 def windows(app: str) -> StreamsBuilder:
-    """The counts of `in` per key and window of 50 ms, each emitted once the window has closed."""
+    """The counts of `in` per key and window of 50 ms, each emitted once the window has closed. User code raises on
+    `poison`, after its window was counted, and others were closed by it."""
     builder = StreamsBuilder()
-    grouped = builder.stream(f"{app}-in", key=TEXT, value=TEXT).group_by_key()
-    counts = grouped.windowed_by(TimeWindows(50, grace=10), emit="on_close").count("counts")
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    counts = records.group_by_key().windowed_by(TimeWindows(50, grace=10), emit="on_close").count("counts")
     named = counts.to_stream(lambda windowed, _: f"{windowed.key}@{windowed.start}")
     named.map_values(str).to(f"{app}-out", key=TEXT, value=TEXT)
+    records.for_each(refuse)
     return builder
 
 
@@ -238,10 +240,11 @@ def foreign_keys(app: str) -> StreamsBuilder:
 def suppressed(app: str) -> StreamsBuilder:
     """As `windows`, by suppress."""
     builder = StreamsBuilder()
-    grouped = builder.stream(f"{app}-in", key=TEXT, value=TEXT).group_by_key()
-    counts = grouped.windowed_by(TimeWindows(50, grace=10)).count("counts").suppress(until="window_closes")
-    named = counts.to_stream(lambda windowed, _: f"{windowed.key}@{windowed.start}")
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    counts = records.group_by_key().windowed_by(TimeWindows(50, grace=10)).count("counts")
+    named = counts.suppress(until="window_closes").to_stream(lambda windowed, _: f"{windowed.key}@{windowed.start}")
     named.map_values(str).to(f"{app}-out", key=TEXT, value=TEXT)
+    records.for_each(refuse)
     return builder
 
 
