@@ -18,6 +18,7 @@ from milestones.common.config.value_types import (
     EXTRACTOR,
     EXTRACTORS,
     NAMES,
+    OPTIMIZATION,
     PAIRS,
     PATH,
     SERDE,
@@ -145,6 +146,13 @@ class ApplicationKeys:
         "broker finds too large and, under `exactly_once_v2`, anything that the broker refuses ends the application, "
         "whatever the handler says; but not under `exactly_once_v2` with `fencing_tolerance`, which has the handler "
         "decide about each of them.",
+    )
+    topology_optimization = ConfigKey(
+        optional(OPTIMIZATION), None, "medium",
+        doc="Optimisations of topologies that a `StreamsBuilder` makes: `reuse.ktable.source.topics` (the topic of a "
+        "table serves as its changelog), `merge.repartition.topics`, `single.store.self.join`; `all`, or `none`. Unset "
+        "(None), the topology is as `build` made it, by default without. It changes stores and internal topics: see "
+        "`docs/optimization.md` before it is switched for an application that has run.",
     )
     errors_dead_letter_queue_topic_name = ConfigKey(
         optional(legal_name("a topic name")), None, "medium",

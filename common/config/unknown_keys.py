@@ -45,7 +45,6 @@ NO_COUNTERPART = {
     "rocksdb_config_setter": "see rocksdb_block_cache_bytes, rocksdb_write_buffer_bytes, rocksdb_max_write_buffers",
     "send_buffer_bytes": "set it per client: consumer_, producer_ or admin_socket_send_buffer_bytes",
     "task_assignor_class": "its name is task_assignor: a name, a callable, or module:attribute",
-    "topology_optimization": "a topology runs as it was written",
     "window_size_ms": "windowed serdes take it as an argument",
     "windowed_inner_class_serde": "windowed serdes take it as an argument",
     "windowstore_changelog_additional_retention_ms": "a store takes settings of its changelog topic (retention.ms)",

@@ -239,6 +239,18 @@ EXTRACTORS = (
 EXTRACTOR = ValueType(_extractor, " \\| ".join(f"`{n}`" for n in EXTRACTORS) + " \\| `module:attribute` \\| callable")
 
 
+def _optimization(value: object) -> frozenset[str]:
+    from milestones.common.topology.optimization import parts_of  # here, for the same reason
+
+    value = _read(value)
+    if not isinstance(value, str | list | tuple | set | frozenset) or not all(isinstance(each, str) for each in value):
+        raise ValueError("is all, none, or names of optimisations (a list, a set, or text with commas)")
+    return parts_of(value)
+
+
+OPTIMIZATION = ValueType(_optimization, "`all` \\| `none` \\| names, as a list or as text with commas")
+
+
 def _serde(value: object) -> Any:
     from milestones.common import serdes  # a serde needs no config, so the import goes this way only
 

@@ -100,7 +100,7 @@ class TopologyTestDriver:
         known = tuple(topics)
         try:
             opener = self._on_disk() if persistent else MemoryTaskStorage
-            subtopologies = built.resolve(
+            subtopologies = built.optimized(self.config.topology_optimization).resolve(
                 self.config.application_id,
                 default_key_serde=self.config.default_key_serde,
                 default_value_serde=self.config.default_value_serde,

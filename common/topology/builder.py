@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Unpack
 
 from milestones.common.errors import TopologyError
@@ -20,6 +20,7 @@ from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import OffsetReset, SourceNode
+from milestones.common.topology.optimization import check_parts, rewrites_of
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.stream import KStream
 from milestones.common.topology.table import KTable, TableState
@@ -100,9 +101,34 @@ class StreamsBuilder(Explained):
         self._graph.add(Store(spec.name, spec))
         return self
 
-    def build(self) -> Topology:
-        """The topology of all streams and tables so far."""
-        return self._graph.build()
+    def build(self, *, topology_optimization: str | Collection[str] | None = None) -> Topology:
+        """The topology of all streams and tables so far.
+
+        `topology_optimization`: the config's key of that name, to be settled here already, such as for `describe()`.
+        Without it the config decides as soon as it is known (`Streams`, `TopologyTestDriver`); no optimisation is the
+        default. `TopologyError` from those when the config names another value than `build`.
+        """
+        graph, added = self._graph, self._graph.added
+        if topology_optimization is not None:
+            return _built(graph, check_parts(topology_optimization))
+
+        def again(parts: frozenset[str]) -> Topology:
+            if graph.added != added:
+                raise TopologyError(
+                    f"topology_optimization={', '.join(sorted(parts))} is applied to the whole program, and the "
+                    "StreamsBuilder has got more operators since build(): call build() last"
+                )
+            return _built(graph, parts)
+
+        topology = graph.build()
+        topology.may_be_optimized(again)
+        return topology
+
+
+def _built(graph: Graph, parts: frozenset[str]) -> Topology:
+    topology = graph.build(rewrites_of(parts))
+    topology.optimization = parts
+    return topology
 
 
 def _topics(topics: Any) -> tuple[tuple[str, ...], str | None]:

@@ -103,11 +103,13 @@ class KStream(Explained):
         the processor's class, or a function that makes a new processor at each call; building a topology calls it
         twice."""
         node = self._processor("KSTREAM-PROCESSOR-", ProcessorOperator, supplier, stores, name)
+        node.changes_keys = node.changes_values = True
         return KStream(self._graph, node, weaken(self._key), weaken(self._value), True)
 
     def process_values(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
         """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as of `process`."""
         node = self._processor("KSTREAM-PROCESSVALUES-", FixedKeyProcessorOperator, supplier, stores, name)
+        node.changes_values = True
         return KStream(self._graph, node, self._key, weaken(self._value), self._rekeyed)
 
     # ---- several streams
@@ -126,6 +128,7 @@ class KStream(Explained):
             hint = "; of a table, to_stream() makes one" if hasattr(other, "to_stream") else ""
             raise TopologyError(f"merge needs another stream of the same StreamsBuilder, not {other!r}{hint}")
         node = ProcessorGraphNode(self._graph.names.given(name, "KSTREAM-MERGE-"), operators.PassThrough)
+        node.merges = True
         return KStream(
             self._graph,
             self._graph.add(node, self._node, other._node),
@@ -151,7 +154,7 @@ class KStream(Explained):
             raise TopologyError(f"repartition needs at least one partition, not {partitions}")
         prefix = self._graph.names.processor("KSTREAM-REPARTITION-") if name is None else check_name(name, "a topic")
         key_choice, value_choice = check_serde(key, "key") or self._key, check_serde(value, "value") or self._value
-        node = self._graph.repartition(prefix, key_choice, value_choice, partitions, partitioner)
+        node = self._graph.repartition(prefix, key_choice, value_choice, partitions, partitioner, movable=False)
         return KStream(self._graph, self._graph.add(node, self._node), key_choice, value_choice)
 
     def group_by_key(
@@ -171,6 +174,7 @@ class KStream(Explained):
         """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
         operator = operators.Stateless(operators.select_key, function_of(selector))
         node = self._add("KSTREAM-KEY-SELECT-", operator, name)
+        node.changes_keys = True
         return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
 
     def to_table(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
@@ -281,6 +285,7 @@ class KStream(Explained):
         self, prefix: str, make: Make, function: Any, name: str | None, rekey: bool = False, revalue: bool = False
     ) -> KStream:
         node = self._add(prefix, operators.Stateless(make, function_of(function)), name)
+        node.changes_keys, node.changes_values = rekey, revalue
         key = weaken(self._key) if rekey else self._key
         value = weaken(self._value) if revalue else self._value
         return KStream(self._graph, node, key, value, rekey or self._rekeyed)

@@ -43,13 +43,18 @@ _RESETS = ("earliest", "latest", "none", None)
 
 
 class Topology:
-    """Nodes and stores, in the order in which they were added."""
+    """Nodes and stores, in the order in which they were added.
+
+    `optimization`: the parts of `topology_optimization` that it was made with; None: the config may name some."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._stores: dict[str, StoreSpec] = {}
         self._internal: dict[str, int | None] = {}
         self._copartitioned: list[frozenset[str]] = []
+        self.optimization: frozenset[str] | None = None
+        self._again: Callable[[frozenset[str]], Topology] | None = None
+        self._as_built = 0
 
     # ---- what users of the Processor API call
 
@@ -159,6 +164,14 @@ class Topology:
         """Require equal partition counts of the topics of these source nodes."""
         self._copartitioned.append(frozenset(sources))
 
+    def may_be_optimized(self, again: Callable[[frozenset[str]], Topology]) -> None:
+        """Have `again` make this topology, as it is now, with optimisations."""
+        self._again, self._as_built = again, self._size
+
+    @property
+    def _size(self) -> int:
+        return len(self._nodes) + len(self._stores)
+
     def _check_source(self, node: SourceNode) -> None:
         if node.offset_reset not in _RESETS:
             raise TopologyError(
@@ -193,6 +206,26 @@ class Topology:
     def describe(self) -> TopologyDescription:
         """The sub-topologies; `str()` of it is Kafka Streams' text, `.mermaid()` a chart."""
         return describe(dict(enumerate(group_nodes(self._nodes))))
+
+    def optimized(self, parts: frozenset[str] | None) -> Topology:
+        """This topology with the optimisations that the config names; None: it names none. `TopologyError` when it
+        was made with others. A topology that was written node by node has nothing to optimise."""
+        if parts is None or parts == (self.optimization or frozenset()):
+            return self
+        wanted = ", ".join(sorted(parts)) or "none"
+        if self.optimization is not None:
+            raise TopologyError(
+                f"the config has topology_optimization={wanted}, and the topology was made by "
+                f"build(topology_optimization={', '.join(sorted(self.optimization)) or 'none'!r}): say it in one place"
+            )
+        if self._again is None:
+            return self
+        if self._size != self._as_built:
+            raise TopologyError(
+                f"topology_optimization={wanted} makes the StreamsBuilder's topology anew, and nodes or stores were "
+                "added to it after build(): say build(topology_optimization=...), then add them"
+            )
+        return self._again(parts)
 
     def resolve(
         self,

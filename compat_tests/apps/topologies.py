@@ -218,11 +218,20 @@ def windows(app: str) -> StreamsBuilder:
     return builder
 
 
+def lookups(app: str) -> StreamsBuilder:
+    """Each record of `asks` with the value that its key has in the table `in`."""
+    builder = StreamsBuilder()
+    table = builder.table(f"{app}-in", "rows", key=TEXT, value=TEXT)
+    asks = builder.stream(f"{app}-asks", key=TEXT, value=TEXT)
+    asks.left_join(table, lambda ask, row: f"{ask} {row}").to(f"{app}-out", key=TEXT, value=TEXT)
+    return builder
+
+
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     made.__name__.replace("_", "-"): made
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
-        calls, elsewhere, ticks, remembering, slots, windows,
+        calls, elsewhere, ticks, remembering, slots, windows, lookups,
     )
 }  # fmt: skip
 

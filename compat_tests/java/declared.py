@@ -36,8 +36,11 @@ class Declared:
 # Those of the records that wait for a partner are compared.
 JOINED_RECORDS = r"-(JOIN|OUTER)(THIS|OTHER)-\d+-store-changelog$|-(this|other)-join-store-changelog$"
 STREAM_JOINS = (
-    "inner", "left", "outer", "asymmetric_inner", "asymmetric_outer", "no_grace", "with_key", "self", "rekeyed",
-    "named", "in_memory",
+    "join_streams_inner", "join_streams_left", "join_streams_outer", "join_streams_asymmetric_inner",
+    "join_streams_asymmetric_outer", "join_streams_no_grace", "join_streams_with_key", "join_streams_self",
+    "join_streams_rekeyed", "join_streams_named", "join_streams_in_memory", "optimized_joined_streams",
+    "optimized_self_left", "optimized_self_outer_named", "optimized_twin_sources", "optimized_self_rekeyed",
+    "optimized_self_of_two_branches",
 )  # fmt: skip
 
 DECLARED: tuple[Declared, ...] = (
@@ -46,10 +49,12 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "`record_metadata()` in a punctuation", "both are told as none"),
     Declared(EVERY, "punctuations of one clock that are due at the same time", "no two of a clock are scheduled"),
     Declared(EVERY, "the name of a header with a NUL", "librdkafka's Python client cuts it; names have none"),
+    Declared(EVERY, "`merge.repartition.topics` past a merge", "no topology of the bench has one"),
+    Declared(EVERY, "`merge.repartition.topics` on a merge of merges", "Java can't build it"),
+    Declared(EVERY, "`process` between a change of keys", "Java's setting that mends it is on"),
+    Declared(EVERY, "a record that can't be read, in a topic that serves as changelog", "nothing is restored"),
     *(
-        Declared(
-            f"join_streams_{name}", "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS
-        )
+        Declared(name, "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS)
         for name in STREAM_JOINS
     ),
 )

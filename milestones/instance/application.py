@@ -33,7 +33,7 @@ class Application:
     @classmethod
     def of(cls, topology: Topology, config: StreamsConfig) -> Application:
         """The topology under the config's application id and default serdes; `TopologyError` when it can't run."""
-        subtopologies = topology.resolve(
+        subtopologies = topology.optimized(config.topology_optimization).resolve(
             config.application_id,
             default_key_serde=config.default_key_serde,
             default_value_serde=config.default_value_serde,
