@@ -36,7 +36,7 @@ def picks(sub: SubTopology) -> dict[str, Pick]:
     for spec in sub.stores:
         if (topic := spec.source_topic) is not None:
             nodes = [node for node in sub.nodes if isinstance(node, SourceNode) and topic in node.topics]
-            found |= {spec.name: _readable(spec.name, topic, node) for node in nodes}
+            found |= [(spec.name, _readable(spec.name, topic, node)) for node in nodes]
     return found
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Links:
-    """The parents and children of operations. `nodes`: all of them, in the order in which they were added. `priority`: their places in the
-    order of writing. `forms`: what is written in place of an operation. `became`: what took the place of an operation
-    that isn't written."""
+    """The parents and children of operations. `nodes`: all of them, in the order in which they were added. `priority`:
+    their places in the order of writing. `forms`: what is written in place of an operation. `became`: what took the
+    place of an operation that isn't written."""
 
     def __init__(self, nodes: Iterable[GraphNode]) -> None:
         self.nodes = list(nodes)
