@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, Self
+from typing import Any, Generic, NamedTuple, Self
+
+from milestones.common.type_variables import KR, VR, K, V
 
 Header = tuple[str, bytes | None]
 """One record header, as Kafka has it: a name, and bytes or nothing."""
@@ -60,17 +62,13 @@ class StoreId(NamedTuple):
         return f"store {self.store!r} of task {self.task}"
 
 
-class _RecordFields(NamedTuple):
+class _RecordFields(NamedTuple, Generic[K, V]):
     """What both kinds of records are made of."""
 
-    key: Any
-    value: Any
+    key: K
+    value: V
     timestamp: int
     headers: Headers = []  # noqa: RUF012  never mutated in place: `with_headers` copies
-
-    def with_value(self, value: Any) -> Self:
-        """This record with another value."""
-        return self._replace(value=value)
 
     def with_timestamp(self, timestamp: int) -> Self:
         """This record at another time, ms since the epoch."""
@@ -81,20 +79,28 @@ class _RecordFields(NamedTuple):
         return self._replace(headers=list(headers))
 
 
-class Record(_RecordFields):
+class Record(_RecordFields[K, V]):
     """A record as a `Processor` sees it (KIP-820): key, value, timestamp in ms since the epoch, headers."""
 
     __slots__ = ()
 
-    def with_key(self, key: Any) -> Record:
+    def with_key(self, key: KR) -> Record[KR, V]:
         """This record with another key."""
-        return self._replace(key=key)
+        return Record(key, *self[1:])
+
+    def with_value(self, value: VR) -> Record[K, VR]:
+        """This record with another value."""
+        return Record(self.key, value, *self[2:])
 
 
-class FixedKeyRecord(_RecordFields):
+class FixedKeyRecord(_RecordFields[K, V]):
     """A record whose key stays as it is, so that nothing has to be repartitioned behind `process_values`."""
 
     __slots__ = ()
+
+    def with_value(self, value: VR) -> FixedKeyRecord[K, VR]:
+        """This record with another value."""
+        return FixedKeyRecord(self.key, value, *self[2:])
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -73,7 +73,7 @@ from milestones.common.topology.handlers import (
     send_to_dead_letter_topic,
 )
 from milestones.common.topology.joins import JoinOptions
-from milestones.common.topology.materialized import StoreOptions, WindowOptions
+from milestones.common.topology.materialized import KeepOptions, StoreOptions, WindowOptions
 from milestones.common.topology.nodes import OffsetReset, Partitioner, SinkRecord, TopicExtractor
 from milestones.common.topology.program import Cancellable, PunctuationType
 from milestones.common.topology.sink import OutputSerializationError
@@ -94,22 +94,23 @@ from milestones.instance.listeners import StandbyUpdateListener, StateRestoreLis
 from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
-    "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError", "ConfigError",
-    "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions", "FixedKeyProcessor", "FixedKeyProcessorContext",
-    "FixedKeyRecord", "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream",
-    "KTable", "KafkaUnreachableError", "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError",
-    "MilestonesError", "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output",
-    "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext",
-    "ProductionError", "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response",
-    "RetryOrFail", "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde",
-    "SessionWindows", "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError",
-    "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
-    "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder",
-    "StreamsConfig", "StreamsState", "SuspendReason", "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError",
-    "TimestampExtractor", "TimestampedKeyValueStore", "TimestampedWindowStore", "TopicExtractor", "TopicPartition",
-    "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows",
-    "ValueAndTimestamp", "WindowOptions", "WindowStore", "Windowed", "WindowedKStream", "WindowedSerde", "Windows",
-    "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes",
+    "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError",
+    "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions", "FixedKeyProcessor",
+    "FixedKeyProcessorContext", "FixedKeyRecord", "Handler", "Headers", "JoinOptions", "JoinWindows",
+    "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError", "KeepOptions", "KeyValueStore",
+    "LogAndContinue", "LogAndFail", "MembershipError", "MilestonesError", "OffsetMetadataError", "OffsetReset",
+    "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError",
+    "Processor", "ProcessorContext", "ProductionError", "PunctuationType", "Record", "RecordMetadata",
+    "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde", "SerializationError",
+    "SessionStore", "SessionWindowedSerde", "SessionWindows", "SinkRecord", "SlidingWindows", "SnapshotError",
+    "SourceRecord", "SourceTopicError", "StandbyUpdateListener", "StateCorruptError", "StateError",
+    "StateFormatError", "StateListener", "StateLockedError", "StateRestoreListener", "Status", "StoreKind",
+    "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder", "StreamsConfig", "StreamsState", "SuspendReason",
+    "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
+    "TimestampedWindowStore", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError",
+    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "ValueAndTimestamp", "WindowOptions",
+    "WindowStore", "Windowed", "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp",
+    "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes",
     "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
 ]  # fmt: skip
 

@@ -19,6 +19,8 @@ from milestones.common.state.store_engine import StoreEngine, apply_to_each
 class MemoryTaskStorage:
     """A `TaskStorage` without a disk. Its content is lost at `close`."""
 
+    stores: dict[str, StoreEngine]
+
     def __init__(self, task: TaskId, specs: Iterable[StoreSpec]) -> None:
         self.stores = {spec.name: StoreEngine(spec, self._engine(StoreId(task, spec.name))) for spec in specs}
 

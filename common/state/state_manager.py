@@ -11,6 +11,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from milestones.common.errors import StateError, StateFormatError
 from milestones.common.records import TaskId
@@ -23,7 +24,7 @@ from milestones.common.state.manifest import StoreManifest, TaskManifest, unread
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.task_storage import ROCKSDB, LocalTaskStorage
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class LocalStateManager:
@@ -31,6 +32,11 @@ class LocalStateManager:
 
     `stage` and `static_id` (`group_instance_id`) go into the manifests.
     """
+
+    directory: StateDirectory
+    engines: Engines
+    stage: str
+    static_id: str | None
 
     def __init__(self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None) -> None:
         self.directory, self.engines = directory, engines

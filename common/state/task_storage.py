@@ -25,7 +25,7 @@ from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine, Stores, apply_to_each
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -43,6 +43,8 @@ class LocalTaskStorage:
     *Concurrency*: used by the thread that has the task, but for `statistics` and `memory_bytes`.
     """
 
+    path: Path
+
     def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock, checkpoints: Checkpoints) -> None:
         self.task, self.path = held.task, held.path
         self._held, self._engines, self._memory = held, engines, MemoryEngines()
@@ -50,7 +52,7 @@ class LocalTaskStorage:
         self._specs: dict[str, StoreSpec] = {}
         self._stores: dict[str, StoreEngine] = {}
         self.manifest: TaskManifest | None = None
-        self.complete = False
+        self.complete: bool = False
         """Whether all stores are open."""
         self._clock, self._next_positions_ms = clock, clock.monotonic_ms()
 

@@ -17,7 +17,7 @@ class NodeCounters:
     __slots__ = ("processed",)
 
     def __init__(self) -> None:
-        self.processed = 0
+        self.processed: int = 0
 
 
 class TaskCounters:
@@ -26,6 +26,13 @@ class TaskCounters:
     filled by `counting`."""
 
     __slots__ = ("nodes", "process_ns", "processed", "punctuate_ns", "punctuated", "restored", "rolled_back")
+
+    process_ns: int
+    processed: int
+    punctuate_ns: int
+    punctuated: int
+    restored: int
+    rolled_back: int
 
     def __init__(self) -> None:
         self.processed = self.process_ns = 0

@@ -59,15 +59,15 @@ class Task(ChangelogTask):
         open_stores: OpenStores,
     ) -> None:
         super().__init__(id, subtopology)
-        self.partitions = tuple(sorted(partitions))
-        self.changelog_topics = frozenset(
+        self.partitions: tuple[TopicPartition, ...] = tuple(sorted(partitions))
+        self.changelog_topics: frozenset[str] = frozenset(
             subtopology.changelogs[spec.name]
             for spec in subtopology.stores
             if spec.name in subtopology.changelogs and spec.source_topic is None
         )
         self._settings = settings
         self._boundary = Boundary()
-        self.input = TaskInput(self.partitions, self._boundary)
+        self.input: TaskInput = TaskInput(self.partitions, self._boundary)
         buffers = self.input.buffers
         caches = TaskCaches(settings.record_caches)
         self._runner = Runner(id, settings, tuple(buffers.values()), self._boundary, self.counters, caches)

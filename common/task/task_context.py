@@ -22,10 +22,10 @@ from milestones.common.topology.handlers import Handler, LogAndFail
 from milestones.common.topology.program import PunctuationType, RecordContext
 
 if TYPE_CHECKING:
-    from milestones.common.state.cells import Cells
+    from milestones.common.state.cells import Cell, Cells
     from milestones.common.task.runner import Runner
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 FAIL: Final = LogAndFail()
 
@@ -65,14 +65,16 @@ class TaskContext:
         self, task: TaskId, settings: TaskSettings, runner: Runner, store: Callable[[str], Any], cells: Cells
     ) -> None:
         self.task_id = task
-        self.application_id = settings.application_id
+        self.application_id: str = settings.application_id
         self.record: RecordContext = runner.record
-        self.config = settings.config
-        self.partitions_of = settings.partitions_of
-        self.wall_ms = settings.clock.wall_ms
+        self.config: Mapping[str, Any] = settings.config
+        self.partitions_of: Callable[[str], int] = settings.partitions_of
+        self.wall_ms: Callable[[], int] = settings.clock.wall_ms
         self.dropped_records: Counter[str] = Counter()
-        self.commit_requested = False
-        self.store, self.memory, self.kept = store, cells.cell, cells.kept
+        self.commit_requested: bool = False
+        self.store: Callable[[str], Any] = store
+        self.memory: Callable[[str, Any], Cell] = cells.cell
+        self.kept: Callable[[str], Cell] = cells.kept
         self._runner = runner
         self.emit: Callable[[Emitted], None] = runner.scope.outputs.append
         self._ask = runner.scope.requests.add

@@ -13,7 +13,7 @@ from pathlib import Path
 from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import TaskId
 from milestones.common.state.cells import Cells, observed_time
-from milestones.common.state.changelog import ChangelogRecord, Log, changelog, not_logged
+from milestones.common.state.changelog import ChangelogRecord, Layout, Log, changelog, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.engine import Namespace, Span
 from milestones.common.state.kinds import kind_of, layout_of
@@ -31,10 +31,14 @@ from milestones.common.topology.nodes import SubTopology
 class OpenedStore:
     """One store of a task: its spec, its layers, and, once a program is made, the store that user code sees."""
 
+    spec: StoreSpec
+    namespace: Namespace
+    read_cache: ReadCache
+
     def __init__(self, spec: StoreSpec, namespace: Namespace, touched: list[Staging], read_cache: ReadCache) -> None:
         self.spec, self.namespace, self.read_cache = spec, namespace, read_cache
-        self.layers = StoreLayers(namespace, touched, read_cache, spec.name)
-        self.layout = layout_of(spec)
+        self.layers: StoreLayers = StoreLayers(namespace, touched, read_cache, spec.name)
+        self.layout: Layout = layout_of(spec)
         self.log: Log = not_logged
         self.expiring: list[Span] = []
         self.expired: list[Span] = []

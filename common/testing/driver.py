@@ -38,6 +38,9 @@ from milestones.common.testing.topics import InputTopic, OutputTopic
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.nodes import SubTopology
 from milestones.common.topology.topology import Topology
+from milestones.common.type_variables import K, V
+from milestones.common.typed_serdes import SerdeLike
+from milestones.common.typed_serdes import of as serde_of
 
 APPLICATION_ID = "topology-test-driver"
 
@@ -79,6 +82,8 @@ class TopologyTestDriver:
             assert counts.read_key_values_to_map() == {"to": 2, "be": 2, "or": 1, "not": 1}
     """
 
+    config: StreamsConfig
+
     def __init__(
         self,
         topology: Topology | StreamsBuilder | HasTopology,
@@ -90,7 +95,7 @@ class TopologyTestDriver:
         **settings: Any,
     ) -> None:
         built, self.config = _application(topology, config, settings)
-        self.clock = StepClock(start_time_ms)
+        self.clock: StepClock = StepClock(start_time_ms)
         self._cleanup = ExitStack()
         self._produced: dict[str, deque[Output]] = {}
         self._ends: dict[str, int] = {}
@@ -121,11 +126,11 @@ class TopologyTestDriver:
         self,
         name: str,
         *,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[K] | None = None,
+        value: SerdeLike[V] | None = None,
         start_time_ms: int | None = None,
         advance_ms: int = 0,
-    ) -> InputTopic[Any, Any]:
+    ) -> InputTopic[K, V]:
         """A topic to pipe records into. Its records' time begins at `start_time_ms` (by default now) and moves by
         `advance_ms` with each. Serdes are by default the application's, else BYTES. `ValueError` for a topic that
         isn't a source."""
@@ -134,8 +139,8 @@ class TopologyTestDriver:
         return InputTopic(self, name, *self._serdes(key, value), start_ms, advance_ms)
 
     def create_output_topic(
-        self, name: str, *, key: Serde[Any] | None = None, value: Serde[Any] | None = None
-    ) -> OutputTopic[Any, Any]:
+        self, name: str, *, key: SerdeLike[K] | None = None, value: SerdeLike[V] | None = None
+    ) -> OutputTopic[K, V]:
         """A topic to read what was written to it; serdes as for inputs."""
         return OutputTopic(self, name, *self._serdes(key, value))
 
@@ -219,9 +224,12 @@ class TopologyTestDriver:
         self._cleanup.callback(state.release)
         return state.open
 
-    def _serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> tuple[Serde[Any], Serde[Any]]:
+    def _serdes(self, key: SerdeLike[K] | None, value: SerdeLike[V] | None) -> tuple[Serde[K], Serde[V]]:
         config = self.config
-        return key or config.default_key_serde or serdes.BYTES, value or config.default_value_serde or serdes.BYTES
+        return (
+            serde_of(key or config.default_key_serde or serdes.BYTES),
+            serde_of(value or config.default_value_serde or serdes.BYTES),
+        )
 
     def _reader(self, topic: str) -> Task:
         if topic not in self._readers:

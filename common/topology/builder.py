@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterable
 from typing import Any, Unpack
 
 from milestones.common.errors import TopologyError
-from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
 from milestones.common.topology.graph import Graph, Store, StreamSource, TableFromTopic
 from milestones.common.topology.java_order import hash_order
-from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.materialized import KeepOptions, Materialized
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import OffsetReset, SourceNode
@@ -27,6 +26,8 @@ from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.timestamps import TimestampExtractor
 from milestones.common.topology.topology import Topology
+from milestones.common.type_variables import K, V
+from milestones.common.typed_serdes import SerdeLike
 
 _TABLE_SOURCE = "KTABLE-SOURCE-"
 
@@ -41,12 +42,12 @@ class StreamsBuilder(Explained):
         self,
         topics: str | Iterable[str] | re.Pattern[str],
         *,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[K] | None = None,
+        value: SerdeLike[V] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, V]:
         """A stream of one topic, of several, or of all whose whole name a compiled pattern matches."""
         names, pattern = _topics(topics)
         source = SourceNode(
@@ -66,16 +67,18 @@ class StreamsBuilder(Explained):
         topic: str,
         store: str | None = None,
         *,
+        key: SerdeLike[K] | None = None,
+        value: SerdeLike[V] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
         name: str | None = None,
-        **options: Unpack[StoreOptions],
-    ) -> KTable:
+        **options: Unpack[KeepOptions],
+    ) -> KTable[K, V]:
         """A table of the latest value per key of `topic`; None deletes, records without a key are dropped.
 
         `store`: keep it in a store of that name. Without one it is kept only if an operator needs it.
         """
-        materialized, names = Materialized(store, **options), self._graph.names
+        materialized, names = Materialized.of(store, key=key, value=value, **options), self._graph.names
         store_name = store or names.store(check_name(topic, "a topic") + "-")
         source = SourceNode(
             name=names.given(name, naming.SOURCE, "-source"),

@@ -81,6 +81,12 @@ class Program:
 class BoundContext:
     """`program.OperatorContext` of one node: its task's services, and its children."""
 
+    node: str
+    forward: Process
+    forward_new: Process
+    application_id: str
+    config: Mapping[str, Any]
+
     def __init__(
         self,
         services: TaskServices,

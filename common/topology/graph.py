@@ -150,10 +150,10 @@ class Graph:
     """The operations of one builder, and its counter of names."""
 
     def __init__(self) -> None:
-        self.names = naming.Names()
-        self.root = GraphNode("root")
-        self.added = 0
-        self._nodes = {self.root: None}
+        self.names: naming.Names = naming.Names()
+        self.root: GraphNode = GraphNode("root")
+        self.added: int = 0
+        self._nodes: dict[GraphNode, None] = {self.root: None}
         self._copartitioned: list[frozenset[GraphNode]] = []
 
     def add(self, node: N, *parents: GraphNode) -> N:

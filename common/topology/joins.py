@@ -70,12 +70,13 @@ class StreamJoin(NamedTuple):
     stores: JoinStores = JoinStores()
 
     def checked(self) -> StreamJoin:
-        """These choices, `TopologyError` when one is no function or no serde."""
+        """These choices, with serdes in place of types; `TopologyError` when one is no function or no serde."""
         function_of(self.joiner)
-        check_serde(self.key, "key")
-        check_serde(self.value, "value")
-        check_serde(self.other_value, "other_value")
-        return self
+        return self._replace(
+            key=check_serde(self.key, "key"),
+            value=check_serde(self.value, "value"),
+            other_value=check_serde(self.other_value, "other_value"),
+        )
 
 
 _WAYS: Final = (("to_table", "a stream", "to_table()"), ("to_stream", "a table", "to_stream()"))

@@ -36,6 +36,7 @@ from milestones.common.topology.resolve import group_nodes, resolve
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.timestamps import TimestampExtractor
 from milestones.common.topology.user_functions import check_functions
+from milestones.common.typed_serdes import SerdeLike
 
 __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
 
@@ -62,8 +63,8 @@ class Topology:
         self,
         name: str,
         *topics: str | re.Pattern[str],
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[Any] | None = None,
+        value: SerdeLike[Any] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
     ) -> Topology:
@@ -94,8 +95,8 @@ class Topology:
         name: str,
         topic: str | TopicExtractor,
         *parents: str,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[Any] | None = None,
+        value: SerdeLike[Any] | None = None,
         partitioner: Partitioner | None = None,
     ) -> Topology:
         """Write the records of `parents` to `topic`, or to the topic that a function chooses for each record."""

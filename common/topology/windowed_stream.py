@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Unpack
 
 from milestones.common import serdes
 from milestones.common.errors import TopologyError
@@ -23,7 +23,8 @@ from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.window_aggregates import SlidingWindowAggregate, WindowAggregate
 from milestones.common.topology.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
-from milestones.common.windowed import FOREVER
+from milestones.common.type_variables import VR, K, V
+from milestones.common.windowed import FOREVER, Windowed
 
 if TYPE_CHECKING:
     from milestones.common.topology.grouped import KGroupedStream
@@ -74,14 +75,14 @@ def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
     )
 
 
-class WindowedKStream(Explained):
+class WindowedKStream(Explained, Generic[K, V]):
     """Records grouped by key and window. Made by `KGroupedStream.windowed_by`, not by hand.
 
     The tables' keys are `Windowed`. `store` names the table's store, and with it its changelog topic; `name` names the
     operator's node. `WindowOptions` has the other keyword arguments.
     """
 
-    def __init__(self, grouped: KGroupedStream, windows: Windows, emit: Emit) -> None:
+    def __init__(self, grouped: KGroupedStream[K, V], windows: Windows, emit: Emit) -> None:
         if emit not in ("on_update", "on_close"):
             raise TopologyError(f"emit must be 'on_update' or 'on_close', not {emit!r}")
         self._grouped, self._windows, self._on_close = grouped, windows, emit == "on_close"
@@ -89,9 +90,11 @@ class WindowedKStream(Explained):
         if self._on_close and isinstance(windows, UnlimitedWindows):
             raise TopologyError("an unlimited window never closes: emit its updates")
 
-    def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[WindowOptions]) -> KTable:
+    def count(
+        self, store: str | None = None, *, name: str | None = None, **options: Unpack[WindowOptions]
+    ) -> KTable[Windowed[K], int]:
         """Count the records per key and window. The table's values are LONG by default."""
-        materialized = Materialized(store, **options)
+        materialized = Materialized.of(store, **options)
         # A number that Kafka Streams uses up for no name at all, but of sliding windows.
         if store is None and materialized.given and not isinstance(self._windows, SlidingWindows):
             self._grouped._graph.names.store(_AGGREGATE)
@@ -102,12 +105,12 @@ class WindowedKStream(Explained):
 
     def reduce(
         self,
-        reducer: Callable[[Any, Any], Any],
+        reducer: Callable[[V, V], V | None],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[WindowOptions],
-    ) -> KTable:
+    ) -> KTable[Windowed[K], V]:
         """Reduce the values per key and window by `reducer(aggregate, value) -> aggregate`; the first value is the
         first aggregate."""
         function_of(reducer)
@@ -119,19 +122,19 @@ class WindowedKStream(Explained):
             return other if one is None else reducer(one, other)
 
         return self._add(
-            _REDUCE, Materialized(store, **options), self._grouped._value, name, _nothing, aggregator, merger
+            _REDUCE, Materialized.of(store, **options), self._grouped._value, name, _nothing, aggregator, merger
         )
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
-        aggregator: Callable[[Any, Any, Any], Any],
-        merger: Callable[[Any, Any, Any], Any] | None = None,
+        initializer: Callable[[], VR],
+        aggregator: Callable[[K, V, VR], VR | None],
+        merger: Callable[[K, VR, VR], VR | None] | None = None,
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[WindowOptions],
-    ) -> KTable:
+    ) -> KTable[Windowed[K], VR]:
         """Aggregate the values per key and window by `aggregator(key, value, aggregate) -> aggregate`, starting with
         `initializer()`. `merger(key, aggregate, other) -> aggregate`: of sessions, which a record may merge."""
         function_of(initializer)
@@ -144,7 +147,7 @@ class WindowedKStream(Explained):
                 raise TopologyError("only sessions are merged: these windows take no merger")
             function_of(merger)
         return self._add(
-            _AGGREGATE, Materialized(store, **options), weaken(self._grouped._value), name, initializer, aggregator,
+            _AGGREGATE, Materialized.of(store, **options), weaken(self._grouped._value), name, initializer, aggregator,
             merger or _first,
         )  # fmt: skip
 

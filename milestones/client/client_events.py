@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milestones.common.errors import CloseTimeoutError
 from milestones.common.metrics.scopes import QuarantineMetrics
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.metrics import Metrics
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """How often a thread that waits for the end of a client checks whether the client's state listener has returned."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.client.client_events import (
     LOOK_S,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from milestones.instance.application import Application
     from milestones.parts import Observer, Parts, Workforce
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 Idents = Callable[[], Collection[int]]
 """Gives the idents of the threads that call user code for a thread."""
@@ -76,6 +76,10 @@ class Supervisor:
     by any thread; so are the values of `thread_registry`.
     """
 
+    metrics: Metrics
+    hanging: bool
+    told: bool
+
     def __init__(
         self,
         config: StreamsConfig,
@@ -89,13 +93,13 @@ class Supervisor:
         """`instance`, `housekeeper`: make the instance and the housekeeper."""
         self._make_instance, self._make_housekeeper = instance, housekeeper
         self._config, self._application, self._parts, self._clock = config, application, parts, clock
-        self.stage = stage_name(flags)
+        self.stage: str = stage_name(flags)
         self.metrics = Metrics(clock, level=config.metrics_recording_level, window_ms=config.metrics_sample_window_ms)
         self.metrics.labels = {"application_id": config.application_id}
         self.endpoint: MetricsEndpoint | None = None
         self._publisher: ClientPublisher | None = None
         self._threads_failed = 0
-        self.state = StreamsState.CREATED
+        self.state: StreamsState = StreamsState.CREATED
         self.error: BaseException | None = None
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
         self.handler: Callable[[BaseException], Exceptions] | None = None
@@ -103,9 +107,9 @@ class Supervisor:
         self.hanging = self.told = False
         self._closing: Closing | None = None
         self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
-        self.thread_registry = ThreadRegistry(0)
+        self.thread_registry: ThreadRegistry = ThreadRegistry(0)
         self._crew: Crew | None = None
-        self.listeners = Listeners()
+        self.listeners: Listeners = Listeners()
         self._thread: threading.Thread | None = None
         self._observers: list[Observer] = []
         self._listening: int | None = None

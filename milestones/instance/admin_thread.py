@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.instance.application import Application
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -11,7 +11,7 @@ import logging
 import resource
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.config.handlers import unused_dead_letters
 from milestones.common.errors import SourceTopicError
@@ -38,13 +38,15 @@ if TYPE_CHECKING:
     from milestones.instance.listeners import Listeners
     from milestones.instance.thread_registry import ThreadRegistry
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MANY_FILES = 1 << 20
 
 
 class Instance:
     """An instance's identity and local state, shared by its threads. The state manager has a lock of its own."""
+
+    stage: str
 
     def __init__(
         self,
@@ -58,8 +60,8 @@ class Instance:
         self._config, self._application, self._clock, self.stage = config, application, clock, stage
         allow_many_files()
         self._directory = StateDirectory(config.state_dir, config.application_id, clock)
-        self.process_id = self._directory.process_id
-        self.client_id = config.client_id or f"{config.application_id}-{self.process_id}"
+        self.process_id: str = self._directory.process_id
+        self.client_id: str = config.client_id or f"{config.application_id}-{self.process_id}"
         self._ids = InstanceIds(config, self._directory, self.client_id, clock)
         try:
             engines = open_engines(config.rocksdb_engine, rocks_settings(config))
@@ -67,8 +69,8 @@ class Instance:
         except BaseException:
             self._directory.close()
             raise
-        self.state = state_manager(self._directory, engines, stage, config.group_instance_id)
-        self.memory = MemoryBudget(config)
+        self.state: StateManager = state_manager(self._directory, engines, stage, config.group_instance_id)
+        self.memory: MemoryBudget = MemoryBudget(config)
         self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()
 

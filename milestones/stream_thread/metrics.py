@@ -44,6 +44,9 @@ IDLE = 0, 0, 0, 0
 class TimedCommit:
     """A `Commit` that counts the commits that succeeded, and their time from beginning to end."""
 
+    calls: int
+    elapsed_ns: int
+
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
         self._began_ns = self.calls = self.elapsed_ns = 0
@@ -98,6 +101,9 @@ class Measured:
 
 
 class TaskMeasures:
+    scope: TaskMetrics
+    task: Task
+
     def __init__(self, task: Task, metrics: Metrics, thread: str, dropped_before: int) -> None:
         """`dropped_before`: outputs dropped of a task of this id that the thread had earlier."""
         self.task, self._dropped_before = task, dropped_before
@@ -145,7 +151,7 @@ class TaskMeasures:
 class StandbyMeasures:
     def __init__(self, task: StandbyTask, metrics: Metrics, thread: str) -> None:
         self.task, self._metrics = task, metrics
-        self.scope = metrics.add(StandbyMetrics, thread_id=thread, task_id=str(task.id))
+        self.scope: StandbyMetrics = metrics.add(StandbyMetrics, thread_id=thread, task_id=str(task.id))
 
     def publish(self, now_ms: int, lag: int) -> None:
         self.scope.update.total = self.task.counters.restored

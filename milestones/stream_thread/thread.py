@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from milestones.common.errors import ApplicationShutdownError
 from milestones.common.mailbox import Mailbox
@@ -19,7 +20,7 @@ from milestones.parts import ClientFactory, Clients, DecidedError, ThreadParts
 from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.start_line import StartLine
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 STOP_PATIENCE_MS = 10_000
 """The time for which a thread that is to stop repeats its last commit to a Kafka that doesn't answer; half of
@@ -55,7 +56,7 @@ class StreamThread(threading.Thread):
         self._start_line = start_line or StartLine(1)
         self._surroundings, self._parts, self._client_factory = context, parts, client_factory
         self._state = ThreadState.CREATED
-        self.left_group = False
+        self.left_group: bool = False
         self._requests: Mailbox[Stop | RequestRejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
 
     def stop(self, *, leave_group: bool) -> None:

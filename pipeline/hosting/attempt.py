@@ -24,6 +24,7 @@ import socket
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
+from typing import Final
 
 from confluent_kafka import KafkaException
 from pyspark import TaskContext
@@ -48,7 +49,7 @@ from milestones.pipeline.hosting.payload import Payload, unpack
 from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 PASSING = (
     KafkaUnreachableError,

@@ -94,7 +94,7 @@ class HostedTask:
         self._tasks = HostedTasks({}, RollBacks(context.clock))
         commit = parts.commit(every, self._collection, parts.confirmation(context, every), self._tasks)
         self._commits = CommitSchedule(context, every, commit, self._tasks, self._tasks, parts.task_ends(context))
-        self.records = 0
+        self.records: int = 0
         self._moved_ms = self._clock.monotonic_ms()
 
     def run(self) -> Done:
