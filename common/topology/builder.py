@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Unpack
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
-from milestones.common.topology.graph import Graph, Store, StreamSource, TableFromTopic
+from milestones.common.topology.graph import Graph, Store, StoreFromTopic, StreamSource, TableFromTopic
 from milestones.common.topology.java_order import hash_order
 from milestones.common.topology.materialized import KeepOptions, Materialized
 from milestones.common.topology.missing import Explained
@@ -102,6 +102,23 @@ class StreamsBuilder(Explained):
         """Add a store for `process` and `process_values`, which name it."""
         check_name(spec.name, "a store")
         self._graph.add(Store(spec.name, spec))
+        return self
+
+    def add_read_only_state_store(
+        self,
+        spec: StoreSpec,
+        topic: str,
+        supplier: Callable[[], Any] | None = None,
+        *,
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> StreamsBuilder:
+        """As `Topology.add_read_only_state_store`: a store whose rows are the latest records of `topic` (KIP-813).
+        `process` and `process_values` name it, and may only read it."""
+        name = check_name(spec.name, "a store")
+        node = StoreFromTopic(
+            f"{name}-source", spec, check_name(topic, "a topic"), f"{name}-processor", supplier, timestamp_extractor
+        )
+        self._graph.add(node)
         return self
 
     def build(self, *, topology_optimization: str | Collection[str] | None = None) -> Topology:

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.records import Headers
 from milestones.common.serdes import Serde
+from milestones.common.state.read_only import ReadOnlyStore
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
 from milestones.common.topology.program import Memory, Process, TaskServices
 from milestones.common.topology.sink import bind_sink
@@ -78,6 +79,13 @@ class Program:
             raise first
 
 
+class Writer(NamedTuple):
+    """The node that puts the records of a topic into a store."""
+
+    node: str
+    topic: str
+
+
 class BoundContext:
     """`program.OperatorContext` of one node: its task's services, and its children."""
 
@@ -95,6 +103,7 @@ class BoundContext:
         children: Mapping[str, Process],
         forward: Process,
         forward_new: Process,
+        read_only: Mapping[str, Writer],
     ) -> None:
         self.node, self.forward, self.forward_new = node, forward, forward_new
         self.init_callbacks: list[Callable[[], None]] = []
@@ -102,6 +111,7 @@ class BoundContext:
         self.end_callbacks: list[Callable[[], None]] = []
         self.on_close, self.on_end = self.close_callbacks.append, self.end_callbacks.append
         self._services, self._stores, self._children = services, stores, children
+        self._read_only = read_only
         self.task_id, self.application_id = services.task_id, services.application_id
         self.record, self.config = services.record, services.config
         self.emit, self.schedule = services.emit, services.schedule
@@ -115,7 +125,8 @@ class BoundContext:
                 f"processor {self.node} has no access to the store {name}, only to {list(self._stores)}: name it in "
                 "process(supplier, store), or connect it with connect_processor_and_state_stores"
             )
-        return self._services.store(name)
+        store, writer = self._services.store(name), self._read_only.get(name)
+        return store if writer is None or writer.node == self.node else ReadOnlyStore(store, self.node, *writer)
 
     def memory(self, name: str, initial: Any) -> Memory:
         """The memory of that name of this node."""
@@ -150,6 +161,7 @@ class _Compiler:
         for node in sub.nodes:
             for parent in dict.fromkeys(node.parents):
                 self._children[parent].append(node.name)
+        self._writers = _writers(sub)
         self._bound: dict[str, Process] = {}
         self._bound_new: dict[str, Process] = {}
 
@@ -169,6 +181,7 @@ class _Compiler:
             children=children,
             forward=named(_to_all(below), node.name, below),
             forward_new=named(_to_all(below_new), node.name, below_new),
+            read_only=self._writers,
         )
         process, process_new = self._closures(node, context)
         owned = [*below, *below_new, context.forward, context.forward_new]
@@ -221,6 +234,18 @@ class _Compiler:
             return wall_ms()
 
         return by_clock_of_task
+
+
+def _writers(sub: SubTopology) -> dict[str, Writer]:
+    """Who writes each store whose rows are those of a source topic: the node after that source."""
+    sources = {topic: node.name for node in sub.nodes if isinstance(node, SourceNode) for topic in node.topics}
+    return {
+        spec.name: Writer(node.name, spec.source_topic)
+        for spec in sub.stores
+        for node in reversed(sub.nodes)
+        if spec.source_topic in sources and isinstance(node, ProcessorNode) and spec.name in node.stores
+        and sources[spec.source_topic] in node.parents
+    }  # fmt: skip
 
 
 def _source_of(topic: str, nodes: Iterable[SourceNode]) -> SourceNode:

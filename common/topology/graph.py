@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
@@ -23,6 +23,7 @@ from milestones.common.topology.nodes import Partitioner, ProcessorNode, SinkNod
 from milestones.common.topology.operators import DropNullKeys, PassThrough
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice
+from milestones.common.topology.timestamps import TimestampExtractor
 from milestones.common.topology.topology import Topology
 
 N = TypeVar("N", bound="GraphNode")
@@ -144,6 +145,27 @@ class Store(GraphNode):
 
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_state_store(self.spec)
+
+
+@dataclass(eq=False)
+class StoreFromTopic(GraphNode):
+    """A source, and the store that its records are put into. `processor`: the node that does it."""
+
+    spec: StoreSpec
+    topic: str
+    processor: str
+    supplier: Callable[[], Any] | None
+    timestamp_extractor: TimestampExtractor | None
+
+    @property
+    def source_name(self) -> str | None:
+        return self.name
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        topology.add_read_only_state_store(
+            self.spec, self.topic, self.supplier, source=self.name, processor=self.processor,
+            timestamp_extractor=self.timestamp_extractor,
+        )  # fmt: skip
 
 
 class Graph:

@@ -32,6 +32,7 @@ from milestones.common.topology.nodes import (
     TopicExtractor,
 )
 from milestones.common.topology.processor import ProcessorOperator, check_supplier
+from milestones.common.topology.read_only import keeping
 from milestones.common.topology.resolve import group_nodes, resolve
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.timestamps import TimestampExtractor
@@ -123,6 +124,40 @@ class Topology:
         for processor in processors:
             self.connect_processor_and_state_stores(processor, spec.name)
         return self
+
+    def add_read_only_state_store(
+        self,
+        spec: StoreSpec,
+        topic: str,
+        supplier: Callable[[], Any] | None = None,
+        *,
+        source: str | None = None,
+        processor: str | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> Topology:
+        """Add a store whose rows are the latest records of `topic` (KIP-813). Connect processors to it, which may only
+        read it.
+
+        The topic is the store's changelog: nothing is written for it, and a restoration takes the topic's records as
+        they are. `supplier`: of a `Processor` that puts each record into the store; it has to keep what a restoration
+        would. Without one that is done, of a key-value store. The topic is read from its beginning, with the store's
+        serdes; its partitions are those of the tasks. `source`, `processor`: the names of the two nodes, by default the
+        store's with `-source` and `-processor`.
+        """
+        source, processor = source or f"{spec.name}-source", processor or f"{spec.name}-processor"
+        operator = keeping(spec) if supplier is None else ProcessorOperator(check_supplier(supplier, processor))
+        self.add_node(
+            SourceNode(
+                name=source,
+                topics=(topic,),
+                key=check_serde(spec.key_serde, f"key of source {source}"),
+                value=check_serde(spec.value_serde, f"value of source {source}"),
+                timestamp_extractor=timestamp_extractor,
+                offset_reset="earliest",
+            )
+        )
+        self.add_node(ProcessorNode(processor, (source,), operator))
+        return self.add_state_store(replace(spec, logged=False, source_topic=topic), processor)
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
         """Let `processor` use `stores`; processors that share a store are in one sub-topology."""
