@@ -17,7 +17,7 @@ WRITES: Final = frozenset({
 
 
 class ReadOnlyStore:
-    """`store` without its methods that write. `node`: who has it; `writer`: the node that writes it."""
+    """`store` without its methods that write. `node`: the one that has it; `writer`: the one that writes it."""
 
     def __init__(self, store: Any, node: str, writer: str, topic: str) -> None:
         self._store, self._node, self._writer, self._topic = store, node, writer, topic

@@ -237,7 +237,7 @@ class _Compiler:
 
 
 def _writers(sub: SubTopology) -> dict[str, Writer]:
-    """Who writes each store whose rows are those of a source topic: the node after that source."""
+    """The nodes that write the stores whose rows are those of a source topic: each the one after that source."""
     sources = {topic: node.name for node in sub.nodes if isinstance(node, SourceNode) for topic in node.topics}
     return {
         spec.name: Writer(node.name, spec.source_topic)
