@@ -58,6 +58,8 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.FixedKeyProcessor,
         m.FixedKeyProcessorContext,
         m.FixedKeyRecord,
+        m.ValueTransformer,
+        m.ValueTransformerContext,
     ],
     "State stores": [
         m.KeyValueStore,
@@ -166,7 +168,8 @@ TYPES: Mapping[str, tuple[Any, str]] = {
 
 GIVEN = {
     m.KStream, m.KTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
-    m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.Cancellable, m.KeyValueStore,
+    m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.ValueTransformer,
+    m.ValueTransformerContext, m.Cancellable, m.KeyValueStore,
     m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.WindowedKStream,
     m.TopologyDescription, testing.InputTopic, testing.OutputTopic,
 }  # fmt: skip
@@ -178,7 +181,7 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
         "producer_settings", "restore_consumer_settings", "security_settings", "static_id", "topic_settings",
         "with_options",
     },
-    m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "resolve"},
+    m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "may_be_optimized", "optimized", "resolve"},
     m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
     m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw", "delete_raw"},
     m.WindowStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},

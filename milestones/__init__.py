@@ -86,6 +86,7 @@ from milestones.common.topology.timestamps import (
     use_partition_time_on_invalid_timestamp,
     wallclock_timestamp_extractor,
 )
+from milestones.common.topology.value_transformer import ValueTransformer, ValueTransformerContext
 from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
 from milestones.common.topology.windows import Duration, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from milestones.common.windowed import SessionWindowedSerde, Windowed, WindowedSerde
@@ -108,7 +109,8 @@ __all__ = [
     "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder", "StreamsConfig", "StreamsState", "SuspendReason",
     "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
     "TimestampedWindowStore", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError",
-    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "ValueAndTimestamp", "WindowOptions",
+    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "ValueAndTimestamp", "ValueTransformer",
+    "ValueTransformerContext", "WindowOptions",
     "WindowStore", "Windowed", "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp",
     "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes",
     "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",

@@ -15,6 +15,7 @@ from milestones.common.topology.split import BranchedKStream
 from milestones.common.topology.stream import KStream
 from milestones.common.topology.table import KTable
 from milestones.common.topology.topology import Topology
+from milestones.common.topology.value_transformer import ValueTransformer
 
 __all__ = [
     "BranchedKStream",
@@ -32,5 +33,6 @@ __all__ = [
     "ProcessorContext",
     "StreamsBuilder",
     "Topology",
+    "ValueTransformer",
     "send_to_dead_letter_topic",
 ]

@@ -70,17 +70,19 @@ class StreamSource(GraphNode):
 @dataclass(eq=False)
 class ProcessorGraphNode(GraphNode):
     """A processor node. `make` is called when the graph is written, when the needs of tables are known. `spec`: the
-    node's own store, if it has one by then; `stores`: the names of others."""
+    node's own store, if it has one by then; `stores`: the names of others; `brings`: stores that it adds for its user
+    code."""
 
     make: Callable[[], Operator]
     spec: Callable[[], StoreSpec | None] = lambda: None
     stores: tuple[str, ...] = ()
+    brings: tuple[StoreSpec, ...] = ()
 
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_node(ProcessorNode(self.name, parents, self.make()))
         own = self.spec()
-        if own is not None:
-            topology.add_state_store(own, self.name)
+        for spec in ((own,) if own is not None else ()) + self.brings:
+            topology.add_state_store(spec, self.name)
         if self.stores:
             topology.connect_processor_and_state_stores(self.name, *self.stores)
 

@@ -33,7 +33,7 @@ INSTEAD: Mapping[str, str] = {
     "branch": "it is gone from Kafka Streams: use split().branch(...)",
     "transform": "it is gone from Kafka Streams: use process",
     "flat_transform": "it is gone from Kafka Streams: use process",
-    "transform_values": "it is gone from Kafka Streams: use process_values",
+    "transform_values": "of streams it is gone from Kafka Streams: use process_values",
     "flat_transform_values": "it is gone from Kafka Streams: use process_values",
     "to": "a table is written by way of its stream: table.to_stream().to('topic')",
     "for_each": "a table is read by way of its stream: table.to_stream().for_each(...)",

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Literal, TextIO, Unpack, overload
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology import naming, operators
+from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
 from milestones.common.topology.join_windows import JoinWindows
@@ -138,7 +139,8 @@ class KStream(Explained, Generic[K, V]):
     ) -> KStream[KR, VR]:
         """Run a `Processor` per task, with access to `stores`; its records may have any keys and values. `supplier`:
         the processor's class, or a function that makes a new processor at each call; building a topology calls it
-        twice."""
+        twice. A supplier may bring stores of its own, as its attribute `stores`: `StoreSpec`s, or a method that gives
+        them (KIP-401)."""
         node = self._processor("KSTREAM-PROCESSOR-", ProcessorOperator, supplier, stores, name)
         node.changes_keys = node.changes_values = True
         return KStream(self._graph, node, weaken(self._key), weaken(self._value), True)
@@ -357,7 +359,8 @@ class KStream(Explained, Generic[K, V]):
     ) -> GraphNode:
         name = self._graph.names.processor(prefix) if name is None else check_name(name, "a processor")
         operator = kind(check_supplier(supplier, name))
-        return self._graph.add(ProcessorGraphNode(name, lambda: operator, stores=stores), self._node)
+        node = ProcessorGraphNode(name, lambda: operator, stores=stores, brings=stores_of(supplier, name))
+        return self._graph.add(node, self._node)
 
     def _group(
         self, node: GraphNode, name: str | None, key: Choice, value: object, rekeyed: bool

@@ -19,6 +19,7 @@ from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.describe import TopologyDescription, describe
 from milestones.common.topology.nodes import (
     Node,
@@ -88,8 +89,11 @@ class Topology:
 
     def add_processor(self, name: str, supplier: Callable[[], Any], *parents: str) -> Topology:
         """Run a `Processor` per task on the records of `parents`. `supplier`: the processor's class, or a function that
-        makes a new processor at each call."""
-        return self.add_node(ProcessorNode(name, parents, ProcessorOperator(check_supplier(supplier, name))))
+        makes a new processor at each call. A supplier may bring stores, as its attribute `stores` (KIP-401)."""
+        self.add_node(ProcessorNode(name, parents, ProcessorOperator(check_supplier(supplier, name))))
+        for spec in stores_of(supplier, name):
+            self.add_state_store(spec, name)
+        return self
 
     def add_sink(
         self,

@@ -53,6 +53,9 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "`merge.repartition.topics` on a merge of merges", "Java can't build it"),
     Declared(EVERY, "`process` between a change of keys", "Java's setting that mends it is on"),
     Declared(EVERY, "a record that can't be read, in a topic that serves as changelog", "nothing is restored"),
+    Declared(EVERY, "stores that the supplier of `transform_values` brings", "Java's transformer fails"),
+    Declared(EVERY, "a store that two suppliers of the DSL bring", "no two suppliers bring one"),
+    Declared(EVERY, "anchored punctuations after the clock was put back", "the clock goes on"),
     *(
         Declared(name, "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS)
         for name in STREAM_JOINS

@@ -51,6 +51,6 @@ def test_any_other_attribute_is_missing_as_ever() -> None:
 
 
 def test_nothing_is_called_missing_that_is_there() -> None:
-    elsewhere = {"to", "for_each", "peek", "windowed_by"}
+    elsewhere = {"to", "for_each", "peek", "windowed_by", "transform_values"}
     there = {name for name in INSTEAD for given in (STREAM, TABLE, GROUPED, BUILDER, Streams) if hasattr(given, name)}
     assert there <= elsewhere
