@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
+from milestones.common.offset_reset import reset_policy
 
 T = TypeVar("T")
 
@@ -55,6 +56,16 @@ def _whole(value: object) -> int | None:
         except ValueError:
             return None
     return None
+
+
+def _boolean(value: object) -> bool:
+    found = {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise ValueError("must be true or false")
+    return found
+
+
+BOOLEAN = ValueType(_boolean, "`true` \\| `false`")
 
 
 def choice(*options: str, hints: Mapping[str, str] | None = None) -> ValueType[str]:
@@ -249,6 +260,9 @@ def _optimization(value: object) -> frozenset[str]:
 
 
 OPTIMIZATION = ValueType(_optimization, "`all` \\| `none` \\| names, as a list or as text with commas")
+
+
+RESET = ValueType(reset_policy, "`earliest` \\| `latest` \\| `none` \\| `by_duration:` and a duration")
 
 
 def _serde(value: object) -> Any:

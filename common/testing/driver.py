@@ -36,6 +36,7 @@ from milestones.common.task.task import Task, TaskSettings
 from milestones.common.testing.clock import StepClock
 from milestones.common.testing.topics import InputTopic, OutputTopic
 from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.configured import configured
 from milestones.common.topology.nodes import SubTopology
 from milestones.common.topology.topology import Topology
 from milestones.common.type_variables import K, V
@@ -105,12 +106,7 @@ class TopologyTestDriver:
         known = tuple(topics)
         try:
             opener = self._on_disk() if persistent else MemoryTaskStorage
-            subtopologies = built.optimized(self.config.topology_optimization).resolve(
-                self.config.application_id,
-                default_key_serde=self.config.default_key_serde,
-                default_value_serde=self.config.default_value_serde,
-            )
-            for sub in subtopologies:
+            for sub in configured(built, self.config):
                 self._start(sub, known, opener)
             for task in self._tasks:
                 self._reach_end(task)

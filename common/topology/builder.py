@@ -18,7 +18,7 @@ from milestones.common.topology.java_order import hash_order
 from milestones.common.topology.materialized import KeepOptions, Materialized
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
-from milestones.common.topology.nodes import OffsetReset, SourceNode
+from milestones.common.topology.nodes import OffsetReset, SourceNode, check_reset
 from milestones.common.topology.optimization import check_parts, rewrites_of
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.stream import KStream
@@ -49,15 +49,15 @@ class StreamsBuilder(Explained):
         name: str | None = None,
     ) -> KStream[K, V]:
         """A stream of one topic, of several, or of all whose whole name a compiled pattern matches."""
-        names, pattern = _topics(topics)
+        (names, pattern), source_name = _topics(topics), self._graph.names.given(name, naming.SOURCE)
         source = SourceNode(
-            name=self._graph.names.given(name, naming.SOURCE),
+            name=source_name,
             topics=names,
             pattern=pattern,
             key=check_serde(key, "key"),
             value=check_serde(value, "value"),
             timestamp_extractor=timestamp_extractor,
-            offset_reset=offset_reset,
+            offset_reset=check_reset(offset_reset, source_name),
         )
         node = self._graph.add(StreamSource(source.name, source))
         return KStream(self._graph, node, source.key, source.value)
@@ -80,13 +80,14 @@ class StreamsBuilder(Explained):
         """
         materialized, names = Materialized.of(store, key=key, value=value, **options), self._graph.names
         store_name = store or names.store(check_name(topic, "a topic") + "-")
+        source_name = names.given(name, naming.SOURCE, "-source")
         source = SourceNode(
-            name=names.given(name, naming.SOURCE, "-source"),
+            name=source_name,
             topics=(check_name(topic, "a topic"),),
             key=materialized.key,
             value=materialized.value,
             timestamp_extractor=timestamp_extractor,
-            offset_reset=offset_reset,
+            offset_reset=check_reset(offset_reset, source_name),
         )
         spec = materialized.spec(store_name, materialized.key, materialized.value)
         state = TableState(spec, has_store=store is not None)

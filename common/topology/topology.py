@@ -31,6 +31,7 @@ from milestones.common.topology.nodes import (
     SourceNode,
     SubTopology,
     TopicExtractor,
+    check_reset,
 )
 from milestones.common.topology.processor import ProcessorOperator, check_supplier
 from milestones.common.topology.read_only import keeping
@@ -41,9 +42,6 @@ from milestones.common.topology.user_functions import check_functions
 from milestones.common.typed_serdes import SerdeLike
 
 __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
-
-_RESETS = ("earliest", "latest", "none", None)
-
 
 class Topology:
     """Nodes and stores, in the order in which they were added.
@@ -83,7 +81,7 @@ class Topology:
                 key=check_serde(key, f"key of source {name}"),
                 value=check_serde(value, f"value of source {name}"),
                 timestamp_extractor=timestamp_extractor,
-                offset_reset=offset_reset,
+                offset_reset=check_reset(offset_reset, name),
             )
         )
 
@@ -213,10 +211,6 @@ class Topology:
         return len(self._nodes) + len(self._stores)
 
     def _check_source(self, node: SourceNode) -> None:
-        if node.offset_reset not in _RESETS:
-            raise TopologyError(
-                f'source {node.name}: offset_reset must be "earliest", "latest" or "none", not {node.offset_reset!r}'
-            )
         others = [each for each in self._nodes.values() if isinstance(each, SourceNode)]
         taken = {topic: each.name for each in others for topic in each.topics}
         for topic in node.topics:

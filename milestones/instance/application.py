@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from milestones.common.assignment.plan import fingerprint
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches, matching
+from milestones.common.topology.configured import configured
 from milestones.common.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
+    from milestones.common.offset_reset import ResetPolicy
     from milestones.common.topology.topology import SubTopology, Topology
 
 
@@ -33,12 +35,7 @@ class Application:
     @classmethod
     def of(cls, topology: Topology, config: StreamsConfig) -> Application:
         """The topology under the config's application id and default serdes; `TopologyError` when it can't run."""
-        subtopologies = topology.optimized(config.topology_optimization).resolve(
-            config.application_id,
-            default_key_serde=config.default_key_serde,
-            default_value_serde=config.default_value_serde,
-        )
-        return cls(config.application_id, subtopologies, config.errors_dead_letter_queue_topic_name)
+        return cls(config.application_id, configured(topology, config), config.errors_dead_letter_queue_topic_name)
 
     @cached_property
     def source_topics(self) -> tuple[str, ...]:
@@ -101,7 +98,7 @@ class Application:
             )
         return frozenset(by_name[str(name)] for name in wanted)
 
-    def offset_reset(self, topic: str) -> str | None:
+    def offset_reset(self, topic: str) -> ResetPolicy | None:
         """The reset policy that the topology gives a source topic, None for the config's."""
         nodes = [node for sub in self.subtopologies for node in sub.nodes if isinstance(node, SourceNode)]
         named = [node for node in nodes if topic in node.topics]

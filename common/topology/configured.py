@@ -1,0 +1,51 @@
+"""What a config makes of a topology.
+
+*Guarantees*: the same topology and config give the same sub-topologies.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from milestones.common.errors import TopologyError
+from milestones.common.topology.nodes import SubTopology
+from milestones.common.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from milestones.common.config import StreamsConfig
+
+_GENERATED: Final = re.compile(r"(?:KSTREAM|KTABLE|STATE-STORE)-(?:[A-Z]+-)*\d{10}(?!\d)")
+
+
+def configured(topology: Topology, config: StreamsConfig) -> tuple[SubTopology, ...]:
+    """The topology's sub-topologies, under the config's application id, serdes and optimisations; `TopologyError` when
+    they can't run, or have generated names where the config wants none."""
+    subtopologies = topology.optimized(config.topology_optimization).resolve(
+        config.application_id,
+        default_key_serde=config.default_key_serde,
+        default_value_serde=config.default_value_serde,
+    )
+    if config.ensure_explicit_internal_resource_naming:
+        check_names(subtopologies)
+    return subtopologies
+
+
+def check_names(subtopologies: Iterable[SubTopology]) -> None:
+    """`TopologyError` that names all stores and internal topics which have a number for a name (KIP-1111): the next
+    operator before them would change it, and leave what they hold behind."""
+    found: dict[str, list[str]] = {"stores": [], "changelog topics": [], "repartition topics": []}
+    for sub in subtopologies:
+        changelogs = [sub.changelogs[spec.name] for spec in sub.stores if spec.name in sub.changelogs and spec.logged]
+        found["stores"] += [spec.name for spec in sub.stores]
+        found["changelog topics"] += changelogs
+        found["repartition topics"] += sub.repartition_topics
+    generated = {what: sorted({name for name in names if _GENERATED.search(name)}) for what, names in found.items()}
+    if any(generated.values()):
+        told = "; ".join(f"{what}: {', '.join(names)}" for what, names in generated.items() if names)
+        raise TopologyError(
+            f"ensure_explicit_internal_resource_naming is set, and these have generated names: {told}. Name stores by "
+            "store=..., repartition topics by name=... of group_by, group_by_key, repartition or the join"
+        )
