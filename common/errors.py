@@ -98,6 +98,11 @@ class ProcessingError(MilestonesError):
         self.task, self.node = task, node
 
 
+class SuppressBufferFullError(MilestonesError):
+    """A suppress buffer would exceed its bounds, and may not emit early. Nothing is lost: what was processed since the
+    last commit is read again."""
+
+
 class ProductionError(MilestonesError):
     """Kafka refused a record that a task produced, and the handler chose to fail."""
 

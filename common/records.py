@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Generic, NamedTuple, Self
+from typing import Any, Final, Generic, NamedTuple, Self
 
 from milestones.common.type_variables import KR, VR, K, V
 
@@ -41,7 +41,7 @@ class TaskId(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.subtopology}_{self.partition}"
+        return f"{self.subtopology}_{self.partition}" if self.subtopology >= 0 else "global"
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
@@ -50,6 +50,10 @@ class TaskId(NamedTuple):
         if match is None:
             raise ValueError(f"{text!r} is not a task id: expected SUBTOPOLOGY_PARTITION, such as 0_1")
         return cls(int(match[1]), int(match[2]))
+
+
+GLOBAL: Final = TaskId(-1, -1)
+"""In place of a task, where an instance's global stores are meant. Prints as `global`, the name of their directory."""
 
 
 class StoreId(NamedTuple):

@@ -26,8 +26,10 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.StreamsBuilder,
         m.KStream,
         m.KTable,
+        m.GlobalKTable,
         m.KGroupedStream,
         m.KGroupedTable,
+        m.CogroupedKStream,
         m.BranchedKStream,
         m.KeepOptions,
         m.StoreOptions,
@@ -41,6 +43,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.SessionWindows,
         m.UnlimitedWindows,
         m.WindowedKStream,
+        m.WindowedCogroupedKStream,
         m.WindowOptions,
         m.Windowed,
         m.WindowedSerde,
@@ -108,6 +111,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.SerializationError,
         m.OutputSerializationError,
         m.ProcessingError,
+        m.SuppressBufferFullError,
         m.ProductionError,
         m.RefusedInTransactionError,
         m.ApplicationShutdownError,
@@ -161,33 +165,38 @@ TYPES: Mapping[str, tuple[Any, str]] = {
         "a record and its partition's time so far give the record's time, in ms; negative: the record is skipped.",
     ),
     "TopicExtractor": (m.TopicExtractor, "key, value and record of a sink give the topic, which must exist."),
+    "Until": (m.Until, "until windows close."),
+    "WhenFull": (m.WhenFull, "what a full buffer of suppress does."),
     "Windows": (m.Windows, "any of the four kinds of windows."),
     "UncaughtHandler": (m.UncaughtHandler, "is called with the error, and says what follows."),
 }
 """Types in signatures that have no section of their own: what they are, what they are for."""
 
 GIVEN = {
-    m.KStream, m.KTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
+    m.KStream, m.KTable, m.GlobalKTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
     m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.ValueTransformer,
     m.ValueTransformerContext, m.Cancellable, m.KeyValueStore,
     m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.WindowedKStream,
-    m.TopologyDescription, testing.InputTopic, testing.OutputTopic,
+    m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription, testing.InputTopic, testing.OutputTopic,
 }  # fmt: skip
 """Classes that a user subclasses, or whose objects the runtime makes."""
 
 OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.StreamsConfig: {
-        "admin_settings", "consumer_settings", "member_settings", "of_options", "overridden", "passed",
-        "producer_settings", "restore_consumer_settings", "security_settings", "static_id", "topic_settings",
-        "with_options",
+        "admin_settings", "consumer_settings", "global_consumer_settings", "member_settings", "of_options",
+        "overridden", "passed", "producer_settings", "restore_consumer_settings", "security_settings", "static_id",
+        "topic_settings", "with_options",
     },
-    m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "may_be_optimized", "optimized", "resolve"},
+    m.Topology: {
+        "add_node", "add_global_nodes", "add_internal_topic", "copartition_sources", "may_be_optimized", "optimized",
+        "resolve", "resolve_global",
+    },
     m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
     m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw", "delete_raw"},
     m.WindowStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},
     m.TimestampedWindowStore: {"open", "fetch_raw", "put_raw", "put_window", "rows", "backward_rows", "get_raw",
                                "delete_raw"},
-    m.SessionStore: {"open", "close", "flush", "set_flush_listener", "closed_between"},
+    m.SessionStore: {"open", "close", "flush", "set_flush_listener", "closed_between", "get_raw"},
     m.TimeWindows: {"starts"},
     m.UnlimitedWindows: {"starts"},
     testing.TopologyTestDriver: {"unread"},

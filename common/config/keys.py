@@ -211,8 +211,8 @@ class StateKeys:
     )
     windowstore_changelog_additional_retention_ms: Final = ConfigKey(
         integer(at_least=0), 86_400_000, "low",
-        doc="How much longer than its store a changelog of windows or sessions keeps records: `retention.ms` of the topic "
-        "when it is made. The broker deletes by its own clock. A store may have settings of its own.",
+        doc="How much longer than its store a changelog of windows or sessions keeps records: `retention.ms` of the "
+        "topic when it is made. The broker deletes by its own clock. A store may have settings of its own.",
     )
     rocksdb_engine: Final = ConfigKey(
         choice("rocksdict", "rocksdb"), "rocksdict", "low",

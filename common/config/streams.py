@@ -137,6 +137,7 @@ class StreamsConfig(Keys):
     # Complete settings of the clients of the thread `name` (see `thread_name`), by librdkafka's names.
     consumer_settings: Final = clients.main_consumer
     restore_consumer_settings: Final = clients.restore_consumer
+    global_consumer_settings: Final = clients.global_consumer
     producer_settings: Final = clients.producer
     admin_settings: Final = clients.admin
     client_queue_bytes: Final = clients.queue_bytes
@@ -153,6 +154,7 @@ class StreamsConfig(Keys):
         settings = {
             "main_consumer": self.consumer_settings("check"),
             "restore_consumer": self.restore_consumer_settings("check"),
+            "global_consumer": self.global_consumer_settings("check"),
             "producer": self.producer_settings("check", "check" if self.exactly_once else None),
             "admin": self.admin_settings("check"),
         }

@@ -53,8 +53,8 @@ def total(doc: str, *, own: bool = False) -> SensorSpec[Total]:
     return SensorSpec(Total, doc, own=own)
 
 
-def value(doc: str, *, own: bool = False) -> SensorSpec[Value]:
-    return SensorSpec(Value, doc, own=own)
+def value(doc: str, *, level: Level = "INFO", own: bool = False) -> SensorSpec[Value]:
+    return SensorSpec(Value, doc, level=level, own=own)
 
 
 def gauge(doc: str, *, own: bool = False) -> SensorSpec[Gauge]:
@@ -248,6 +248,18 @@ class TaskMetrics(Scope):
     rolled_back: Final = count("times that the task's uncommitted work was rolled back", own=True)
 
 
+class GlobalThreadMetrics(Scope):
+    """The global thread of an instance. Owner: that thread."""
+
+    group, tag_names = "stream-global-thread-metrics", ("thread-id",)
+    thread_state = text("state of the thread: CREATED until the global stores are complete", own=True)
+    process = count("records of the topics of global stores, skipped ones included", own=True)
+    dropped_records = count("records skipped (null key, a handler's decision)", own=True)
+    restore = count("records restored before the tasks started", own=True)
+    restore_remaining_records_total = gauge("records still to restore before the tasks start", own=True)
+    records_lag = gauge("records of the topics that aren't in the stores yet, as of the last fetch", own=True)
+
+
 class QuarantineMetrics(Scope):
     """One task in quarantine (m2 on), as long as it is. Owner: the stream thread."""
 
@@ -324,6 +336,21 @@ class NodeMetrics(Scope):
     process: Final = count("records that the node was given", level="DEBUG")
 
 
+class SuppressNodeMetrics(Scope):
+    """One node of suppress. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id")
+    suppression_emit = count("updates that were kept back, and then sent", level="DEBUG")
+
+
+class SuppressBufferMetrics(Scope):
+    """The buffer of one node of suppress, as of each publication. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-state-metrics", ("thread-id", "task-id", "in-memory-suppression-id")
+    suppression_buffer_count = value("updates that are kept back", level="DEBUG")
+    suppression_buffer_size = value("bytes of the updates that are kept back, as `max_bytes` counts", level="DEBUG")
+
+
 class GroupMetrics(Scope):
     """One member of the consumer group. Owner: the member's stream thread."""
 
@@ -364,12 +391,15 @@ SCOPES: tuple[type[Scope], ...] = (
     SchedulerMetrics,
     ProcessingThreadMetrics,
     TaskMetrics,
+    GlobalThreadMetrics,
     QuarantineMetrics,
     StandbyMetrics,
     UpdaterMetrics,
     RestorationMetrics,
     EngineMetrics,
     NodeMetrics,
+    SuppressNodeMetrics,
+    SuppressBufferMetrics,
     GroupMetrics,
     HeartbeatMetrics,
     PartitionMetrics,

@@ -9,6 +9,7 @@
             positions.json  a hint of their offsets (`checkpoint_file`)
             rocksdb/<store>/
             corrupt/        the last damaged store, set aside
+        global/             the instance's global stores, as a task's
 
 As in Kafka Streams, a state directory belongs to one process at a time.
 
@@ -29,7 +30,7 @@ from typing import Final
 
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import StateError, StateFormatError, StateLockedError
-from milestones.common.records import TaskId
+from milestones.common.records import GLOBAL, TaskId
 from milestones.common.state.disk import is_plain_name, make_directory, names, remove_tree, some, sweep
 from milestones.common.state.file_lock import FileLock
 from milestones.common.state.manifest import PROCESS_FILE, InstanceManifest
@@ -94,7 +95,7 @@ class StateDirectory:
         return manifest
 
     def _refuse_foreign(self) -> None:
-        foreign = [name for name in names(self.path) if name != LOCK_FILE and _task(name) is None]
+        foreign = [name for name in names(self.path) if name not in (LOCK_FILE, str(GLOBAL)) and _task(name) is None]
         if foreign:
             raise StateFormatError(
                 f"{self.path} has no file {PROCESS_FILE!r} but holds {some(foreign)}, which isn't ours: choose "

@@ -154,6 +154,10 @@ class StoreLayers:
             self._touched.append(self)
         scope[key] = value
 
+    def join(self, other: Staging) -> None:
+        """Have `other` merged or dropped with the record in work, as this store's writes are."""
+        self._touched.append(other)
+
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:

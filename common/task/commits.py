@@ -129,6 +129,7 @@ class TaskCommits:
             self._stores.freeze()
             boundary.changed = context.commit_requested = False
             epoch = boundary.epoch
+        outputs += self._stores.log_frozen()
         self._number += 1
         offsets = {partition: at.offset for partition, at in progress.positions.items()}
         commit = PendingCommit(self._task, epoch, self._number, outputs, offsets, self._metadata(progress))

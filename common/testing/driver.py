@@ -13,6 +13,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -28,10 +29,13 @@ from milestones.common.records import Headers, Output, TaskId, TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
+from milestones.common.state.global_storage import MemoryGlobalStorage
+from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import TaskStorage
+from milestones.common.task.global_task import GlobalTask
 from milestones.common.task.task import Task, TaskSettings
 from milestones.common.testing.clock import StepClock
 from milestones.common.testing.topics import InputTopic, OutputTopic
@@ -101,13 +105,18 @@ class TopologyTestDriver:
         self._produced: dict[str, deque[Output]] = {}
         self._ends: dict[str, int] = {}
         self._tasks: list[Task] = []
-        self._readers: dict[str, Task] = {}
+        self._readers: dict[str, Task | GlobalTask] = {}
+        self._globals: GlobalTask | None = None
+        self._global_stores = GlobalStores()
         self._record_caches = RecordCaches(self.config.statestore_cache_max_bytes)
         known = tuple(topics)
         try:
-            opener = self._on_disk() if persistent else MemoryTaskStorage
-            for sub in configured(built, self.config):
-                self._start(sub, known, opener)
+            disk = self._on_disk() if persistent else None
+            made = configured(built, self.config)
+            if made.everywhere is not None:
+                self._start_global(made.everywhere, disk)
+            for sub in made.subtopologies:
+                self._start(sub, known, MemoryTaskStorage if disk is None else disk.open)
             for task in self._tasks:
                 self._reach_end(task)
                 self._commit(task)
@@ -167,7 +176,8 @@ class TopologyTestDriver:
 
     def store(self, name: str) -> Any:
         """A state store, as a processor sees it; what a test writes is committed at once. `KeyError` when unknown."""
-        tasks = {spec.name: task for task in self._tasks for spec in task.subtopology.stores}
+        everything: list[Task | GlobalTask] = [*self._tasks, *([] if self._globals is None else [self._globals])]
+        tasks = {spec.name: task for task in everything for spec in task.subtopology.stores}
         if name not in tasks:
             raise KeyError(f"no store {name!r}; there are {sorted(tasks)}")
         return _DriverStore(tasks[name].store(name), partial(self._call, tasks[name]))
@@ -175,7 +185,7 @@ class TopologyTestDriver:
     def close(self) -> None:
         """Close processors and stores; a processor's error comes out here. Harmless when repeated."""
         with self._cleanup:
-            tasks, self._tasks = self._tasks, []
+            tasks, self._tasks, self._globals = self._tasks, [], None
             for task in tasks:
                 self._cleanup.callback(task.close)
 
@@ -199,6 +209,22 @@ class TopologyTestDriver:
         task.start(dict.fromkeys(partitions, 0), {})
         self._readers.update(dict.fromkeys(topics, task))
 
+    def _start_global(self, sub: SubTopology, disk: LocalStateManager | None) -> None:
+        partitions = [TopicPartition(topic, 0) for topic in sub.source_topics]
+        opener = MemoryGlobalStorage if disk is None else disk.open_global
+        task = GlobalTask(sub, partitions, replace(self._settings(), max_task_idle_ms=-1), partial(opener, sub.stores))
+        self._cleanup.callback(task.close)
+        self._globals = task
+        task.open()
+        task.start(dict.fromkeys(partitions, 0))
+        task.show(self._global_stores)
+        self._readers.update(dict.fromkeys(sub.source_topics, task))
+
+    def _follow(self) -> None:
+        """Have the global stores follow their topics."""
+        if self._globals is not None:
+            self._globals.process(self.clock.monotonic_ms())
+
     def _settings(self) -> TaskSettings:
         config = self.config
         return TaskSettings(
@@ -208,17 +234,18 @@ class TopologyTestDriver:
             config=config.as_dict(),
             max_task_idle_ms=config.max_task_idle_ms,
             record_caches=self._record_caches,
+            global_stores=self._global_stores,
             deserialization_handler=config.deserialization_exception_handler,
             processing_handler=config.processing_exception_handler,
             production_handler=config.production_exception_handler,
         )
 
-    def _on_disk(self) -> Callable[..., TaskStorage]:
+    def _on_disk(self) -> LocalStateManager:
         directory = self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="topology-test-driver-"))
         home = StateDirectory(directory, self.config.application_id, self.clock)
         state = LocalStateManager(home, open_engines(self.config.rocksdb_engine), "test")
         self._cleanup.callback(state.release)
-        return state.open
+        return state
 
     def _serdes(self, key: SerdeLike[K] | None, value: SerdeLike[V] | None) -> tuple[Serde[K], Serde[V]]:
         config = self.config
@@ -227,13 +254,19 @@ class TopologyTestDriver:
             serde_of(value or config.default_value_serde or serdes.BYTES),
         )
 
-    def _reader(self, topic: str) -> Task:
+    def _reader(self, topic: str) -> Task | GlobalTask:
         if topic not in self._readers:
             raise ValueError(f"no source reads topic {topic!r}, only {sorted(self._readers)}")
         return self._readers[topic]
 
     def _enqueue(
-        self, task: Task, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None
+        self,
+        task: Task | GlobalTask,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
     ) -> None:
         offset = self._append(topic)
         message = Message(
@@ -247,12 +280,13 @@ class TopologyTestDriver:
         self._ends[topic] = offset + 1
         return offset
 
-    def _reach_end(self, task: Task) -> None:
+    def _reach_end(self, task: Task | GlobalTask) -> None:
         for partition in task.partitions:
             task.input.reached_end(partition, self._ends.get(partition.topic, 0), self.clock.monotonic_ms())
 
     def _process(self) -> None:
         """Until nothing is left that may be processed now: a record, its commit, what follows from it."""
+        self._follow()
         moved = True
         while moved:
             moved = False
@@ -274,10 +308,12 @@ class TopologyTestDriver:
                 self._append(output.topic)
         changelogs = task.subtopology.changelogs
         task.applied(commit, {store: self._ends.get(topic, 0) for store, topic in changelogs.items()})
+        self._follow()
 
-    def _call(self, task: Task, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def _call(self, task: Task | GlobalTask, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         result = task.call(lambda: method(*arguments, **named))
-        self._commit(task)
+        if isinstance(task, Task):
+            self._commit(task)
         self._process()
         return result
 

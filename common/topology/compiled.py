@@ -106,6 +106,7 @@ class BoundContext:
         read_only: Mapping[str, Writer],
     ) -> None:
         self.node, self.forward, self.forward_new = node, forward, forward_new
+        self.global_store = services.global_store
         self.init_callbacks: list[Callable[[], None]] = []
         self.close_callbacks: list[Callable[[], None]] = []
         self.end_callbacks: list[Callable[[], None]] = []
@@ -115,18 +116,22 @@ class BoundContext:
         self.task_id, self.application_id = services.task_id, services.application_id
         self.record, self.config = services.record, services.config
         self.emit, self.schedule = services.emit, services.schedule
+        self.tally = services.tally
         self.kept, self.shared_memory = services.kept, services.memory
         self.partitions_of, self.request_commit = services.partitions_of, services.request_commit
         self.dropped, self.stream_time, self.wall_ms = services.dropped, services.stream_time, services.wall_ms
 
     def store(self, name: str) -> Any:
-        if name not in self._stores:
+        if name in self._stores:
+            own, writer = self._services.store(name), self._read_only.get(name)
+            return own if writer is None or writer.node == self.node else ReadOnlyStore(own, self.node, *writer)
+        store = self.global_store(name)
+        if store is None:
             raise TopologyError(
                 f"processor {self.node} has no access to the store {name}, only to {list(self._stores)}: name it in "
                 "process(supplier, store), or connect it with connect_processor_and_state_stores"
             )
-        store, writer = self._services.store(name), self._read_only.get(name)
-        return store if writer is None or writer.node == self.node else ReadOnlyStore(store, self.node, *writer)
+        return store
 
     def memory(self, name: str, initial: Any) -> Memory:
         """The memory of that name of this node."""

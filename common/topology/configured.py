@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milestones.common.errors import TopologyError
 from milestones.common.topology.nodes import SubTopology
@@ -20,17 +20,22 @@ if TYPE_CHECKING:
 _GENERATED: Final = re.compile(r"(?:KSTREAM|KTABLE|STATE-STORE)-(?:[A-Z]+-)*\d{10}(?!\d)")
 
 
-def configured(topology: Topology, config: StreamsConfig) -> tuple[SubTopology, ...]:
-    """The topology's sub-topologies, under the config's application id, serdes and optimisations; `TopologyError` when
-    they can't run, or have generated names where the config wants none."""
-    subtopologies = topology.optimized(config.topology_optimization).resolve(
-        config.application_id,
-        default_key_serde=config.default_key_serde,
-        default_value_serde=config.default_value_serde,
-    )
+class Configured(NamedTuple):
+    """A topology as it runs. `everywhere`: the global stores with their nodes."""
+
+    subtopologies: tuple[SubTopology, ...]
+    everywhere: SubTopology | None
+
+
+def configured(topology: Topology, config: StreamsConfig) -> Configured:
+    """The topology under the config's application id, serdes and optimisations; `TopologyError` when it can't run, or
+    has generated names where the config wants none."""
+    made = topology.optimized(config.topology_optimization)
+    defaults = {"default_key_serde": config.default_key_serde, "default_value_serde": config.default_value_serde}
+    subtopologies = made.resolve(config.application_id, **defaults)
     if config.ensure_explicit_internal_resource_naming:
         check_names(subtopologies)
-    return subtopologies
+    return Configured(subtopologies, made.resolve_global(**defaults))
 
 
 def check_names(subtopologies: Iterable[SubTopology]) -> None:

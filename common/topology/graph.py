@@ -34,7 +34,7 @@ class GraphNode:
     """One operation. `name`: the node that its children have as parent. `priority`: the place in the order.
     `looks_up`: the parents that are tables whose rows it only reads. `takes_null_keys`: records without a key may come
     to it through repartition topics, too (KIP-962). `changes_keys`, `changes_values`, `merges`: what it does to the
-    records of streams."""
+    records of streams. `grace_ms`: of an aggregation by windows, how long after its end a window closes."""
 
     name: str
     parents: list[GraphNode] = field(default_factory=list, init=False)
@@ -45,6 +45,7 @@ class GraphNode:
     changes_keys: bool = field(default=False, init=False)
     changes_values: bool = field(default=False, init=False)
     merges: bool = field(default=False, init=False)
+    grace_ms: int | None = field(default=None, init=False)
 
     @property
     def source_name(self) -> str | None:

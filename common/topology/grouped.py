@@ -20,6 +20,7 @@ from milestones.common.topology.aggregates import (
     TableAggregate,
     TableReduce,
 )
+from milestones.common.topology.cogrouped import CogroupedKStream
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
@@ -35,6 +36,11 @@ _TABLE_AGGREGATE, _TABLE_REDUCE = "KTABLE-AGGREGATE-", "KTABLE-REDUCE-"
 
 class BoundedTable(Protocol):
     """The windows of a windowed aggregation, as far as its store is concerned."""
+
+    @property
+    def grace_ms(self) -> int:
+        """How long after its end a window closes."""
+        ...
 
     def spec(self, materialized: Materialized, store: str, key: Choice, value: Choice) -> StoreSpec: ...
 
@@ -57,7 +63,9 @@ class _Grouped(Explained):
         spec = materialized.spec(store, key, value) if bounds is None else bounds.spec(materialized, store, key, value)
         state = TableState(spec, has_store=True, named=materialized.store is not None)
         aggregate = ProcessorGraphNode(node, lambda: operator(state), spec=lambda: state.store)
-        keys = key if bounds is None else bounds.keys(key)
+        keys = key
+        if bounds is not None:
+            keys, aggregate.grace_ms = bounds.keys(key), bounds.grace_ms
         return KTable(self._graph, self._graph.add(aggregate, parent), keys, value, state)
 
 
@@ -121,6 +129,11 @@ class KGroupedStream(_Grouped, Generic[K, V]):
         """Group by windows of time, too. `emit="on_close"`: each window's result is emitted once, when the window has
         closed; by default each update is."""
         return WindowedKStream(self, windows, emit)
+
+    def cogroup(self, aggregator: Callable[[K, V, VR], VR | None]) -> CogroupedKStream[K, VR]:
+        """Aggregate this stream and others into one table: `cogroup(other, aggregator)` adds one, `aggregate` makes the
+        table. `aggregator(key, value, aggregate) -> aggregate` adds the values of this stream."""
+        return CogroupedKStream(self._graph, {}, {}).cogroup(self, aggregator)
 
     def _aggregate(
         self,

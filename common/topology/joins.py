@@ -57,7 +57,7 @@ class JoinStores(NamedTuple):
 
 class StreamJoin(NamedTuple):
     """A user's choices for a join of a stream: the joiner, and the keyword arguments of Kafka Streams' `Joined`, or, of
-    two streams, of `StreamJoined`."""
+    two streams, of `StreamJoined`. `on`: gives the key of a global table's row."""
 
     joiner: Callable[..., Any]
     alone: Alone
@@ -68,6 +68,7 @@ class StreamJoin(NamedTuple):
     other_value: Serde[Any] | None
     within: JoinWindows | None = None
     stores: JoinStores = JoinStores()
+    on: Callable[[Any, Any], Any] | None = None
 
     def checked(self) -> StreamJoin:
         """These choices, with serdes in place of types; `TopologyError` when one is no function or no serde."""

@@ -87,7 +87,8 @@ class ProcessorContext(Generic[KR, VR]):
             raise ValueError(f"{self._context.node} forwards a record with {error}") from error
 
     def get_state_store(self, name: str) -> Any:
-        """The store of that name; `TopologyError` unless it is connected to this processor."""
+        """The store of that name: one that is connected to this processor, or a global one, which can only be read.
+        `TopologyError` for any other."""
         return self._context.store(name)
 
     def schedule(

@@ -17,6 +17,7 @@ from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology import naming, operators
 from milestones.common.topology.connected_stores import stores_of
+from milestones.common.topology.global_tables import GlobalKTable, check_on, join_global_table
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
 from milestones.common.topology.join_windows import JoinWindows
@@ -237,9 +238,10 @@ class KStream(Explained, Generic[K, V]):
 
     def join(
         self,
-        other: KTable | KStream,
+        other: KTable | KStream | GlobalKTable,
         joiner: Callable[..., Any],
         *,
+        on: Callable[[Any, Any], Any] | None = None,
         within: JoinWindows | None = None,
         with_key: bool = False,
         name: str | None = None,
@@ -257,16 +259,20 @@ class KStream(Explained, Generic[K, V]):
         stream whose keys may have changed goes through a repartition topic first. `key`, `value`, `other_value`: the
         serdes of stores and topics; a table has serdes of its own. `name`: of the nodes and of the topics.
         `JoinOptions`, of two streams only, has the other keyword arguments.
+
+        With a global table, `on(key, value)` gives the key of the row, whatever the record's own key is, so that
+        neither side is repartitioned; a record for which it gives None goes no further.
         """
         return self._join(
-            other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value, within, JoinStores(**stores))
+            other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value, within, JoinStores(**stores), on)
         )
 
     def left_join(
         self,
-        other: KTable | KStream,
+        other: KTable | KStream | GlobalKTable,
         joiner: Callable[..., Any],
         *,
+        on: Callable[[Any, Any], Any] | None = None,
         within: JoinWindows | None = None,
         with_key: bool = False,
         name: str | None = None,
@@ -278,7 +284,7 @@ class KStream(Explained, Generic[K, V]):
         """As `join`; a record for which there is no partner is joined with None. Where it may have one among the
         records of a stream, it waits until its window and the grace are over; one that has no key is sent at once."""
         return self._join(
-            other, StreamJoin(joiner, LEFT, with_key, name, key, value, other_value, within, JoinStores(**stores))
+            other, StreamJoin(joiner, LEFT, with_key, name, key, value, other_value, within, JoinStores(**stores), on)
         )
 
     def outer_join(
@@ -339,9 +345,11 @@ class KStream(Explained, Generic[K, V]):
     def _join(self, other: object, join: StreamJoin) -> KStream:
         for kind, add in _JOINS.items():
             if isinstance(other, kind):
+                check_on(self, other, join)
                 node, key = add(self, other, join.checked())
-                return KStream(self._graph, node, key, weaken(self._value))
-        raise not_joinable(self, other, "a KTable or another KStream")
+                rekeyed = self._rekeyed and kind is GlobalKTable
+                return KStream(self._graph, node, key, weaken(self._value), rekeyed)
+        raise not_joinable(self, other, "a KTable, a GlobalKTable or another KStream")
 
     def _by_key(self, topic: str | None, key: Serde[Any] | None, value: Serde[Any] | None) -> KStream:
         """This stream, by way of a repartition topic if its keys may have changed. All joins that give that topic no
@@ -373,5 +381,6 @@ class KStream(Explained, Generic[K, V]):
 _JOINS: Final[Mapping[type, Callable[[KStream, Any, StreamJoin], tuple[GraphNode, Choice]]]] = {
     KStream: join_streams,
     KTable: join_table,
+    GlobalKTable: join_global_table,
 }
 """How a stream is joined, by what it is joined with: adds the nodes, gives the last one and the serde of its keys."""

@@ -8,7 +8,7 @@ A table has a store only when it is named, aggregated, or when an operator needs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 from milestones.common.state.spec import StoreSpec
@@ -20,6 +20,8 @@ from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
+from milestones.common.topology.suppress import Suppression, Until, WhenFull
+from milestones.common.topology.suppress_operators import BufferGetter
 from milestones.common.topology.table_operators import (
     TableFilter,
     TableMapValues,
@@ -33,6 +35,7 @@ from milestones.common.topology.value_transformer import (
     ValueTransformer,
     check_transformers,
 )
+from milestones.common.topology.windows import Duration
 from milestones.common.type_variables import KR, VO, VR, K, V
 from milestones.common.typed_serdes import SerdeLike
 
@@ -267,6 +270,36 @@ class KTable(Explained, Generic[K, V]):
     ) -> KTable:
         """As `join`, for each key of either table: the value of the table that hasn't the key is None."""
         return self._join(other, joiner, OUTER, name, Materialized.of(store, **options))
+
+    def suppress(
+        self,
+        *,
+        until: Until | None = None,
+        after: Duration | None = None,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        when_full: WhenFull | None = None,
+        name: str | None = None,
+        logging: bool = True,
+        in_memory: bool = False,
+        changelog_config: Mapping[str, str] | None = None,
+    ) -> KTable[K, V]:
+        """Keep updates back, of each key the last one. `until="window_closes"`: a window's result is sent once, when
+        the window has closed. `after`: an update is sent once others are so much later (`timedelta` or ms).
+
+        `max_records`, `max_bytes`: bounds of what is kept back. `when_full`: `"emit"`, the default of `after`: the
+        first ones are sent early; `"stop"`, that of windows: the application stops, by a `SuppressBufferFullError`.
+        `name`: the node's, and with `-store` that of the store; the other keywords are those of `StoreOptions`.
+        """
+        choice = Suppression(
+            until, after, max_records, max_bytes, when_full, name, logging, in_memory, changelog_config or {}
+        )
+        node_name, store = choice.named(self._graph)
+        operator, spec = choice.operator(store, self._node), choice.spec(store, self._key, self._value)
+        self._state.want_old_values(force=True)  # the row before the first update that is kept back is an old value
+        state = TableState(spec, has_store=False, parent=self._state, rows=lambda parent: BufferGetter(store, parent))
+        node = self._graph.add(ProcessorGraphNode(node_name, lambda: operator, lambda: spec), self._node)
+        return KTable(self._graph, node, self._key, self._value, state)
 
     @overload
     def to_stream(self, mapper: None = None, *, name: str | None = None) -> KStream[K, V]: ...

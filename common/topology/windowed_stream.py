@@ -38,11 +38,12 @@ _AGGREGATE, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 @dataclass(frozen=True)
 class WindowBounds:
     """The store of a windowed aggregation. `needed_ms`: how long the operator needs a row; `window_ms`: 0 for no
-    end."""
+    end; `grace_ms`: how long after its end a window closes."""
 
     kind: StoreKind
     needed_ms: int
     window_ms: int
+    grace_ms: int
     closing: bool
 
     def spec(self, materialized: Materialized, store: str, key: Choice, value: Choice) -> StoreSpec:
@@ -61,15 +62,16 @@ def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
     match windows:
         case TimeWindows():
             needed_ms = windows.size_ms + windows.grace_ms
-            return WindowBounds("timestamped-window", needed_ms, windows.size_ms, closing)
+            return WindowBounds("timestamped-window", needed_ms, windows.size_ms, windows.grace_ms, closing)
         case UnlimitedWindows():
-            return WindowBounds("timestamped-window", FOREVER, 0, closing)
+            return WindowBounds("timestamped-window", FOREVER, 0, windows.grace_ms, closing)
         case SlidingWindows():
             # The right window of a record's predecessor begins that long before the record at most.
             needed_ms = 2 * windows.difference_ms + windows.grace_ms
-            return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, closing)
+            return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, windows.grace_ms, closing)
         case SessionWindows():
-            return WindowBounds("session", windows.gap_ms + windows.grace_ms, 0, closing)
+            needed_ms = windows.gap_ms + windows.grace_ms
+            return WindowBounds("session", needed_ms, 0, needed_ms, closing)
     raise TopologyError(
         f"windowed_by needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not {windows!r}"
     )
@@ -139,16 +141,9 @@ class WindowedKStream(Explained, Generic[K, V]):
         `initializer()`. `merger(key, aggregate, other) -> aggregate`: of sessions, which a record may merge."""
         function_of(initializer)
         function_of(aggregator)
-        sessions = isinstance(self._windows, SessionWindows)
-        if sessions and merger is None:
-            raise TopologyError("sessions are merged by a record between them: give aggregate a merger")
-        if merger is not None:
-            if not sessions:
-                raise TopologyError("only sessions are merged: these windows take no merger")
-            function_of(merger)
         return self._add(
             _AGGREGATE, Materialized.of(store, **options), weaken(self._grouped._value), name, initializer, aggregator,
-            merger or _first,
+            checked_merger(self._windows, merger),
         )  # fmt: skip
 
     def _add(
@@ -156,14 +151,35 @@ class WindowedKStream(Explained, Generic[K, V]):
         initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any], merger: Merger,
     ) -> KTable:
         def operator(state: TableState) -> Operator:
-            windows, on_close, old_values = self._windows, self._on_close, state.send_old_values
-            if isinstance(windows, SessionWindows):
-                return SessionAggregate(state.name, windows, initializer, aggregator, merger, on_close, old_values)
-            if isinstance(windows, SlidingWindows):
-                return SlidingWindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
-            return WindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
+            return windowed_operator(self._windows, state, initializer, aggregator, merger, on_close=self._on_close)
 
         return self._grouped._aggregate(prefix, materialized, default_value, name, operator, self._bounds)
+
+
+def windowed_operator(
+    windows: Windows, state: TableState, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any],
+    merger: Merger, *, on_close: bool = False,
+) -> Operator:
+    """The operator that aggregates by these windows."""
+    old_values = state.send_old_values
+    if isinstance(windows, SessionWindows):
+        return SessionAggregate(state.name, windows, initializer, aggregator, merger, on_close, old_values)
+    if isinstance(windows, SlidingWindows):
+        return SlidingWindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
+    return WindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
+
+
+def checked_merger(windows: Windows, merger: Merger | None) -> Merger:
+    """The merger of sessions, a stand-in for other windows; `TopologyError` where it is missing, or too much."""
+    sessions = isinstance(windows, SessionWindows)
+    if sessions and merger is None:
+        raise TopologyError("sessions are merged by a record between them: give aggregate a merger")
+    if merger is None:
+        return _first
+    if not sessions:
+        raise TopologyError("only sessions are merged: these windows take no merger")
+    function_of(merger)
+    return merger
 
 
 def _nothing() -> None:

@@ -13,16 +13,21 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from confluent_kafka import KafkaException
+
 from milestones.common.config.handlers import unused_dead_letters
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.login import Login, log_in
 from milestones.common.kafka.membership.metadata import verify_group_metadata_format
 from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account, MemoryBudget
+from milestones.common.records import TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
+from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.rocks import RocksSettings
 from milestones.instance.context import Decide, ThreadContext, ThreadEvent
+from milestones.instance.global_watch import uncompacted
 from milestones.instance.ids import InstanceIds
 from milestones.instance.snapshot_fetcher import snapshot_source
 
@@ -73,11 +78,13 @@ class Instance:
         self.memory: MemoryBudget = MemoryBudget(config)
         self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()
+        self.global_stores = GlobalStores()
+        self.global_partitions: frozenset[TopicPartition] = frozenset()
 
     def prepare(self, numbers: Iterable[int]) -> None:
         """Check the client library, Kafka, the topology's source and output topics and each client's login, and retire
-        obsolete ids. Sets `sources`, the source topics that exist. `numbers`: of the threads that poll with which the
-        instance starts; their ids aren't obsolete."""
+        obsolete ids. Sets `sources`, the source topics that exist, and `global_partitions`. `numbers`: of the threads
+        that poll with which the instance starts; their ids aren't obsolete."""
         verify_group_metadata_format()
         settings, application = self._config.admin_settings(f"{self.client_id}-start"), self._application
         cluster = Cluster(settings, login=Login(settings))
@@ -92,10 +99,22 @@ class Instance:
         if missing is not None:
             raise SourceTopicError(missing)
         self.sources = frozenset(application.external_topics(existing))
+        self.global_partitions = application.global_partitions(existing)
         if (warning := unused_dead_letters(self._config)) is not None:
             log.warning(warning)
+        self._warn_of_lost_rows(cluster)
         self._ids.retire_others(numbers)
         self._snapshots.start()
+
+    def _warn_of_lost_rows(self, cluster: Cluster) -> None:
+        """Warn of topics of global stores that aren't compacted, where the principal may see their settings."""
+        try:
+            warning = uncompacted(cluster.topic_settings(self._application.global_topics))
+        except KafkaException as error:
+            log.info("the settings of the topics of global stores can't be seen: %s", error)
+            return
+        if warning is not None:
+            log.warning("%s", warning)
 
     def cleaner(self) -> Callable[[int], bool]:
         """A function that removes the state of tasks that have left this instance; its argument is the wall clock's
@@ -134,6 +153,7 @@ class Instance:
             thread_registry=thread_registry,
             listeners=listeners,
             snapshots=self._snapshots,
+            global_stores=self.global_stores,
         )
 
     def left_group(self, number: int) -> None:

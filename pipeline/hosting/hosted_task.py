@@ -102,6 +102,8 @@ class HostedTask:
         committed = self._clients.offsets.stable(self._work.ends)
         if not (self._work.anyway or self._left(committed)):
             return Done()
+        if self._clients.everyone is not None:
+            self._clients.everyone.catch_up(self._clients.member.check)
         state = self._parts.state(self._context, self._parts.partition_counts(self._context, self._all_clients))
         stores = open_stores(self._context, self._work.task)
         with closing(stores), closing(state.create(self._work.task, frozenset(self._work.ends), stores)) as task:

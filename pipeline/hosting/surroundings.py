@@ -37,6 +37,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.disk import make_directory
 from milestones.common.state.engines import open_engines
+from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.spark_folders import spark_attempts_folder, spark_task_folder
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
@@ -50,6 +51,7 @@ from milestones.instance.listeners import Listeners, StateRestoreListener
 from milestones.instance.snapshot_fetcher import snapshot_source
 from milestones.pipeline.bounded import BoundedConsumer
 from milestones.pipeline.hosting.ranges import TaskRange
+from milestones.pipeline.hosting.worker_globals import WorkerGlobals
 
 log: Final = logging.getLogger(__name__)
 
@@ -72,12 +74,14 @@ class HostedClients:
         work: TaskRange,
         clock: Clock,
         history: str | None = None,
+        everyone: WorkerGlobals | None = None,
         *,
         one_record_per_batch: bool = False,
     ) -> None:
-        """`one_record_per_batch`: its producer does. `StaleGenerationError`."""
+        """`everyone`: the global stores of this process. `one_record_per_batch`: its producer does.
+        `StaleGenerationError`."""
         name = transactional_id(application.id, work.task)
-        self._config, self._name = config, name
+        self._config, self._name, self.everyone = config, name, everyone
         with ExitStack() as closing:
             self.member: BorrowedMembership = BorrowedMembership(config.member_settings(name, SPARK), work.lent, clock)
             closing.callback(self.member.close)
@@ -123,6 +127,7 @@ class HostedClients:
                 memory=MemoryBudget(config).join(),
                 listeners=_told(self.restored),
                 snapshots=snapshots,
+                global_stores=GlobalStores() if everyone is None else everyone.stores,
             )
             self._closing = closing.pop_all()
 

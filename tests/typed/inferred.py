@@ -75,6 +75,11 @@ assert_type(
     by_customer.windowed_by(windows).count().to_stream(lambda windowed, count: windowed.key), KStream[str, int]
 )
 
+both = by_customer.cogroup(lambda customer, order, total: total + 1.5)
+assert_type(both.aggregate(float), KTable[str, float])
+assert_type(both.windowed_by(windows).aggregate(float), KTable[Windowed[str], float])
+assert_type(by_customer.windowed_by(windows).count().suppress(until="window_closes"), KTable[Windowed[str], int])
+
 # -- tables
 
 assert_type(customers.map_values(lambda customer: customer.name), KTable[str, str])

@@ -30,10 +30,12 @@ final class Topologies {
         OfProcessors.add();
         OfStores.add();
         OfWindows.add();
+        OfCogroup.add();
         OfSuppress.add();
         OfStreamJoins.add();
         OfTableJoins.add();
         OfOptimization.add();
+        OfGlobals.add();
     }
 
     private Topologies() {}
