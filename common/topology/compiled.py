@@ -167,6 +167,7 @@ class _Compiler:
             for parent in dict.fromkeys(node.parents):
                 self._children[parent].append(node.name)
         self._writers = _writers(sub)
+        self._sides = {node.name for node in sub.nodes if isinstance(node, ProcessorNode) and node.side}
         self._bound: dict[str, Process] = {}
         self._bound_new: dict[str, Process] = {}
 
@@ -178,7 +179,8 @@ class _Compiler:
     def _bind(self, node: Node) -> BoundContext:
         names = self._children[node.name]
         children = {name: self._bound[name] for name in names}
-        below, below_new = list(children.values()), [self._bound_new[name] for name in names]
+        to_all = [name for name in names if name not in self._sides]
+        below, below_new = [self._bound[name] for name in to_all], [self._bound_new[name] for name in to_all]
         context = BoundContext(
             services=self._services,
             node=node.name,

@@ -89,6 +89,14 @@ class ProcessorGraphNode(GraphNode):
 
 
 @dataclass(eq=False)
+class SideStream(GraphNode):
+    """Records that an operation gives out beside its results."""
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        topology.add_node(ProcessorNode(self.name, parents, PassThrough(), side=True))
+
+
+@dataclass(eq=False)
 class TableFromTopic(ProcessorGraphNode):
     """A source and the table made of it."""
 

@@ -66,12 +66,13 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class ProcessorNode:
-    """Runs an operator on each record of its parents."""
+    """Runs an operator on each record of its parents. `side`: only on those that they forward to it by its name."""
 
     name: str
     parents: tuple[str, ...]
     operator: Operator
     stores: tuple[str, ...] = ()
+    side: bool = False
 
 
 @dataclass(frozen=True)

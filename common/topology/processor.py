@@ -18,6 +18,7 @@ from typing import Any, Generic, NoReturn
 from milestones.common.errors import TopologyError
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
 from milestones.common.records import FixedKeyRecord, Headers, Record, RecordMetadata, TaskId
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.nodes import function_name
 from milestones.common.topology.program import Cancellable, OperatorContext, Process, PunctuationType
 from milestones.common.topology.user_functions import check_complete, check_methods
@@ -40,7 +41,7 @@ class _Ended(dict[Any, Any]):
     __missing__ = __getattr__ = _refuse
 
 
-class ProcessorContext(Generic[KR, VR]):
+class ProcessorContext(Explained, Generic[KR, VR]):
     """The calls of a processor to its task (KIP-478, KIP-820), until the processor is closed."""
 
     def __init__(self, context: OperatorContext) -> None:

@@ -21,6 +21,7 @@ from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.describe import TopologyDescription, describe
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.nodes import (
     Node,
     OffsetReset,
@@ -46,7 +47,7 @@ __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
 GLOBAL_KINDS: Final[tuple[StoreKind, ...]] = ("key-value", "timestamped-key-value")
 
 
-class Topology:
+class Topology(Explained):
     """Nodes and stores, in the order in which they were added.
 
     `optimization`: the parts of `topology_optimization` that it was made with; None: the config may name some."""
