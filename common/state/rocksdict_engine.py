@@ -110,6 +110,9 @@ class RocksDictNamespace(RocksNamespace):
     def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> _RocksdictCursor:
         return _RocksdictCursor(self, start, end, reverse)
 
+    def _seek(self) -> _RocksdictSeeker:
+        return _RocksdictSeeker(self)
+
     def property(self, name: str) -> int:
         try:
             return self.db.property_int_value(name) or 0
@@ -170,6 +173,37 @@ class _RocksdictCursor:
         except Exception as error:
             self._source = None
             del source, read_key, read_value, move
+            raise self._namespace.failed(error) from error
+        return found
+
+    def close(self) -> None:
+        self._source = None
+
+
+class _RocksdictSeeker:
+    """Errors' frames as in `_RocksdictCursor`."""
+
+    def __init__(self, namespace: RocksDictNamespace) -> None:
+        self._namespace, self._options = namespace, ReadOptions()
+        self._source: RdictIter | None = namespace.db.iter(self._options)
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        source = self._source
+        if source is None:
+            raise self._namespace.closed()
+        found: list[tuple[bytes, bytes]] = []
+        try:
+            source.seek(start)
+            key = source.key()
+            while key is not None and key < end and len(found) < limit:
+                found.append((key, source.value()))
+                source.next()
+                key = source.key()
+            if key is None:
+                source.status()
+        except Exception as error:
+            self._source = None
+            del source
             raise self._namespace.failed(error) from error
         return found
 
@@ -250,6 +284,7 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
         try:
             if files:
                 self._namespaces[namespace].db.ingest_external_file([str(file) for file in files], options)
+                self._written(namespace)
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
         yield

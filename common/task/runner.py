@@ -143,7 +143,11 @@ class Runner:
             message = messages[0]
             headers = message.headers()
             try:
-                key, value = source.key(message.key(), headers), source.value(message.value(), headers)
+                key, value = message.key(), message.value()
+                if key is not None:
+                    key = source.read_key(key)
+                if value is not None:
+                    value = source.read_value(value)
             except Exception as error:
                 go_on = self._skip_unreadable(buffer, message, error)
                 buffer.taken(1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, TaskId
 from milestones.common.state.cells import Cells, observed_time
-from milestones.common.state.changelog import ChangelogRecord, Layout, Log, not_logged
+from milestones.common.state.changelog import ChangelogRecord, Layout, Log, changelog_with_headers, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.kinds import kind_of, layout_of
@@ -21,7 +21,7 @@ from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.rows import Rows, StoreParts
-from milestones.common.state.spec import StoreSpec
+from milestones.common.state.spec import BOUNDED, StoreSpec
 from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.source_changelogs import picks
@@ -98,7 +98,7 @@ class TaskStores:
             if store.typed is not None:
                 store.typed.close()
             spec, layers = store.spec, store.layers
-            store.log = self._log(store, self._scope.outputs.append)
+            store.log = self._log(store, self._scope.outputs.append, record)
             log, buffer = not_logged if kind_of(spec).logs_at_commit else store.log, None
             if cached and spec.cached:
                 buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)
@@ -111,12 +111,16 @@ class TaskStores:
     def _topic(self, store: str) -> str:
         return self._sub.changelogs.get(store, f"{store}-changelog")
 
-    def _log(self, store: OpenedStore, append: Callable[[Emitted], None]) -> Log:
-        """A function that gives `append` the changelog records of a store."""
+    def _log(
+        self, store: OpenedStore, append: Callable[[Emitted], None], record: RecordInWork | None = None
+    ) -> Log:
+        """A function that gives `append` the changelog records of a store. `record`: the one that they follow from."""
         spec = store.spec
         if not spec.logged or spec.source_topic is not None:
             return not_logged
         topic, partition = self._topic(spec.name), self._task.partition
+        if spec.logs_headers and record is not None:
+            return changelog_with_headers(topic, partition, spec.name, append, record)
         return kind_of(spec).changelog(topic, partition, spec.name, append, store.layout.key_of)
 
     def let_in(self) -> None:
@@ -175,7 +179,7 @@ class TaskStores:
         store.read_cache.clear()
         if name in self._picks:
             records = self._picks[name](records)
-        self.storage.apply({name: store.layout.restored(records)}, {name: next_offset})
+        self.storage.apply({name: store.layout.restored(records, store.namespace)}, {name: next_offset})
         self._expire(store, store.layout.expired())
 
     def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
@@ -195,7 +199,7 @@ class TaskStores:
     def freeze(self) -> None:
         for name, store in self._stores.items():
             store.layers.freeze()
-            if store.spec.retention_ms:
+            if store.spec.kind in BOUNDED:
                 store.expiring = store.layout.expired(self._cells.cell(observed_time(name), -1).merged)
 
     def log_frozen(self) -> list[Emitted]:
@@ -240,19 +244,20 @@ class TaskStores:
         """Drop all uncommitted writes. `logged`: their changelog records may stay in the changelogs."""
         for name, store in self._stores.items():
             if logged and store.log is not not_logged:
-                self._doubtful.setdefault(name, set()).update(store.layers.uncommitted_keys())
+                doubts = store.layout.doubtful(store.layers.uncommitted(), store.namespace)
+                self._doubtful.setdefault(name, set()).update(doubts)
             store.layers.abort()
             if store.buffer is not None:
                 store.buffer.abort()
         self._caches.release()
 
     def log_again(self, timestamp: int) -> None:
-        """Log the committed values of all keys of which changelogs may have others, so that the changelogs end as the
+        """Log the committed values in place of records that changelogs may have of a roll-back, so that they end as the
         stores are. Repeated after each roll-back, until a commit confirms these records."""
-        for name, keys in self._doubtful.items():
+        for name, doubts in self._doubtful.items():
             store = self._stores[name]
-            for key in sorted(filter(store.layout.logs, keys)):
-                store.layout.log_stored(store.log, key, store.namespace.get(key), timestamp)
+            for doubt in sorted(doubts):
+                store.layout.log_again(store.log, doubt, store.namespace, timestamp)
 
     def trust_changelogs(self) -> None:
         """Log no values again: the changelogs end as the stores are, or the stores are restored from them."""

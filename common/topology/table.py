@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
+from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
-from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone
+from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone, ForeignKey, check_no_foreign_key
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
+from milestones.common.topology.nodes import Partitioner
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.suppress import Suppression, Until, WhenFull
@@ -35,6 +37,7 @@ from milestones.common.topology.value_transformer import (
     ValueTransformer,
     check_transformers,
 )
+from milestones.common.topology.versioned_tables import carrying, latest_only
 from milestones.common.topology.windows import Duration
 from milestones.common.type_variables import KR, VO, VR, K, V
 from milestones.common.typed_serdes import SerdeLike
@@ -50,7 +53,7 @@ class TableState:
 
     `spec`: the store that the table has or would have. `parent`: the table whose updates this one maps, None for the
     first of a line. `named`: the user named the store. `rows`: makes of the getter of the parent's rows that of this
-    table's."""
+    table's. `chosen`: the user chose how the table is kept, if it is."""
 
     def __init__(
         self,
@@ -59,8 +62,10 @@ class TableState:
         parent: TableState | None = None,
         named: bool | None = None,
         rows: Callable[[Getter], Getter] | None = None,
+        chosen: bool = False,
     ) -> None:
         self._spec, self._has_store, self._parent, self._rows = spec, has_store, parent, rows
+        self._chosen = chosen
         self.named: bool = has_store if named is None else named
         self.send_old_values: bool = False
 
@@ -77,6 +82,20 @@ class TableState:
     def store_name(self) -> str | None:
         return self._spec.name if self._has_store else None
 
+    @property
+    def versioned(self) -> bool:
+        """Whether the table is versioned: by its own store, or, when it isn't kept, by its parent's."""
+        if self._has_store:
+            return self._spec.kind == "versioned"
+        return not self._chosen and self._parent is not None and self._parent.versioned
+
+    @property
+    def history_ms(self) -> int | None:
+        """The history of the table's rows, None when it isn't versioned."""
+        if self._has_store:
+            return self._spec.retention_ms if self._spec.kind == "versioned" else None
+        return None if self._parent is None else self._parent.history_ms
+
     def want_old_values(self, force: bool) -> bool:
         """Send old values from now on, if that is possible; returns whether. `force`: give the first table of the line
         a store for that."""
@@ -92,7 +111,7 @@ class TableState:
         """How to read the table's rows from now on: the first table of the line gets a store for that."""
         if self._has_store or self._parent is None or self._rows is None:
             self._has_store = True
-            return StoreGetter(self._spec.name)
+            return StoreGetter(self._spec.name, self._spec.kind == "versioned")
         return self._rows(self._parent.getter())
 
 
@@ -174,7 +193,10 @@ class KTable(Explained, Generic[K, V]):
             name,
             materialized,
             value,
-            lambda state: TableMapValues(mapper, with_key, state.store_name, state.send_old_values),
+            lambda state: carrying(
+                TableMapValues(mapper, with_key, state.store_name, state.send_old_values),
+                self._state.versioned, state.store is not None,
+            ),
             lambda parent: MapValuesGetter(parent, mapper, with_key),
         )
 
@@ -200,12 +222,14 @@ class KTable(Explained, Generic[K, V]):
         key, value = materialized.key or self._key, materialized.value or weaken(self._value)
         state = TableState(
             materialized.spec(store or "", key, value), has_store=store is not None, parent=self._state,
-            rows=lambda parent: TransformValuesGetter(parent, transformers, connected),
+            rows=lambda parent: TransformValuesGetter(parent, transformers, connected), chosen=materialized.given,
         )  # fmt: skip
-        node = ProcessorGraphNode(
-            node_name, lambda: TableTransformValues(transformers, state.store_name, state.send_old_values),
-            lambda: state.store, stores, brought,
-        )  # fmt: skip
+
+        def operator() -> Operator:
+            transforming = TableTransformValues(transformers, state.store_name, state.send_old_values)
+            return carrying(transforming, self._state.versioned, state.store is not None)
+
+        node = ProcessorGraphNode(node_name, operator, lambda: state.store, stores, brought)
         return KTable(self._graph, self._graph.add(node, self._node), key, value, state)
 
     def group_by(
@@ -223,41 +247,110 @@ class KTable(Explained, Generic[K, V]):
         from milestones.common.topology.grouped import KGroupedTable  # which makes tables
 
         function_of(selector)
-        node = self._add("KTABLE-SELECT-", name, lambda: TableRepartitionMap(selector))
+        node = self._add(
+            "KTABLE-SELECT-", name,
+            lambda: latest_only(TableRepartitionMap(selector), self._state.versioned, counted=False),
+        )
         self._state.want_old_values(force=True)
         key_choice = check_serde(key, "key") or weaken(self._key)
         value_choice = check_serde(value, "value") or weaken(self._value)
         return KGroupedTable(self._graph, node, key_choice, value_choice, name)
 
+    @overload
     def join(
         self,
         other: KTable[K, VO],
         joiner: Callable[[V, VO], VR],
         store: str | None = None,
         *,
+        foreign_key: None = None,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, VR]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KR, VO],
+        joiner: Callable[[V, VO], VR],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], KR | None],
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
+
+    def join(
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[Any, Any], Any] | None = None,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, Any]:
         """Join the rows of equal keys: `joiner(value, other_value) -> value` for each key that both tables have.
         `store`: keep the result in a store of that name.
 
         A change of either row makes a new result, with the later of both timestamps. Both topics need the same number
         of partitions, and records of equal keys in partitions of equal numbers. The tables that the rows come from are
         kept in stores.
-        """
-        return self._join(other, joiner, INNER, name, Materialized.of(store, **options))
 
+        `foreign_key(key, value) -> key` joins each row of this table with the row of the other one whose key that is,
+        by way of two topics: the numbers of partitions don't matter. `partitioner(topic, key, None, partitions)` gives
+        the partition of a key of this table, `other_partitioner` that of one of the other table, where another than the
+        default one wrote their topics.
+        """
+        by = ForeignKey(foreign_key, False, partitioner, other_partitioner)
+        return self._join(other, joiner, INNER, by, name, Materialized.of(store, **options))
+
+    @overload
     def left_join(
         self,
         other: KTable[K, VO],
         joiner: Callable[[V, VO | None], VR],
         store: str | None = None,
         *,
+        foreign_key: None = None,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
-        """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key."""
-        return self._join(other, joiner, LEFT, name, Materialized.of(store, **options))
+    ) -> KTable[K, VR]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KR, VO],
+        joiner: Callable[[V, VO | None], VR],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], KR | None],
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
+
+    def left_join(
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[Any, Any], Any] | None = None,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, Any]:
+        """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key, or the row
+        has no foreign key (`foreign_key` gives None)."""
+        by = ForeignKey(foreign_key, True, partitioner, other_partitioner)
+        return self._join(other, joiner, LEFT, by, name, Materialized.of(store, **options))
 
     def outer_join(
         self,
@@ -269,7 +362,8 @@ class KTable(Explained, Generic[K, V]):
         **options: Unpack[StoreOptions],
     ) -> KTable:
         """As `join`, for each key of either table: the value of the table that hasn't the key is None."""
-        return self._join(other, joiner, OUTER, name, Materialized.of(store, **options))
+        check_no_foreign_key(self.name, options)
+        return self._join(other, joiner, OUTER, ForeignKey(), name, Materialized.of(store, **options))
 
     def suppress(
         self,
@@ -291,6 +385,11 @@ class KTable(Explained, Generic[K, V]):
         first ones are sent early; `"stop"`, that of windows: the application stops, by a `SuppressBufferFullError`.
         `name`: the node's, and with `-store` that of the store; the other keywords are those of `StoreOptions`.
         """
+        if self._state.versioned:
+            raise TopologyError(
+                f"{self.name} is versioned, of which every update counts: suppress() takes other tables; keep it in a "
+                "store of its own first, without history="
+            )
         choice = Suppression(
             until, after, max_records, max_bytes, when_full, name, logging, in_memory, changelog_config or {}
         )
@@ -318,10 +417,21 @@ class KTable(Explained, Generic[K, V]):
         return stream if mapper is None else stream.select_key(mapper)
 
     def _join(
-        self, other: KTable, joiner: Callable[..., Any], alone: Alone, name: str | None, materialized: Materialized
-    ) -> KTable:
-        from milestones.common.topology.table_joins import join_tables  # which makes tables
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[..., Any],
+        alone: Alone,
+        by: ForeignKey,
+        name: str | None,
+        materialized: Materialized,
+    ) -> KTable[K, Any]:
+        # Both make tables.
+        from milestones.common.topology.foreign_keys import join_by_foreign_key
+        from milestones.common.topology.table_joins import join_tables
 
+        if by.of_row is not None:
+            return join_by_foreign_key(self, other, joiner, by, name, materialized)
+        by.check_unused(self.name)
         return join_tables(self, other, joiner, alone, name, materialized)
 
     def _filter(
@@ -333,7 +443,10 @@ class KTable(Explained, Generic[K, V]):
             name,
             materialized,
             materialized.value or self._value,
-            lambda state: TableFilter(predicate, negate, state.store_name, state.send_old_values),
+            lambda state: carrying(
+                TableFilter(predicate, negate, state.store_name, state.send_old_values, self._state.versioned),
+                self._state.versioned, state.store is not None,
+            ),
             lambda parent: FilterGetter(parent, predicate, negate),
         )
         table._state.send_old_values = self._state.want_old_values(force=False)
@@ -352,7 +465,9 @@ class KTable(Explained, Generic[K, V]):
             self._graph.names.store(prefix)
         key = materialized.key or self._key
         spec: StoreSpec = materialized.spec(materialized.store or "", key, value)
-        state = TableState(spec, has_store=materialized.store is not None, parent=self._state, rows=rows)
+        state = TableState(
+            spec, has_store=materialized.store is not None, parent=self._state, rows=rows, chosen=materialized.given
+        )
         node = self._add(prefix, name, lambda: operator(state), lambda: state.store)
         return KTable(self._graph, node, key, value, state)
 

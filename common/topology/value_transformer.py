@@ -15,7 +15,7 @@ from typing import Any, Generic, NoReturn
 from milestones.common.errors import TopologyError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Change, Headers
 from milestones.common.topology.aggregates import forwarding, keeping
-from milestones.common.topology.getters import Get, Getter, Row
+from milestones.common.topology.getters import Get, GetAsOf, Getter, Row
 from milestones.common.topology.processor import ProcessorContext, check_supplier
 from milestones.common.topology.program import OperatorContext, Process, TableStore
 from milestones.common.topology.user_functions import check_methods
@@ -147,16 +147,32 @@ class TransformValuesGetter:
     def stores(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.parent.stores, *self.connected)))
 
+    @property
+    def versioned(self) -> bool:
+        return self.parent.versioned
+
     def bind(self, context: OperatorContext) -> Get:
-        get, transform, record = self.parent.bind(context), _transform(self.transformers, context), context.record
+        get, transform_row = self.parent.bind(context), _of_rows(self.transformers, context)
+        return lambda key: transform_row(key, get(key))
 
-        def transformed(key: Any) -> Row | None:
-            value, timestamp = get(key) or (None, UNKNOWN_TIMESTAMP)
-            former = record.stand_in(timestamp, None, None)
-            try:
-                value = transform(key, value)
-            finally:
-                record.resume(former)
-            return None if value is None else (value, timestamp)
+    def bind_as_of(self, context: OperatorContext) -> GetAsOf:
+        get, transform_row = self.parent.bind_as_of(context), _of_rows(self.transformers, context)
+        return lambda key, time: transform_row(key, get(key, time))
 
-        return transformed
+
+def _of_rows(
+    transformers: Transformers[Any, Any, Any], context: OperatorContext
+) -> Callable[[Any, Row | None], Row | None]:
+    """A function that gives the transformed row, also of a key without one."""
+    transform, record = _transform(transformers, context), context.record
+
+    def transformed(key: Any, row: Row | None) -> Row | None:
+        value, timestamp = row or (None, UNKNOWN_TIMESTAMP)
+        former = record.stand_in(timestamp, None, None)
+        try:
+            value = transform(key, value)
+        finally:
+            record.resume(former)
+        return None if value is None else (value, timestamp)
+
+    return transformed

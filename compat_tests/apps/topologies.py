@@ -227,6 +227,23 @@ def lookups(app: str) -> StreamsBuilder:
     return builder
 
 
+def as_long(_key: str, value: str) -> str | None:
+    """The foreign key of `foreign_keys`: the length of the value."""
+    return None if value.startswith("over") else f"k{len(value)}"
+
+
+def foreign_keys(app: str) -> StreamsBuilder:
+    """Rows of `in` with those of `other` that they refer to: all to `out`, those that are found to `matched`."""
+    builder = StreamsBuilder()
+    left, right = (builder.table(f"{app}-{name}", key=TEXT, value=TEXT) for name in ("in", "other"))
+    rows = left.left_join(right, lambda value, other: f"{value}+{other or 'none'}", "joined", foreign_key=as_long,
+                          name="of", value=TEXT)  # fmt: skip
+    rows.to_stream().to(f"{app}-out", value=TEXT)
+    matched = left.join(right, lambda value, other: f"{value}+{other}", foreign_key=as_long, name="found")
+    matched.to_stream().to(f"{app}-matched", value=TEXT)
+    return builder
+
+
 def suppressed(app: str) -> StreamsBuilder:
     """As `windows`, by suppress."""
     builder = StreamsBuilder()
@@ -251,7 +268,8 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     made.__name__.replace("_", "-"): made
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
-        calls, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere, lookups,
+        calls, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
+        foreign_keys, lookups,
     )
 }  # fmt: skip
 

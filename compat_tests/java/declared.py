@@ -48,6 +48,8 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "behind a cache, a row that came and went", "the last deletion of a changelog's key is no row"),
     Declared(EVERY, "`record_metadata()` in a punctuation", "both are told as none"),
     Declared(EVERY, "punctuations of one clock that are due at the same time", "no two of a clock are scheduled"),
+    Declared(EVERY, "a record without a key, of a left join with a versioned table with grace", "records have keys"),
+    Declared(EVERY, "records that wait in a join with grace, after a restoration", "no store is restored"),
     Declared(EVERY, "behind a cache, a window or session", "stores of cogroup and suppress keep them long enough"),
     Declared(EVERY, "a suppress buffer that is full", "no handler continues"),
     Declared(EVERY, "an update that suppress keeps back", "punctuations lead to no table"),
@@ -59,6 +61,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "stores that the supplier of `transform_values` brings", "Java's transformer fails"),
     Declared(EVERY, "a store that two suppliers of the DSL bring", "no two suppliers bring one"),
     Declared(EVERY, "anchored punctuations after the clock was put back", "the clock goes on"),
+    Declared(EVERY, "a default timestamp extractor", "both have none but the records' own"),
     *(
         Declared(name, "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS)
         for name in STREAM_JOINS

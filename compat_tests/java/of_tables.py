@@ -208,3 +208,12 @@ def table_transform_values_joined(builder: StreamsBuilder) -> None:
     numbered, other = builder.table("in").transform_values(Numbered), builder.table("other")
     numbered.left_join(other, lambda one, two: f"{text(one)}&{text(two)}").to_stream().to("tables")
     builder.stream("stream").left_join(numbered, lambda one, two: f"{text(one)}&{text(two)}").to("streams")
+
+
+@ENTRIES.dsl("table_transform_values_versioned", "in", "stream")
+def table_transform_values_versioned(builder: StreamsBuilder) -> None:
+    numbered = builder.table("in", "versions", history=120_000).transform_values(Numbered)
+    numbered.to_stream().to("out")
+    numbered.group_by(by_letter).count().to_stream().to("counts", value=LONG)
+    grace = builder.stream("stream").left_join(numbered, lambda one, two: f"{text(one)}&{text(two)}", grace=12)
+    grace.to("joined")

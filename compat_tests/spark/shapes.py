@@ -44,9 +44,14 @@ Alike = Callable[[Sequence[Any], Sequence[Any]], bool]
 CLOCKED: Mapping[tuple[str, str], Alike] = {
     ("later", "out"): lambda one, other: all(map(eq, one, other)),  # one has come further
     ("ticks", "ticks"): lambda _, __: True,
+    ("foreign-keys", "matched"): lambda _, __: True,  # which of the former rows stay: docs/table-joins.md
     ("everywhere", "out"): lambda one, other: len(one) == len(other),  # a row may come before a record or after it
 }
 """By topology and output, where the clock decides: how much there is (a batch may end before it strikes), or all."""
+
+LAST_VALUES: frozenset[tuple[str, str]] = frozenset({("foreign-keys", "out")})
+"""Topologies and outputs of which only the last value of a key is sure: tasks that write to one another take turns by
+chance."""
 
 BY_PATTERN: Mapping[str, frozenset[str]] = {"count-by-pattern": frozenset({"in"})}
 """By topology, the suffixes of topics that its pattern matches: a topology that isn't bound to any tells none."""

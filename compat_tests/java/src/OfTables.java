@@ -1,8 +1,10 @@
+import java.time.Duration;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedTable;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -40,6 +42,7 @@ final class OfTables {
             .filter((k, v) -> !v.startsWith("3")).groupBy(OfTables::byLetter)).toStream().to("out"));
         Topologies.dsl("table_transform_values_with_store", OfTables::transformValuesWithStore);
         Topologies.dsl("table_transform_values_joined", OfTables::transformValuesJoined);
+        Topologies.dsl("table_transform_values_versioned", OfTables::transformValuesVersioned);
     }
 
     static KTable<String, String> in(StreamsBuilder builder) {
@@ -193,5 +196,16 @@ final class OfTables {
         KTable<String, String> numbered = in(builder).transformValues(() -> new Numbered());
         numbered.leftJoin(builder.<String, String>table("other"), OfStreamJoins::both).toStream().to("tables");
         builder.<String, String>stream("stream").leftJoin(numbered, OfStreamJoins::both).to("streams");
+    }
+
+    private static void transformValuesVersioned(StreamsBuilder builder) {
+        KTable<String, String> numbered = builder.<String, String>table("in",
+            Materialized.as(Stores.persistentVersionedKeyValueStore("versions", Duration.ofMinutes(2))))
+            .transformValues(() -> new Numbered());
+        numbered.toStream().to("out");
+        numbered.groupBy(OfTables::byLetter).count().toStream().to("counts", Topologies.longs());
+        builder.<String, String>stream("stream").leftJoin(numbered, OfStreamJoins::both,
+            Joined.<String, String, String>with(Topologies.TEXT, Topologies.TEXT, Topologies.TEXT)
+                .withGracePeriod(Duration.ofMillis(12))).to("joined");
     }
 }

@@ -35,6 +35,8 @@ final class Topologies {
         OfStreamJoins.add();
         OfTableJoins.add();
         OfOptimization.add();
+        OfVersioned.add();
+        OfForeignKeys.add();
         OfGlobals.add();
     }
 
