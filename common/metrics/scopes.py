@@ -251,13 +251,14 @@ class TaskMetrics(Scope):
 class GlobalThreadMetrics(Scope):
     """The global thread of an instance. Owner: that thread."""
 
-    group, tag_names = "stream-global-thread-metrics", ("thread-id",)
-    thread_state = text("state of the thread: CREATED until the global stores are complete", own=True)
-    process = count("records of the topics of global stores, skipped ones included", own=True)
-    dropped_records = count("records skipped (null key, a handler's decision)", own=True)
-    restore = count("records restored before the tasks started", own=True)
-    restore_remaining_records_total = gauge("records still to restore before the tasks start", own=True)
-    records_lag = gauge("records of the topics that aren't in the stores yet, as of the last fetch", own=True)
+    group: ClassVar[str] = "stream-global-thread-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id",)
+    thread_state: Final = text("state of the thread: CREATED until the global stores are complete", own=True)
+    process: Final = count("records of the topics of global stores, skipped ones included", own=True)
+    dropped_records: Final = count("records skipped (null key, a handler's decision)", own=True)
+    restore: Final = count("records restored before the tasks started", own=True)
+    restore_remaining_records_total: Final = gauge("records still to restore before the tasks start", own=True)
+    records_lag: Final = gauge("records of the topics that aren't in the stores yet, as of the last fetch", own=True)
 
 
 class QuarantineMetrics(Scope):
@@ -339,16 +340,20 @@ class NodeMetrics(Scope):
 class SuppressNodeMetrics(Scope):
     """One node of suppress. Owner: the thread that has the task."""
 
-    group, tag_names = "stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id")
-    suppression_emit = count("updates that were kept back, and then sent", level="DEBUG")
+    group: ClassVar[str] = "stream-processor-node-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id", "processor-node-id")
+    suppression_emit: Final = count("updates that were kept back, and then sent", level="DEBUG")
 
 
 class SuppressBufferMetrics(Scope):
     """The buffer of one node of suppress, as of each publication. Owner: the thread that has the task."""
 
-    group, tag_names = "stream-state-metrics", ("thread-id", "task-id", "in-memory-suppression-id")
-    suppression_buffer_count = value("updates that are kept back", level="DEBUG")
-    suppression_buffer_size = value("bytes of the updates that are kept back, as `max_bytes` counts", level="DEBUG")
+    group: ClassVar[str] = "stream-state-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id", "in-memory-suppression-id")
+    suppression_buffer_count: Final = value("updates that are kept back", level="DEBUG")
+    suppression_buffer_size: Final = value(
+        "bytes of the updates that are kept back, as `max_bytes` counts", level="DEBUG"
+    )
 
 
 class GroupMetrics(Scope):

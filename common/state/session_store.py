@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from milestones.common.state.segmented_rows import HEAD, SegmentedRows
-from milestones.common.state.window_layouts import SEGMENT, SESSIONS
+from milestones.common.state.window_layouts import SEGMENT, SESSIONS, TimeOrder
 from milestones.common.windowed import END_AND_START, FOREVER, Windowed
 
 _LAST = END_AND_START.pack(FOREVER, FOREVER)
@@ -21,7 +22,8 @@ class SessionStore(SegmentedRows):
 
     __slots__ = ()
 
-    tail, order = END_AND_START, SESSIONS
+    tail: ClassVar[struct.Struct] = END_AND_START
+    order: ClassVar[TimeOrder] = SESSIONS
 
     def open(self) -> None:
         super().open()

@@ -38,7 +38,7 @@ class VersionedStore(TimedRows[K, V]):
     def __init__(self, parts: StoreParts) -> None:
         self._observed = parts.cells.cell(observed_time(parts.spec.name), -1)
         self._versions = Versions(parts.layers, parts.spec)
-        self.last_put = STILL
+        self.last_put: int = STILL
         """What `put` has returned last: operators forward by it."""
         super().__init__(parts)
 

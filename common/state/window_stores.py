@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, overload
+from typing import Any, ClassVar, Final, overload
 
 from milestones.common.errors import SerializationError
 from milestones.common.state.rows import StoreParts, TimedRows
 from milestones.common.state.segmented_rows import HEAD, SegmentedRows
 from milestones.common.state.stores import ValueAndTimestamp
-from milestones.common.state.window_layouts import SEGMENT, WINDOWS
+from milestones.common.state.window_layouts import SEGMENT, WINDOWS, TimeOrder
 from milestones.common.windowed import FOREVER, START_AND_SEQUENCE, Windowed
 
 LAST_SEQUENCE: Final = 0x7FFFFFFF
@@ -27,7 +28,8 @@ class _WindowRows(SegmentedRows):
 
     __slots__ = ("_duplicates", "_sequence", "window_ms")
 
-    tail, order = START_AND_SEQUENCE, WINDOWS
+    tail: ClassVar[struct.Struct] = START_AND_SEQUENCE
+    order: ClassVar[TimeOrder] = WINDOWS
 
     def __init__(self, parts: StoreParts) -> None:
         self._duplicates = parts.spec.duplicates

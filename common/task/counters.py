@@ -26,7 +26,7 @@ class NodeTally:
     __slots__ = ("total",)
 
     def __init__(self) -> None:
-        self.total = 0
+        self.total: int = 0
 
 
 class TaskCounters:

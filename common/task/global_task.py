@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from milestones.common.errors import TopologyError
 from milestones.common.records import GLOBAL, TopicPartition
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from milestones.common.state.storage import GlobalStorage
     from milestones.common.topology.nodes import SubTopology
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -71,12 +71,12 @@ class GlobalTask:
         open_stores: Callable[[], GlobalStorage],
     ) -> None:
         self.subtopology, self.partitions = subtopology, tuple(sorted(partitions))
-        self.topics = {spec.name: str(spec.source_topic) for spec in subtopology.stores}
-        self.counters = TaskCounters()
+        self.topics: dict[str, str] = {spec.name: str(spec.source_topic) for spec in subtopology.stores}
+        self.counters: TaskCounters = TaskCounters()
         self._settings, self._open_stores = settings, open_stores
         self._storage: GlobalStorage | None = None
         self._boundary = Boundary()
-        self.input = TaskInput(self.partitions, self._boundary)
+        self.input: TaskInput = TaskInput(self.partitions, self._boundary)
         caches = TaskCaches(RecordCaches())
         buffers = tuple(self.input.buffers.values())
         self._runner = Runner(GLOBAL, settings, buffers, self._boundary, self.counters, caches)

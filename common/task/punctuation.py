@@ -59,7 +59,7 @@ class Punctuation:
         self, node: str, callback: Callback, first_ms: int, interval_ms: int, ask: Ask, anchor_ms: int | None = None
     ) -> None:
         self.node, self.callback, self.next_ms, self.interval_ms = node, callback, first_ms, interval_ms
-        self.anchor_ms = anchor_ms
+        self.anchor_ms: int | None = anchor_ms
         self.cancelled: bool = False
         self.order: int = 0
         self._ask = ask

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.changelog import ChangelogRecord
 from milestones.common.topology.nodes import SourceNode, SubTopology
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 Pick = Callable[[Iterable[ChangelogRecord]], list[ChangelogRecord]]
 """Leaves out the records that can't be read."""

@@ -18,6 +18,7 @@ from milestones.common.topology.nodes import Partitioner
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windows import Duration
+from milestones.common.typed_serdes import SerdeLike
 
 Joiner: TypeAlias = Callable[[Any, Any], Any]
 """(value, other value) -> joined value."""
@@ -56,12 +57,22 @@ class ForeignKey(NamedTuple):
 
 
 class JoinOptions(TypedDict, total=False):
-    """Keyword arguments of a join of two streams, about the stores that keep their records.
+    """Keyword arguments of a join of a stream.
 
-    `store`: what the stores' names begin with, and with them those of their changelog topics. `logging` False: no
+    `name`: of the nodes and of the repartition topics. `key`, `value`, `other_value`: the serdes of stores and topics;
+    a table has serdes of its own. `grace`, with a versioned table: how long a record waits for the row of its time.
+
+    The others are of two streams only. `within`: how near in time their records have to be. `store`: what the names of
+    the stores that keep the records begin with, and with them those of their changelog topics. `logging` False: no
     changelog topics. `in_memory`: no RocksDB. `changelog_config`: topic settings that override those of the changelogs.
     """
 
+    name: str | None
+    key: SerdeLike[Any] | None
+    value: SerdeLike[Any] | None
+    other_value: SerdeLike[Any] | None
+    grace: Duration | None
+    within: JoinWindows | None
     store: str | None
     logging: bool
     in_memory: bool
@@ -69,7 +80,7 @@ class JoinOptions(TypedDict, total=False):
 
 
 class JoinStores(NamedTuple):
-    """`JoinOptions` as one value."""
+    """The part of `JoinOptions` that is about stores, as one value."""
 
     store: str | None = None
     logging: bool = True
@@ -84,23 +95,26 @@ class StreamJoin(NamedTuple):
     joiner: Callable[..., Any]
     alone: Alone
     with_key: bool
-    name: str | None
-    key: Serde[Any] | None
-    value: Serde[Any] | None
-    other_value: Serde[Any] | None
+    name: str | None = None
+    key: Serde[Any] | None = None
+    value: Serde[Any] | None = None
+    other_value: Serde[Any] | None = None
     within: JoinWindows | None = None
     stores: JoinStores = JoinStores()
     grace: Duration | None = None
     on: Callable[[Any, Any], Any] | None = None
 
-    def checked(self) -> StreamJoin:
-        """These choices, with serdes in place of types; `TopologyError` when one is no function or no serde."""
-        function_of(self.joiner)
-        return self._replace(
-            key=check_serde(self.key, "key"),
-            value=check_serde(self.value, "value"),
-            other_value=check_serde(self.other_value, "other_value"),
-        )
+    @classmethod
+    def of(
+        cls, joiner: Callable[..., Any], alone: Alone, with_key: bool, options: JoinOptions,
+        on: Callable[[Any, Any], Any] | None = None,
+    ) -> StreamJoin:  # fmt: skip
+        """The choices of these keyword arguments; `TopologyError` when one is no function or no serde."""
+        function_of(joiner)
+        given: dict[str, Any] = {**options}
+        given |= {what: check_serde(given[what], what) for what in ("key", "value", "other_value") if what in given}
+        stores = {what: given.pop(what) for what in JoinStores._fields if what in given}
+        return cls(joiner, alone, with_key, stores=JoinStores(**stores), on=on, **given)
 
 
 def check_no_foreign_key(table: str, options: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ records by key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Generic, Literal, TextIO, Unpack, overload
+from typing import Any, Final, Literal, TextIO, Unpack, overload
 
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
@@ -20,10 +20,9 @@ from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.global_tables import GlobalKTable, check_on, join_global_table
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
-from milestones.common.topology.join_windows import JoinWindows
-from milestones.common.topology.joins import INNER, LEFT, OUTER, JoinOptions, JoinStores, StreamJoin, not_joinable
+from milestones.common.topology.joinable import JoinableStream
+from milestones.common.topology.joins import StreamJoin, not_joinable
 from milestones.common.topology.materialized import Materialized, StoreOptions
-from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import Partitioner, SinkNode, TopicExtractor
 from milestones.common.topology.operators import Make
@@ -42,12 +41,11 @@ from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_joins import join_table
 from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.user_functions import function_of
-from milestones.common.topology.windows import Duration
 from milestones.common.type_variables import KR, VR, K, V
 from milestones.common.typed_serdes import SerdeLike
 
 
-class KStream(Explained, Generic[K, V]):
+class KStream(JoinableStream[K, V]):
     """A stream of records with keys of type `K` and values of type `V`. Made by `StreamsBuilder.stream` and by
     operators, not by hand."""
 
@@ -237,82 +235,6 @@ class KStream(Explained, Generic[K, V]):
         )
         return KTable(self._graph, self._graph.add(node, parent), key, value, state)
 
-    def join(
-        self,
-        other: KTable | KStream | GlobalKTable,
-        joiner: Callable[..., Any],
-        *,
-        on: Callable[[Any, Any], Any] | None = None,
-        within: JoinWindows | None = None,
-        grace: Duration | None = None,
-        with_key: bool = False,
-        name: str | None = None,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-        other_value: Serde[Any] | None = None,
-        **stores: Unpack[JoinOptions],
-    ) -> KStream:
-        """Join each record with those of another stream that have its key and are as near in time as `within` says, or
-        with the present row of a table that has its key: `joiner(value, other_value) -> value`, or, `with_key=True`,
-        `joiner(key, value, other_value) -> value`. A record without a partner goes no further.
-
-        Of two streams a result has the later of both timestamps, and records without a key or a value are dropped; a
-        change of a table joins no earlier record again. The topics of both sides need the same number of partitions; a
-        stream whose keys may have changed goes through a repartition topic first. `key`, `value`, `other_value`: the
-        serdes of stores and topics; a table has serdes of its own. `name`: of the nodes and of the topics.
-        `JoinOptions`, of two streams only, has the other keyword arguments.
-
-        With a versioned table a record is joined with the row that held at its time. `grace`: how long it waits for
-        that row, by the time of the stream's records; then it is joined, in the order of time (KIP-923).
-
-        With a global table, `on(key, value)` gives the key of the row, whatever the record's own key is, so that
-        neither side is repartitioned; a record for which it gives None goes no further.
-        """
-        stores_kept = JoinStores(**stores)
-        return self._join(
-            other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value, within, stores_kept, grace, on)
-        )
-
-    def left_join(
-        self,
-        other: KTable | KStream | GlobalKTable,
-        joiner: Callable[..., Any],
-        *,
-        on: Callable[[Any, Any], Any] | None = None,
-        within: JoinWindows | None = None,
-        grace: Duration | None = None,
-        with_key: bool = False,
-        name: str | None = None,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-        other_value: Serde[Any] | None = None,
-        **stores: Unpack[JoinOptions],
-    ) -> KStream:
-        """As `join`; a record for which there is no partner is joined with None. Where it may have one among the
-        records of a stream, it waits until its window and the grace are over; one that has no key is sent at once."""
-        return self._join(
-            other,
-            StreamJoin(joiner, LEFT, with_key, name, key, value, other_value, within, JoinStores(**stores), grace, on),
-        )
-
-    def outer_join(
-        self,
-        other: KStream,
-        joiner: Callable[..., Any],
-        *,
-        within: JoinWindows | None = None,
-        with_key: bool = False,
-        name: str | None = None,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-        other_value: Serde[Any] | None = None,
-        **stores: Unpack[JoinOptions],
-    ) -> KStream:
-        """As `left_join`, for records of either stream."""
-        return self._join(
-            other, StreamJoin(joiner, OUTER, with_key, name, key, value, other_value, within, JoinStores(**stores))
-        )
-
     def to(
         self,
         topic: str | TopicExtractor,
@@ -352,11 +274,11 @@ class KStream(Explained, Generic[K, V]):
     def _add(self, prefix: str, operator: Operator, name: str | None) -> GraphNode:
         return self._graph.add(ProcessorGraphNode(self._graph.names.given(name, prefix), lambda: operator), self._node)
 
-    def _join(self, other: object, join: StreamJoin) -> KStream:
+    def _join(self, other: object, join: StreamJoin) -> KStream[K, Any]:
         for kind, add in _JOINS.items():
             if isinstance(other, kind):
                 check_on(self, other, join)
-                node, key = add(self, other, join.checked())
+                node, key = add(self, other, join)
                 rekeyed = self._rekeyed and kind is GlobalKTable
                 return KStream(self._graph, node, key, weaken(self._value), rekeyed)
         raise not_joinable(self, other, "a KTable, a GlobalKTable or another KStream")

@@ -86,7 +86,7 @@ class SubscriptionSerde(Serde[SubscriptionWrapper]):
 
     def __init__(self, inner: Serde[Any]) -> None:
         super().__init__(_unused, _unused, name=f"SUBSCRIPTION({inner.name})")
-        self.inner = inner
+        self.inner: Serde[Any] = inner
 
     def serializer(self, topic: str) -> Callable[[SubscriptionWrapper], bytes]:
         write = self.inner.serializer(primary_key_topic(topic))
@@ -123,7 +123,7 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponseWrapper]):
 
     def __init__(self, inner: Serde[Any]) -> None:
         super().__init__(_unused, _unused, name=f"RESPONSE({inner.name})")
-        self.inner = inner
+        self.inner: Serde[Any] = inner
 
     def serializer(self, topic: str) -> Callable[[SubscriptionResponseWrapper], bytes]:
         write = self.inner.serializer(topic)

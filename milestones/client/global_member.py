@@ -50,7 +50,7 @@ class GlobalMember:
     """*Owns*: the thread. `threads`: it, if there is one."""
 
     def __init__(self, thread: GlobalStreamThread | None) -> None:
-        self.threads = () if thread is None else (thread,)
+        self.threads: tuple[()] | tuple[GlobalStreamThread] = () if thread is None else (thread,)
         self._state, self._report = ThreadState.CREATED, GlobalReport(0, {})
 
     def complete_stores(

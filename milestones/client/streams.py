@@ -57,7 +57,7 @@ class Streams(Explained):
             raise TopologyError(f"Streams runs a Topology or a StreamsBuilder, not {built!r}: {hint}")
         self.config: StreamsConfig = StreamsConfig(**overrides) if config is None else config.replace(**overrides)
         self._as_given = built
-        self.topology = built.optimized(self.config.topology_optimization)
+        self.topology: Topology = built.optimized(self.config.topology_optimization)
         flags = parse_milestones(self.config.milestones)
         self._application = Application.of(self.topology, self.config)
         self._clock = clock

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateError, TimeoutExceededError
 from milestones.common.records import TopicPartition
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from milestones.instance.listeners import Listeners
     from milestones.instance.partition_offsets import Bounds
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 WAIT_MS = 100
 """For the first record of a batch; a request to end waits as long."""
@@ -49,7 +49,7 @@ class GlobalFollower:
         self._stores = {topic: store for store, topic in task.topics.items()}
         self._ends: dict[TopicPartition, int] | None = None
         self._counts: dict[TopicPartition, int] = {}
-        self.restored = 0
+        self.restored: int = 0
 
     # -- the beginning
 

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.consumers import AssignedConsumer
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from milestones.instance.admin_thread import Requests
     from milestones.instance.listeners import Listeners
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 REPORT_INTERVAL_MS = 500
 

@@ -78,7 +78,7 @@ class Instance:
         self.memory: MemoryBudget = MemoryBudget(config)
         self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()
-        self.global_stores = GlobalStores()
+        self.global_stores: GlobalStores = GlobalStores()
         self.global_partitions: frozenset[TopicPartition] = frozenset()
 
     def prepare(self, numbers: Iterable[int]) -> None:

@@ -65,6 +65,8 @@ class HostedClients:
     `spent`: the producer makes no further transaction.
     """
 
+    everyone: WorkerGlobals | None
+
     spent: bool = False
 
     def __init__(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.assignment.model import SPARK
 from milestones.common.errors import StateCorruptError, StateLockedError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.instance.application import Application
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class WorkerGlobals:
@@ -48,7 +48,7 @@ class WorkerGlobals:
 
     def __init__(self, application: Application, config: StreamsConfig, clock: Clock) -> None:
         assert application.globals is not None  # else there is nothing to open
-        self.stores = GlobalStores()
+        self.stores: GlobalStores = GlobalStores()
         self._application, self._globals, self._config, self._clock = application, application.globals, config, clock
         self._name = f"{application.id}-spark-global"
         self._follower: GlobalFollower | None = None

@@ -13,6 +13,7 @@ from typing import assert_type
 from milestones import (
     FixedKeyProcessor,
     FixedKeyRecord,
+    JoinWindows,
     KeyValueStore,
     KGroupedStream,
     KStream,
@@ -75,7 +76,13 @@ assert_type(
     by_customer.windowed_by(windows).count().to_stream(lambda windowed, count: windowed.key), KStream[str, int]
 )
 
-both = by_customer.cogroup(lambda customer, order, total: total + 1.5)
+
+
+def plus(_customer: str, order: Order, total: float) -> float:
+    return total + order.amount
+
+
+both = by_customer.cogroup(plus)
 assert_type(both.aggregate(float), KTable[str, float])
 assert_type(both.windowed_by(windows).aggregate(float), KTable[Windowed[str], float])
 assert_type(by_customer.windowed_by(windows).count().suppress(until="window_closes"), KTable[Windowed[str], int])
@@ -91,6 +98,31 @@ assert_type(
     KTable[str, Customer | None],
 )
 assert_type(customers.group_by(lambda key, customer: (customer.name, 1)).count(), KTable[str, int])
+
+joined = spent.join(customers, lambda total, customer: (customer.name, total))
+assert_type(joined, KTable[str, tuple[str, float]])
+assert_type(
+    spent.left_join(customers, lambda total, customer: customer.name if customer else "?"), KTable[str, str]
+)
+
+# -- joins of streams
+
+within = JoinWindows(timedelta(minutes=1), grace=timedelta(0))
+payments = builder.stream("payments", key=str, value=int)
+rates = builder.global_table("rates", key=int, value=float)
+assert_type(orders.join(payments, lambda order, cents: order.amount + cents, within=within), KStream[str, float])
+assert_type(
+    orders.outer_join(payments, lambda order, cents: (order is None, cents), within=within),
+    KStream[str, tuple[bool, int | None]],
+)
+assert_type(orders.join(customers, lambda order, customer: customer.name), KStream[str, str])
+assert_type(
+    orders.left_join(customers, lambda key, order, customer: customer or key, with_key=True),
+    KStream[str, Customer | str],
+)
+assert_type(
+    orders.join(rates, lambda order, rate: order.amount * rate, on=lambda key, _: len(key)), KStream[str, float]
+)
 
 # -- processors and stores
 
