@@ -23,7 +23,8 @@ from compat_tests.planted import mutated, mutations
 
 HERE = Path(__file__).parent
 SUITE = HERE.parent
-BESIDE = {"soak/samples.py": "soak/test_samples.py", "random_topologies/stages.py": "random_topologies/test_stages.py"}
+BESIDE = {"soak/samples.py": "soak/test_samples.py", "random_topologies/stages.py": "random_topologies/test_stages.py",
+          "takeover/comparing.py": "takeover/test_comparing.py"}  # fmt: skip
 """Checks outside of oracles and harness, each with the file beside it that plants their faults."""
 CHECKED = sorted(path for folder in ("oracles", "harness") for path in (SUITE / folder).glob("*.py"))
 CHECKED += [SUITE / path for path in BESIDE]
