@@ -31,6 +31,10 @@ class MilestonesError(Exception):
 class ConfigError(MilestonesError):
     """A config value that can't be used: names the key, the value, the reason; secrets are hidden in all of them."""
 
+    key: str
+    value: object
+    reason: str
+
     exit_code = 2
 
     def __init__(self, key: str, value: object, reason: str) -> None:
@@ -72,7 +76,7 @@ class StateCorruptError(StateError):
 
     def __init__(self, message: str, damaged: Iterable[StoreId] = ()) -> None:
         super().__init__(message)
-        self.damaged = frozenset(damaged)
+        self.damaged: frozenset[StoreId] = frozenset(damaged)
 
 
 class StateFormatError(StateError):
@@ -86,9 +90,17 @@ class SerializationError(MilestonesError):
 class ProcessingError(MilestonesError):
     """The user's code raised while processing a record, and the handler chose to fail."""
 
+    task: TaskId
+    node: str | None
+
     def __init__(self, message: str, task: TaskId, node: str | None = None) -> None:
         super().__init__(message)
         self.task, self.node = task, node
+
+
+class SuppressBufferFullError(MilestonesError):
+    """A suppress buffer would exceed its bounds, and may not emit early. Nothing is lost: what was processed since the
+    last commit is read again."""
 
 
 class ProductionError(MilestonesError):
@@ -114,7 +126,7 @@ class OffsetsRefusedError(MembershipError):
 
     def __init__(self, message: str, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(message)
-        self.partitions = frozenset(partitions)
+        self.partitions: frozenset[TopicPartition] = frozenset(partitions)
 
 
 class SecurityError(MembershipError):
@@ -151,7 +163,7 @@ class TaskCorruptedError(MilestonesError):
 
     def __init__(self, message: str, tasks: Iterable[TaskId]) -> None:
         super().__init__(message)
-        self.tasks = frozenset(tasks)
+        self.tasks: frozenset[TaskId] = frozenset(tasks)
 
 
 class RefusedTogetherError(TaskCorruptedError):

@@ -64,8 +64,8 @@ class MemoryBudget:
 
     def __init__(self, config: StreamsConfig) -> None:
         self._bounds: Mapping[Account, int] = {account: getattr(config, key) for account, key in BOUNDS.items()}
-        self.record_caches = RecordCaches(self._bounds[Account.CACHES])
-        self.read_caches = ReadCaches(self._bounds[Account.REMEMBERED])
+        self.record_caches: RecordCaches = RecordCaches(self._bounds[Account.CACHES])
+        self.read_caches: ReadCaches = ReadCaches(self._bounds[Account.REMEMBERED])
         self._lock = threading.Lock()
         self._shares: tuple[MemoryShare, ...] = ()
         self._counts: dict[Account, Callable[[], int]] = {

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, Generic, NamedTuple, Self
+
+from milestones.common.type_variables import KR, VR, K, V
 
 Header = tuple[str, bytes | None]
 """One record header, as Kafka has it: a name, and bytes or nothing."""
@@ -39,7 +41,7 @@ class TaskId(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.subtopology}_{self.partition}"
+        return f"{self.subtopology}_{self.partition}" if self.subtopology >= 0 else "global"
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
@@ -48,6 +50,10 @@ class TaskId(NamedTuple):
         if match is None:
             raise ValueError(f"{text!r} is not a task id: expected SUBTOPOLOGY_PARTITION, such as 0_1")
         return cls(int(match[1]), int(match[2]))
+
+
+GLOBAL: Final = TaskId(-1, -1)
+"""In place of a task, where an instance's global stores are meant. Prints as `global`, the name of their directory."""
 
 
 class StoreId(NamedTuple):
@@ -60,17 +66,13 @@ class StoreId(NamedTuple):
         return f"store {self.store!r} of task {self.task}"
 
 
-class _RecordFields(NamedTuple):
+class _RecordFields(NamedTuple, Generic[K, V]):
     """What both kinds of records are made of."""
 
-    key: Any
-    value: Any
+    key: K
+    value: V
     timestamp: int
     headers: Headers = []  # noqa: RUF012  never mutated in place: `with_headers` copies
-
-    def with_value(self, value: Any) -> Self:
-        """This record with another value."""
-        return self._replace(value=value)
 
     def with_timestamp(self, timestamp: int) -> Self:
         """This record at another time, ms since the epoch."""
@@ -81,20 +83,28 @@ class _RecordFields(NamedTuple):
         return self._replace(headers=list(headers))
 
 
-class Record(_RecordFields):
+class Record(_RecordFields[K, V]):
     """A record as a `Processor` sees it (KIP-820): key, value, timestamp in ms since the epoch, headers."""
 
     __slots__ = ()
 
-    def with_key(self, key: Any) -> Record:
+    def with_key(self, key: KR) -> Record[KR, V]:
         """This record with another key."""
-        return self._replace(key=key)
+        return Record(key, *self[1:])
+
+    def with_value(self, value: VR) -> Record[K, VR]:
+        """This record with another value."""
+        return Record(self.key, value, *self[2:])
 
 
-class FixedKeyRecord(_RecordFields):
+class FixedKeyRecord(_RecordFields[K, V]):
     """A record whose key stays as it is, so that nothing has to be repartitioned behind `process_values`."""
 
     __slots__ = ()
+
+    def with_value(self, value: VR) -> FixedKeyRecord[K, VR]:
+        """This record with another value."""
+        return FixedKeyRecord(self.key, value, *self[2:])
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -42,6 +42,9 @@ class WindowedSerde(Serde[Any]):
 
     __slots__ = ("inner", "size_ms")
 
+    inner: Serde[Any]
+    size_ms: int | None
+
     def __init__(self, inner: Serde[Any], size_ms: int | None) -> None:
         super().__init__(_unused, _unused, name=f"WINDOWED({inner.name})", immutable=inner.immutable)
         self.inner, self.size_ms = inner, size_ms
@@ -71,7 +74,7 @@ class SessionWindowedSerde(Serde[Any]):
 
     def __init__(self, inner: Serde[Any]) -> None:
         super().__init__(_unused, _unused, name=f"SESSION({inner.name})", immutable=inner.immutable)
-        self.inner = inner
+        self.inner: Serde[Any] = inner
 
     def serializer(self, topic: str) -> Callable[[Windowed[Any]], bytes]:
         write, pack = self.inner.serializer(topic), END_AND_START.pack

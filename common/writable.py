@@ -23,7 +23,7 @@ from typing import Final
 
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 FIRST_TIMESTAMP: Final = 1
 """The first timestamp, ms since the epoch, that librdkafka writes as it is. 0 becomes this one in outputs and in the

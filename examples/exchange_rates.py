@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from http.client import HTTPConnection, HTTPException
 
-from milestones import FixedKeyProcessor, FixedKeyProcessorContext, FixedKeyRecord, Streams, StreamsBuilder, serdes
+from milestones import FixedKeyProcessor, FixedKeyProcessorContext, FixedKeyRecord, Streams, StreamsBuilder
 
 SERVICE = "127.0.0.1:8000"
 TIMEOUT_S = 5.0
@@ -27,14 +27,14 @@ class ServiceError(Exception):
     """The service didn't say what was asked."""
 
 
-class InEuros(FixedKeyProcessor):
+class InEuros(FixedKeyProcessor[str, str, str]):
     """From `100 usd` to `92.00`."""
 
-    def init(self, context: FixedKeyProcessorContext) -> None:
+    def init(self, context: FixedKeyProcessorContext[str, str]) -> None:
         super().init(context)
         self.connection = HTTPConnection(SERVICE, timeout=TIMEOUT_S)
 
-    def process(self, record: FixedKeyRecord) -> None:
+    def process(self, record: FixedKeyRecord[str, str]) -> None:
         amount, currency = record.value.split()
         euros = float(amount) * float(self.ask(f"/{currency}"))
         self.context.forward(record.with_value(f"{euros:.2f}"))
@@ -62,8 +62,8 @@ class InEuros(FixedKeyProcessor):
 
 
 builder = StreamsBuilder()
-payments = builder.stream("payments", key=serdes.STRING, value=serdes.STRING)
-payments.process_values(InEuros).to("in-euros", value=serdes.STRING)
+payments = builder.stream("payments", key=str, value=str)
+payments.process_values(InEuros).to("in-euros", value=str)
 
 streams = Streams(
     builder,

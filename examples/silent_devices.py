@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from milestones import Processor, ProcessorContext, Record, StoreSpec, Streams, Topology, serdes
+from milestones import KeyValueStore, Processor, ProcessorContext, Record, StoreSpec, Streams, Topology
 
 SILENCE_MS = 30_000
 LAST_SEEN = "last-seen"
 
 
-class SilenceAlarm(Processor):
+class SilenceAlarm(Processor[str, str, str, str]):
     """Keeps when each device was last seen; looks for silent ones every ten seconds."""
 
-    def init(self, context: ProcessorContext) -> None:
+    def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
-        self.last_seen = context.get_state_store(LAST_SEEN)
+        self.last_seen: KeyValueStore[str, int] = context.get_state_store(LAST_SEEN)
         context.schedule(timedelta(seconds=10), "wall-clock-time", self.look)
 
-    def process(self, record: Record) -> None:
+    def process(self, record: Record[str, str]) -> None:
         self.last_seen.put(record.key, record.timestamp)
 
     def look(self, now_ms: int) -> None:
@@ -38,10 +38,10 @@ class SilenceAlarm(Processor):
 
 topology = (
     Topology()
-    .add_source("heartbeats", "heartbeats", key=serdes.STRING, value=serdes.STRING)
+    .add_source("heartbeats", "heartbeats", key=str, value=str)
     .add_processor("silence-alarm", SilenceAlarm, "heartbeats")
-    .add_state_store(StoreSpec(LAST_SEEN, key_serde=serdes.STRING, value_serde=serdes.LONG), "silence-alarm")
-    .add_sink("alarms", "alarms", "silence-alarm", key=serdes.STRING, value=serdes.STRING)
+    .add_state_store(StoreSpec(LAST_SEEN, key_serde=str, value_serde=int), "silence-alarm")
+    .add_sink("alarms", "alarms", "silence-alarm", key=str, value=str)
 )
 
 streams = Streams(

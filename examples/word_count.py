@@ -9,16 +9,16 @@ Kafka is at localhost:9092, the default; MILESTONES_BOOTSTRAP_SERVERS=kafka:9092
 
 from __future__ import annotations
 
-from milestones import Streams, StreamsBuilder, serdes
+from milestones import Streams, StreamsBuilder
 
 builder = StreamsBuilder()
 (
-    builder.stream("lines", value=serdes.STRING)
+    builder.stream("lines", value=str)
     .flat_map_values(str.split)
-    .group_by(lambda _, word: word, key=serdes.STRING)
+    .group_by(lambda _, word: word, key=str)
     .count("counts")
     .to_stream()
-    .to("word-counts", value=serdes.LONG)
+    .to("word-counts", value=int)
 )
 
 streams = Streams(

@@ -32,6 +32,7 @@ from milestones.common.errors import (
     StateError,
     StateFormatError,
     StateLockedError,
+    SuppressBufferFullError,
     TimeoutExceededError,
     TopologyError,
     TransactionalIdError,
@@ -48,9 +49,11 @@ from milestones.common.state.window_stores import TimestampedWindowStore, Window
 from milestones.common.task.metadata import OffsetMetadataError
 from milestones.common.topology import (
     BranchedKStream,
+    CogroupedKStream,
     FixedKeyProcessor,
     FixedKeyProcessorContext,
     FixedKeyRecord,
+    GlobalKTable,
     JoinWindows,
     KGroupedStream,
     KGroupedTable,
@@ -60,6 +63,7 @@ from milestones.common.topology import (
     ProcessorContext,
     StreamsBuilder,
     Topology,
+    WindowedCogroupedKStream,
 )
 from milestones.common.topology.describe import TopologyDescription
 from milestones.common.topology.handlers import (
@@ -73,11 +77,12 @@ from milestones.common.topology.handlers import (
     send_to_dead_letter_topic,
 )
 from milestones.common.topology.joins import JoinOptions
-from milestones.common.topology.materialized import StoreOptions, WindowOptions
+from milestones.common.topology.materialized import KeepOptions, StoreOptions, WindowOptions
 from milestones.common.topology.nodes import OffsetReset, Partitioner, SinkRecord, TopicExtractor
 from milestones.common.topology.program import Cancellable, PunctuationType
 from milestones.common.topology.sink import OutputSerializationError
 from milestones.common.topology.split import Chain
+from milestones.common.topology.suppress import Until, WhenFull
 from milestones.common.topology.timestamps import (
     SourceRecord,
     TimestampExtractor,
@@ -94,21 +99,23 @@ from milestones.instance.listeners import StandbyUpdateListener, StateRestoreLis
 from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
-    "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError", "ConfigError",
-    "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions", "FixedKeyProcessor", "FixedKeyProcessorContext",
-    "FixedKeyRecord", "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream",
-    "KTable", "KafkaUnreachableError", "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError",
-    "MilestonesError", "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output",
-    "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext",
-    "ProductionError", "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response",
-    "RetryOrFail", "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde",
-    "SessionWindows", "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError",
-    "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
+    "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError",
+    "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions",
+    "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable", "Handler", "Headers",
+    "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError",
+    "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError", "MilestonesError",
+    "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError",
+    "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext", "ProductionError",
+    "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail",
+    "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde", "SessionWindows",
+    "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener",
+    "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
     "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder",
-    "StreamsConfig", "StreamsState", "SuspendReason", "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError",
-    "TimestampExtractor", "TimestampedKeyValueStore", "TimestampedWindowStore", "TopicExtractor", "TopicPartition",
-    "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows",
-    "ValueAndTimestamp", "WindowOptions", "WindowStore", "Windowed", "WindowedKStream", "WindowedSerde", "Windows",
+    "StreamsConfig", "StreamsState", "SuppressBufferFullError", "SuspendReason", "TaskId", "ThreadState",
+    "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore", "TimestampedWindowStore",
+    "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError",
+    "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "WhenFull", "WindowOptions", "WindowStore",
+    "Windowed", "WindowedCogroupedKStream", "WindowedKStream", "WindowedSerde", "Windows",
     "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes",
     "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
 ]  # fmt: skip

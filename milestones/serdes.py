@@ -1,5 +1,7 @@
 """Built-in serdes, as `serdes.STRING`: the bytes of Kafka's own `org.apache.kafka.common.serialization`.
 
+`serdes.of` and `serdes.json` give the serde of a type.
+
     from milestones import serdes
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 from milestones.common.public import publish
 from milestones.common.serdes import (
+    BOOLEAN,
     BYTES,
     DOUBLE,
     FLOAT,
@@ -20,9 +23,25 @@ from milestones.common.serdes import (
     VOID,
     list_serde,
 )
+from milestones.common.typed_serdes import SerdeLike, json, of
 
 __all__ = [
-    "BYTES", "DOUBLE", "FLOAT", "INT", "INTEGER", "JSON", "LONG", "SHORT", "STRING", "UUID", "VOID", "list_serde",
+    "BOOLEAN",
+    "BYTES",
+    "DOUBLE",
+    "FLOAT",
+    "INT",
+    "INTEGER",
+    "JSON",
+    "LONG",
+    "SHORT",
+    "STRING",
+    "UUID",
+    "VOID",
+    "SerdeLike",
+    "json",
+    "list_serde",
+    "of",
 ]  # fmt: skip
 
 publish(__name__)

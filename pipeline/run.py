@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ from milestones.pipeline.progress import Progress, RunState
 from milestones.pipeline.session import is_near
 from milestones.pipeline.spark_jobs import context_of
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 Mode = Literal["batch", "micro_batch"]
 

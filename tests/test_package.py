@@ -44,6 +44,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 FEATURES = {
     "embedded": ("common/kafka/embedded", "milestones/demo"),
+    "pydantic": ("common/typed_serdes.py",),
     "rocksdb": ("common/state/rocksdb_engine.py",),
     "snapshots": ("common/state/repository.py",),
     "spark": ("pipeline", "milestones/cli/spark", "benchmarks/spark"),

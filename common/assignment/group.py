@@ -55,12 +55,14 @@ class Processes:
     task, the members with an open standby of it, by process.
     """
 
+    next_home: dict[TaskId, str]
+
     def __init__(self, members: Members, plan: TaskPlan, acceptable_recovery_lag: int) -> None:
         self._acceptable = acceptable_recovery_lag
         grouped: dict[str, list[str]] = defaultdict(list)
         for name in sorted(members):
             grouped[members[name].process_id].append(name)
-        self.all = {
+        self.all: dict[str, ProcessState] = {
             id: ProcessState(
                 id,
                 tuple(names),
@@ -70,11 +72,11 @@ class Processes:
             )
             for id, names in sorted(grouped.items())
         }
-        self.keepers = frozenset(id for id, process in self.all.items() if process.keeps_copies)
-        self.capacities = {id: process.capacity for id, process in self.all.items()}
-        self.owner = owners(members, plan.tasks)
-        self.home = {task: members[name].process_id for task, name in self.owner.items()}
-        self.heir = heirs(members, self.owner)
+        self.keepers: frozenset[str] = frozenset(id for id, process in self.all.items() if process.keeps_copies)
+        self.capacities: dict[str, int] = {id: process.capacity for id, process in self.all.items()}
+        self.owner: dict[TaskId, str] = owners(members, plan.tasks)
+        self.home: dict[TaskId, str] = {task: members[name].process_id for task, name in self.owner.items()}
+        self.heir: dict[TaskId, str] = heirs(members, self.owner)
         self.next_home = {task: members[name].process_id for task, name in self.heir.items() if task in plan.tasks}
         self.opened: dict[TaskId, dict[str, str]] = defaultdict(dict)
         self._lags: dict[str, dict[TaskId, int]] = {id: {} for id in self.all}

@@ -90,6 +90,18 @@ def restore_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
     }
 
 
+def global_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
+    """Settings of the consumer of the thread `name` that follows the topics of global stores: those of a restore
+    consumer, but for the user's."""
+    return {
+        **restore_consumer(config, name),
+        **config.passed("consumer_", "global_consumer_"),
+        **_common(config, f"{name}-global-consumer"),
+        "isolation.level": "read_committed",
+        **CONSUMER_FIXED,
+    }
+
+
 def producer(config: StreamsConfig, name: str, transactional_id: str | None = None) -> dict[str, Any]:
     """Settings of the producer of the thread `name`; transactional when an id is given."""
     transactions: dict[str, Any] = {}

@@ -45,6 +45,11 @@ class ConfigKey(Generic[T]):
     other values are known.
     """
 
+    kind: ValueType[T]
+    default: T | Derived[T] | Required
+    doc: str
+    stage: str
+
     name: str
 
     def __init__(
@@ -58,7 +63,8 @@ class ConfigKey(Generic[T]):
         settle: Callable[[T, Mapping[str, Any]], T] | None = None,
     ) -> None:
         self.kind, self.default, self.importance, self.doc = kind, default, importance, doc
-        self.stage, self.settle = stage, settle
+        self.stage = stage
+        self.settle: Callable[[T, Mapping[str, Any]], T] | None = settle
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -81,7 +87,7 @@ class ConfigErrors(ConfigError):
     """Several config values that can't be used, each with its reason; `errors`: one error per value."""
 
     def __init__(self, errors: Iterable[ConfigError]) -> None:
-        self.errors = tuple(errors)
+        self.errors: tuple[ConfigError, ...] = tuple(errors)
         first = self.errors[0]
         super().__init__(first.key, first.value, first.reason)
         self.args = (f"{len(self.errors)} config values can't be used:\n" + "\n".join(f"- {e}" for e in self.errors),)

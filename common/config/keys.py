@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from milestones.common.config.handlers import LOG_AND_CONTINUE, LOG_AND_FAIL, RETRY_OR_FAIL, built_in
 from milestones.common.config.key import REQUIRED, ConfigKey, Derived
@@ -51,22 +51,22 @@ class ApplicationKeys:
 
     _values: Mapping[str, Any]
 
-    application_id = ConfigKey(
+    application_id: Final = ConfigKey(
         legal_name("an application id"), REQUIRED, "high",
         doc="Names the application: its consumer group, the prefix of its internal topics, its state directory. "
         "Instances with the same id share the work.",
     )
-    bootstrap_servers = ConfigKey(
+    bootstrap_servers: Final = ConfigKey(
         SERVERS, "localhost:9092", "high",
         doc="Brokers to ask for the rest of the cluster. As a list, or as text with commas. Leave it out of the code: "
         "a file or `MILESTONES_BOOTSTRAP_SERVERS` says it for each place where the application runs.",
     )
-    milestones = ConfigKey(
+    milestones: Final = ConfigKey(
         STAGE, frozenset({"baseline"}), "high",
         doc="Which runtime executes the topology: a stage (`m3` means it and all before it) or single flags. "
         "`milestones stages` lists what this version has.",
     )
-    processing_guarantee = ConfigKey(
+    processing_guarantee: Final = ConfigKey(
         choice(
             AT_LEAST_ONCE,
             EXACTLY_ONCE_V2,
@@ -78,66 +78,66 @@ class ApplicationKeys:
         doc="What a failure may do to results: repeat some (`at_least_once`), or nothing at all "
         "(`exactly_once_v2`: outputs, state and input offsets are committed in one Kafka transaction).",
     )
-    num_stream_threads = ConfigKey(
+    num_stream_threads: Final = ConfigKey(
         integer(at_least=1), 1, "medium",
         doc="Stream threads of this instance, up to m3. Each one has its own clients and its share of the tasks. From "
         "m4 on the default of `num_processing_threads`.",
     )
-    client_id = ConfigKey(
+    client_id: Final = ConfigKey(
         optional(legal_name("a client id")), Derived(lambda _: None, "`<application_id>-<process id>`"), "medium",
         doc="Prefix of the names of threads and clients, as brokers and metrics show them.",
     )
-    commit_interval_ms = ConfigKey(
+    commit_interval_ms: Final = ConfigKey(
         integer(at_least=0), Derived(_commit_interval, "30000, or 100 under `exactly_once_v2`"), "low",
         doc="Time between two commits. Under `exactly_once_v2` outputs are visible from their commit on.",
     )
-    poll_ms = ConfigKey(
+    poll_ms: Final = ConfigKey(
         integer(at_least=0), 100, "low",
         doc="The longest wait for input when there is nothing else to do.",
     )
-    max_poll_records = ConfigKey(
+    max_poll_records: Final = ConfigKey(
         integer(at_least=1, at_most=1_000_000), 1000, "low",
         doc="Records taken from the client in one call. Kafka Streams has it as `consumer.max.poll.records`.",
     )
-    max_task_idle_ms = ConfigKey(
+    max_task_idle_ms: Final = ConfigKey(
         integer(at_least=-1), 0, "medium",
         doc="How long a task with several input partitions waits for new records on an empty one, so that it takes "
         "records in timestamp order. 0: only until what the brokers already have was fetched. -1: never waits.",
     )
-    task_timeout_ms = ConfigKey(
+    task_timeout_ms: Final = ConfigKey(
         integer(at_least=0), 300_000, "medium",
         doc="How long calls to Kafka are repeated after passing errors, before the task fails.",
     )
-    auto_offset_reset = ConfigKey(
+    auto_offset_reset: Final = ConfigKey(
         choice("earliest", "latest", "none"), "earliest", "medium",
         doc="Where to begin on an input partition that has no committed offset, or whose offset is gone. `none` "
         "fails. A source may have its own. Kafka Streams has it as `consumer.auto.offset.reset`.",
     )
-    default_key_serde = ConfigKey(
+    default_key_serde: Final = ConfigKey(
         optional(SERDE), None, "medium",
         doc="Serde of keys wherever the topology names none.",
     )
-    default_value_serde = ConfigKey(
+    default_value_serde: Final = ConfigKey(
         optional(SERDE), None, "medium",
         doc="Serde of values wherever the topology names none.",
     )
-    default_timestamp_extractor = ConfigKey(
+    default_timestamp_extractor: Final = ConfigKey(
         optional(EXTRACTOR), Derived(lambda _: None, f"`{EXTRACTORS[0]}`"), "medium",
         doc="Where a record's time comes from, for sources that name no extractor: the record's own timestamp, and "
         "what to do when that is negative. Unset (None), the key and value needn't be read for it.",
     )
-    deserialization_exception_handler = ConfigKey(
+    deserialization_exception_handler: Final = ConfigKey(
         handler("a deserialization exception handler", LOG_AND_FAIL, LOG_AND_CONTINUE),
         LOG_AND_FAIL, "medium", settle=built_in,
         doc="What happens to an input record whose key or value can't be read. A callable takes `(context, error)` "
         "and returns a `milestones.Response`.",
     )
-    processing_exception_handler = ConfigKey(
+    processing_exception_handler: Final = ConfigKey(
         handler("a processing exception handler", LOG_AND_FAIL, LOG_AND_CONTINUE),
         LOG_AND_FAIL, "medium", settle=built_in,
         doc="What happens to a record for which the user's code raised. Its partial effects are dropped either way.",
     )
-    production_exception_handler = ConfigKey(
+    production_exception_handler: Final = ConfigKey(
         handler("a production exception handler", RETRY_OR_FAIL, LOG_AND_FAIL, LOG_AND_CONTINUE),
         RETRY_OR_FAIL, "medium", settle=built_in,
         doc="What happens to an output that can't be serialised, that the client refuses (it is larger than "
@@ -146,7 +146,7 @@ class ApplicationKeys:
         "whatever the handler says; but not under `exactly_once_v2` with `fencing_tolerance`, which has the handler "
         "decide about each of them.",
     )
-    errors_dead_letter_queue_topic_name = ConfigKey(
+    errors_dead_letter_queue_topic_name: Final = ConfigKey(
         optional(legal_name("a topic name")), None, "medium",
         doc="Topic to which `log_and_continue` writes the bytes of a record that it skips, with headers that say what "
         "happened (KIP-1034). The topic must exist. A handler that fails writes nothing: the record isn't passed, and "
@@ -159,97 +159,97 @@ class StateKeys:
 
     _values: Mapping[str, Any]
 
-    state_dir = ConfigKey(
+    state_dir: Final = ConfigKey(
         PATH, Derived(_state_dir, "`milestones` in the system's directory for temporary files"), "high",
         doc="Directory of local state; each application has its own below it. Put it on a disk that survives a "
         "restart: what is lost is restored from the changelogs.",
     )
-    state_cleanup_delay_ms = ConfigKey(
+    state_cleanup_delay_ms: Final = ConfigKey(
         integer(at_least=0), 600_000, "low",
         doc="How long the state of a task that moved away is kept, in case it comes back. Nothing is removed while the "
         "client isn't RUNNING.",
     )
-    statestore_cache_max_bytes = ConfigKey(
+    statestore_cache_max_bytes: Final = ConfigKey(
         integer(at_least=0), 0, "medium",
         doc="Memory for caches in front of stores, shared by all tasks of this instance. 0: every update is emitted; "
         "above, an aggregation emits the last update per key and commit. Kafka Streams' default is 10 MiB.",
     )
-    statestore_read_cache_max_bytes = ConfigKey(
+    statestore_read_cache_max_bytes: Final = ConfigKey(
         integer(at_least=0), 64 * MIB, "low",
         doc="Memory for values that stores keep so as not to read and decode them again, shared in equal parts by all "
         "stores of this instance; the least recently used go first. 0: none are kept.",
     )
-    statestore_uncommitted_max_bytes = ConfigKey(
+    statestore_uncommitted_max_bytes: Final = ConfigKey(
         integer(at_least=-1), 64 * MIB, "medium",
         doc="State written since the last commit, in bytes of memory; reaching it asks for an early commit "
         "(KIP-892), and nothing is processed beyond it while commits fail. -1: no bound.",
     )
-    buffered_records_per_partition = ConfigKey(
+    buffered_records_per_partition: Final = ConfigKey(
         integer(at_least=1), 5000, "low",
         doc="Records that wait in a task's input buffer, per partition, for which a partition that was paused is "
         "fetched again; at twice as many it pauses. Kafka Streams' default is 1000.",
     )
-    input_buffer_max_bytes = ConfigKey(
+    input_buffer_max_bytes: Final = ConfigKey(
         integer(at_least=1), 512 * MIB, "medium",
         doc="Bytes of keys and values that wait in the input buffers of all tasks of this instance (KIP-770).",
     )
-    rocksdb_engine = ConfigKey(
+    rocksdb_engine: Final = ConfigKey(
         choice("rocksdict", "rocksdb"), "rocksdict", "low",
         doc="Python binding of RocksDB: `rocksdict`, or `rocksdb` (extra `milestones[rocksdb]`).",
     )
-    rocksdb_block_cache_bytes = ConfigKey(
+    rocksdb_block_cache_bytes: Final = ConfigKey(
         integer(at_least=0), 50 * MIB, "low",
         doc="RocksDB's cache of blocks, indexes and filters, one for all persistent stores (Kafka Streams has one of "
         "this size per store).",
     )
-    rocksdb_write_buffer_bytes = ConfigKey(
+    rocksdb_write_buffer_bytes: Final = ConfigKey(
         integer(at_least=64 * 1024), 16 * MIB, "low",
         doc="Size of one memtable of a persistent store.",
     )
-    rocksdb_max_write_buffers = ConfigKey(
+    rocksdb_max_write_buffers: Final = ConfigKey(
         integer(at_least=2), 3, "low",
         doc="Memtables of a persistent store, the one being written included.",
     )
-    restore_active_weight = ConfigKey(
+    restore_active_weight: Final = ConfigKey(
         integer(at_least=1), 4, "low", stage="m1",
         doc="While active tasks have much to restore, the state updater (from m1 on) takes one record of standbys for "
         "so many of theirs.",
     )
-    snapshot_url = ConfigKey(
+    snapshot_url: Final = ConfigKey(
         optional(TEXT), None, "medium",
         doc="Where snapshots of stores lie, as `milestones spark snapshot` makes them: a URL of any kind that fsspec "
         "knows (extra `milestones[snapshots]`), such as `file:///mnt/snapshots` or `s3://bucket/snapshots`. A store "
         "that is empty begins with the newest one, and reads the rest from its changelog. Where there is none, or it "
         "can't be used, all is read from the changelog.",
     )
-    snapshot_timeout_ms = ConfigKey(
+    snapshot_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 30_000, "low",
         doc="When nothing has come from `snapshot_url` for so long, the changelog is read instead.",
     )
-    num_standby_replicas = ConfigKey(
+    num_standby_replicas: Final = ConfigKey(
         integer(at_least=0), 0, "high",
         doc="Copies of each stateful task's state that other instances keep warm.",
     )
-    max_warmup_replicas = ConfigKey(
+    max_warmup_replicas: Final = ConfigKey(
         integer(at_least=1), 2, "medium",
         doc="Tasks that may warm up at once on instances that are to take them over.",
     )
-    acceptable_recovery_lag = ConfigKey(
+    acceptable_recovery_lag: Final = ConfigKey(
         integer(at_least=0), 10_000, "medium",
         doc="Changelog records that an instance may lag behind and still count as caught up.",
     )
-    task_assignor = ConfigKey(
+    task_assignor: Final = ConfigKey(
         handler("a task assignor", *TASK_ASSIGNORS), TASK_ASSIGNORS[0], "medium",
         doc="The assignor, which gives tasks to members: `high_availability` moves a stateful task only when its new "
         "owner has caught up, `sticky` at once. A callable takes `(members, plan, rules)` and returns a "
         "`milestones.assignment.Placement` (KIP-924). That of the group's leader counts.",
     )
-    client_tags = ConfigKey(
+    client_tags: Final = ConfigKey(
         PAIRS, dict[str, str](), "low",
         doc="Where this instance runs, such as `{zone = 'a'}`: at most 5 tags, names up to 20 and values up to 30 "
         "characters long.",
     )
-    rack_aware_assignment_tags = ConfigKey(
+    rack_aware_assignment_tags: Final = ConfigKey(
         NAMES, (), "medium",
         doc="Tags over whose values standbys are spread.",
     )
@@ -260,68 +260,68 @@ class KafkaKeys:
 
     _values: Mapping[str, Any]
 
-    replication_factor = ConfigKey(
+    replication_factor: Final = ConfigKey(
         integer(at_least=-1), -1, "medium",
         doc="Replicas of internal topics. -1: the brokers' default.",
     )
-    repartition_purge_interval_ms = ConfigKey(
+    repartition_purge_interval_ms: Final = ConfigKey(
         integer(at_least=0), 30_000, "low",
         doc="Time between two deletions of records that were processed from repartition topics.",
     )
-    group_instance_id = ConfigKey(
+    group_instance_id: Final = ConfigKey(
         optional(legal_name("a group instance id")), None, "medium",
         doc="Makes members static: an instance that returns within `session_timeout_ms` finds its tasks unmoved. "
         "Unique per instance; each thread adds its number, a run on Spark `spark`.",
     )
-    upgrade_from = ConfigKey(
+    upgrade_from: Final = ConfigKey(
         optional(choice(*OLDER_PROTOCOLS)), None, "low",
         doc="Speak this older version of the group protocol only. Unset, an instance offers all that it knows, and the "
         "group takes the newest that all of its members know: an upgrade needs no setting. To go back to a release "
         "that doesn't know the newest one, restart the instances one by one with this set, before.",
     )
-    close_timeout_ms = ConfigKey(
+    close_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 25_000, "medium",
         doc="How long the end of an instance waits for functions of yours, and for Kafka. What hangs then is named in "
         "the log, and the process ends, with exit code 1: nothing is lost, what wasn't committed is processed again. "
         "Keep it below what a container or service manager waits before it kills, often 30 s.",
     )
-    request_timeout_ms = ConfigKey(
+    request_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 40_000, "low",
         doc="How long one call to Kafka may take, before it counts as failed and is repeated (see `task_timeout_ms`).",
     )
-    session_timeout_ms = ConfigKey(
+    session_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 45_000, "medium",
         doc="A member not heard of for so long is dead to its group. The broker has bounds of its own (6 s to 30 min "
         "by default); below 10 s a long call that keeps Python's lock may end a live member.",
     )
-    heartbeat_interval_ms = ConfigKey(
+    heartbeat_interval_ms: Final = ConfigKey(
         integer(at_least=1), 1_000, "low",
         doc="Time between two heartbeats; a third of `session_timeout_ms` or less is sound. It is also how long the "
         "tasks of a member that leaves may wait for the others to hear of it (in Kafka Streams 3000).",
     )
-    max_poll_interval_ms = ConfigKey(
+    max_poll_interval_ms: Final = ConfigKey(
         integer(at_least=1), 300_000, "medium",
         doc="A thread that doesn't come back to its loop for so long leaves the group; also the time a rebalance "
         "waits for its members.",
     )
-    transaction_timeout_ms = ConfigKey(
+    transaction_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 10_000, "medium",
         doc="The broker aborts a transaction that is open for longer; it is committed before half of that. Only under "
         "`exactly_once_v2`.",
     )
-    metrics_recording_level = ConfigKey(
+    metrics_recording_level: Final = ConfigKey(
         choice("INFO", "DEBUG", "TRACE"), "INFO", "low",
         doc="How much is measured; `DEBUG` counts the records of each node, which costs something per record.",
     )
-    metrics_sample_window_ms = ConfigKey(
+    metrics_sample_window_ms: Final = ConfigKey(
         integer(at_least=1000), 30_000, "low",
         doc="The time over which rates, averages and maxima are taken.",
     )
-    metrics_host = ConfigKey(
+    metrics_host: Final = ConfigKey(
         TEXT, "127.0.0.1", "low",
         doc="Address on which `metrics_port` listens.",
     )
-    metrics_port = ConfigKey(
+    metrics_port: Final = ConfigKey(
         optional(integer(at_least=0, at_most=65535)), None, "low",
         doc="Port of an HTTP endpoint: `/metrics` for Prometheus, `/livez` and `/readyz` for probes; 0 takes a free "
         "one. Without it there is none.",

@@ -23,7 +23,8 @@ from milestones.common.secrets import scrubbed
 PREFIXES: Mapping[str, frozenset[str]] = {
     "main_consumer_": frozenset({"main_consumer"}),
     "restore_consumer_": frozenset({"restore_consumer"}),
-    "consumer_": frozenset({"main_consumer", "restore_consumer"}),
+    "global_consumer_": frozenset({"global_consumer"}),
+    "consumer_": frozenset({"main_consumer", "restore_consumer", "global_consumer"}),
     "producer_": frozenset({"producer"}),
     "admin_": frozenset({"admin"}),
     "topic_": frozenset(),
@@ -73,6 +74,9 @@ CONTROLLED: Mapping[str, Mapping[str, str]] = {
     "restore_consumer": _NOT_OURS
     | _CONSUMER
     | {"isolation.level": "state is restored from committed records only, under every processing_guarantee"},
+    "global_consumer": _NOT_OURS
+    | _CONSUMER
+    | {"isolation.level": "global stores have committed records only, under every processing_guarantee"},
     "producer": _NOT_OURS | _PRODUCER,
     "admin": _NOT_OURS,
 }
@@ -143,8 +147,8 @@ def why_not(prefix: str, setting: str, value: object) -> str | None:
         return refusal
     reasons = (CONTROLLED[client].get(setting) for client in sorted(PREFIXES.get(prefix, ())))
     reason = next((reason for reason in reasons if reason and setting != "isolation.level"), None)
-    if setting == "isolation.level" and prefix == "restore_consumer_":
-        reason = CONTROLLED["restore_consumer"][setting]
+    if setting == "isolation.level" and prefix in ("restore_consumer_", "global_consumer_"):
+        reason = CONTROLLED[prefix.removesuffix("_")][setting]
     return f"the runtime controls this setting: {reason}" if reason else None
 
 
@@ -175,6 +179,7 @@ class _Warnings(logging.Handler):
 _CLIENTS: Mapping[str, Any] = {
     "main_consumer": Consumer,
     "restore_consumer": Consumer,
+    "global_consumer": Consumer,
     "producer": Producer,
     "admin": AdminClient,
 }

@@ -67,8 +67,8 @@ A key with one of these prefixes goes to librdkafka, dots written as underscores
 
 | prefix | goes to |
 |---|---|
-| `consumer_` | main and restore consumers |
-| `main_consumer_`, `restore_consumer_` | one of them |
+| `consumer_` | main, restore and global consumers |
+| `main_consumer_`, `restore_consumer_`, `global_consumer_` | one of them |
 | `producer_` | producers |
 | `admin_` | admin clients |
 | `security_protocol`, `sasl_`, `ssl_`, `enable_ssl_` | every client and the group member (see Security) |

@@ -13,13 +13,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from milestones.common.config.keys import KEYS
 from milestones.common.config.value_types import PAIRS
 from milestones.common.errors import ConfigError
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 KEYWORD, COMMAND_LINE = "keyword", "command line"
 ENVIRONMENT_PREFIX = "MILESTONES_"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Final, Self
 
 from milestones.common.config import clients, passthrough
 from milestones.common.config.key import Derived, Required, raise_all
@@ -135,13 +135,14 @@ class StreamsConfig(Keys):
         return {setting: _as_text(value) for setting, value in self.passed("topic_").items()}
 
     # Complete settings of the clients of the thread `name` (see `thread_name`), by librdkafka's names.
-    consumer_settings = clients.main_consumer
-    restore_consumer_settings = clients.restore_consumer
-    producer_settings = clients.producer
-    admin_settings = clients.admin
-    client_queue_bytes = clients.queue_bytes
-    member_settings = clients.member
-    static_id = clients.static_id
+    consumer_settings: Final = clients.main_consumer
+    restore_consumer_settings: Final = clients.restore_consumer
+    global_consumer_settings: Final = clients.global_consumer
+    producer_settings: Final = clients.producer
+    admin_settings: Final = clients.admin
+    client_queue_bytes: Final = clients.queue_bytes
+    member_settings: Final = clients.member
+    static_id: Final = clients.static_id
 
     def passed(self, *prefixes: str) -> dict[str, Any]:
         """Settings passed through with one of these prefixes, by dotted name; a later prefix overrides."""
@@ -153,6 +154,7 @@ class StreamsConfig(Keys):
         settings = {
             "main_consumer": self.consumer_settings("check"),
             "restore_consumer": self.restore_consumer_settings("check"),
+            "global_consumer": self.global_consumer_settings("check"),
             "producer": self.producer_settings("check", "check" if self.exactly_once else None),
             "admin": self.admin_settings("check"),
         }
@@ -179,7 +181,7 @@ class StreamsConfig(Keys):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StreamsConfig) and self.as_dict() == other.as_dict()
 
-    __hash__ = None  # type: ignore[assignment]  # values may be objects of the user
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # values may be objects of the user
 
     def __repr__(self) -> str:
         """The values that aren't defaults; secrets are hidden."""

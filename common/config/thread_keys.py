@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from milestones.common.config.key import ConfigKey, Derived
 from milestones.common.config.value_types import PRIORITIES, integer
@@ -19,7 +19,7 @@ class ThreadKeys:
 
     _values: Mapping[str, Any]
 
-    num_processing_threads = ConfigKey(
+    num_processing_threads: Final = ConfigKey(
         integer(at_least=1),
         Derived(lambda values: int(values["num_stream_threads"]), "`num_stream_threads`"),
         "medium", stage="m2",
@@ -28,13 +28,13 @@ class ThreadKeys:
         "instance. More of them help user code that waits, such as for a database. On every stage an instance gets "
         "tasks by the larger one of this and `num_stream_threads`.",
     )
-    task_priorities = ConfigKey(
+    task_priorities: Final = ConfigKey(
         PRIORITIES, dict[int, int](), "low", stage="m2",
         doc="Weights of sub-topologies, from m2 on: with `{0 = 4}` each task of sub-topology 0 gets at least four "
         "times as much time of the processing threads as those of weight 1, which all others have, while there isn't "
         "enough for all. No task starves.",
     )
-    output_buffer_max_bytes = ConfigKey(
+    output_buffer_max_bytes: Final = ConfigKey(
         integer(at_least=1), 64 * MIB, "medium", stage="m2",
         doc="Bytes of outputs of all tasks of this instance that wait to be sent, from m2 on. A task that has used up "
         "its share waits, the others don't.",

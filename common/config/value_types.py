@@ -252,14 +252,24 @@ def _serde(value: object) -> Any:
             found = getattr(serdes, word.upper())
         else:
             raise ValueError(f"no serde of that name; built in are {', '.join(known)}; or give module:attribute")
-    if not _is_serde(found):
-        raise ValueError("a serde has the methods serialize and deserialize; make an instance if this is its class")
-    return found
+    if _is_serde(found):
+        return found
+    if isinstance(found, type) and _has_both_ways(found):
+        raise ValueError("this is the class of a serde: give an instance of it")
+    from milestones.common.typed_serdes import of  # of a type
+
+    try:
+        return of(found)  # type: ignore[arg-type]  # refused below
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def _is_serde(value: object) -> bool:
-    methods = (getattr(value, "serialize", None), getattr(value, "deserialize", None))
-    return not isinstance(value, type) and all(callable(method) for method in methods)
+    return not isinstance(value, type) and _has_both_ways(value)
 
 
-SERDE = ValueType(_serde, "serde, its name, or `module:attribute`")
+def _has_both_ways(value: object) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("serialize", "deserialize"))
+
+
+SERDE = ValueType(_serde, "serde, its name, a type such as `str` (see `serdes.of`), or `module:attribute`")

@@ -40,6 +40,9 @@ class CallThread:
     outcomes.
     """
 
+    busy: bool
+    late: bool
+
     def __init__(self, name: str, when_late: Callable[[], object]) -> None:
         """`when_late`: called in this thread when a call that was given up returns after all."""
         self._name, self._when_late = name, when_late

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Generator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from milestones.common.kafka.admin import Admin
     from milestones.common.records import TaskId, TopicPartition
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LAGS_TIMEOUT_MS = 5_000
 """The time-out of the question where changelogs end."""

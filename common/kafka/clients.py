@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, get_ident
 from time import perf_counter_ns
+from typing import Final
 
 from confluent_kafka import KafkaError
 
@@ -83,7 +84,7 @@ class CalmFilter(logging.Filter):
             return left_out
 
 
-client_log = logging.getLogger("milestones.librdkafka")
+client_log: Final = logging.getLogger("milestones.librdkafka")
 client_log.addFilter(CalmFilter())
 
 
@@ -105,7 +106,7 @@ class Owned:
 
     def __init__(self) -> None:
         self._owner = get_ident()
-        self.blocked_ns = 0
+        self.blocked_ns: int = 0
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:

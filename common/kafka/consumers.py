@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
@@ -21,7 +21,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import Owned, client_log
 from milestones.common.records import TopicPartition
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 NO_WAIT_S = 0.001
 """The time-out of a question whose answer isn't awaited."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Generator, Iterable, Mapping
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -28,7 +28,7 @@ from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.fitness import misfit
 from milestones.common.kafka.topics import Cluster, InternalTopic, described_in, settings_in
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import orjson
 from confluent_kafka import KafkaException
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from milestones.common.records import TopicPartition
     from milestones.common.topology.topology import SubTopology
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
@@ -48,7 +48,7 @@ from milestones.common.kafka.producer_log import ProducerWatch, watched
 from milestones.common.kafka.transaction_offsets import TransactionOffsets
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 BY_SIZE = (
     "a broker that finds a record too large refuses the whole batch it is in, the small ones too. To have the handler "
@@ -66,6 +66,9 @@ REFUSED_IN_TRANSACTION = (
 class RefusedInTransactionError(ProductionError):
     """The broker refused a record of a transaction. `single`: a producer with one record per batch could tell which
     record; False: the error is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
+
+    single: bool
+    unknown_topic: bool
 
     def __init__(self, message: str, *, single: bool, unknown_topic: bool = False) -> None:
         super().__init__(message)
@@ -124,6 +127,8 @@ class OutputProducer(BegunCalls):
     handler is being asked. `contributors`: the tasks with outputs in the transaction that is open, or was last.
     """
 
+    in_transaction: bool
+
     def __init__(
         self,
         settings: Mapping[str, Any],
@@ -136,7 +141,7 @@ class OutputProducer(BegunCalls):
         super().__init__("producer-transactions", when_late=self._let_go)
         self._clock = clock or SystemClock()
         self._standstill = Standstill(self._clock)
-        self.transactional = "transactional.id" in settings
+        self.transactional: bool = "transactional.id" in settings
         reports = {"delivery.report.only.error": not self.transactional}
         self._watch = ProducerWatch(client_log, everything="debug" in settings)
         self.one_record_per_batch = one_record_per_batch

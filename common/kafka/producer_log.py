@@ -44,6 +44,9 @@ class ProducerWatch:
     *Concurrency*: a client logs while it is polled, in the thread that polls; `log` only sets flags.
     """
 
+    lost: bool
+    assumed: bool
+
     def __init__(self, to: logging.Logger, *, everything: bool = False) -> None:
         """`everything`: the user has asked for the client's log for debugging."""
         self._to, self._least = to, logging.NOTSET if everything else logging.INFO

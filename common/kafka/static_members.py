@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Set
+from typing import Final
 
 from kio.schema.leave_group.v5 import LeaveGroupResponse
 
@@ -21,7 +22,7 @@ from milestones.common.kafka.groups import DescribedMember, GroupReader
 from milestones.common.kafka.membership.coordinator import CoordinatorError
 from milestones.common.kafka.membership.protocol import LEFT, read_subscription, removal_request
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 REASON = "the instance has started again without this member"
 

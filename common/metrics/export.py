@@ -14,7 +14,7 @@ import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from socketserver import ThreadingMixIn
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -26,7 +26,7 @@ from milestones.common.metrics.registry import Metrics
 from milestones.common.metrics.scopes import SCOPES, Scope, metric_name
 from milestones.common.metrics.sensors import Statistic
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class PrometheusCollector(Collector):
@@ -137,6 +137,9 @@ class MetricsEndpoint:
 
     *Owns*: the listening socket. *Receives*: HTTP requests. *Sends*: what was published, and what `health` says.
     """
+
+    host: str
+    port: int
 
     def __init__(self, metrics: Metrics, host: str, port: int, health: Health | None = None) -> None:
         """Listens at once; port 0 takes a free one. `ConfigError` when the port can't be had."""

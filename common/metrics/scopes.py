@@ -11,7 +11,7 @@ task that moves to another thread takes its scopes along).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar, overload
 
 from milestones.common.metrics.sensors import Count, Gauge, Number, Sensor, Statistic, Text, Timing, Total, Value
 
@@ -24,10 +24,14 @@ TURN = "timed per turn of the loop, so that the maximum is the mean of the slowe
 class SensorSpec(Generic[S]):
     """One sensor of a group: how it is made, its level, what it means. `own`: Kafka Streams has none of this name."""
 
+    doc: str
+    own: bool
+
     name: str
 
     def __init__(self, make: Callable[[int], S], doc: str, *, level: Level = "INFO", own: bool = False) -> None:
-        self.make, self.doc, self.level, self.own = make, doc, level, own
+        self.make: Callable[[int], S] = make
+        self.doc, self.level, self.own = doc, level, own
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -49,8 +53,8 @@ def total(doc: str, *, own: bool = False) -> SensorSpec[Total]:
     return SensorSpec(Total, doc, own=own)
 
 
-def value(doc: str, *, own: bool = False) -> SensorSpec[Value]:
-    return SensorSpec(Value, doc, own=own)
+def value(doc: str, *, level: Level = "INFO", own: bool = False) -> SensorSpec[Value]:
+    return SensorSpec(Value, doc, level=level, own=own)
 
 
 def gauge(doc: str, *, own: bool = False) -> SensorSpec[Gauge]:
@@ -91,7 +95,7 @@ class Scope:
         cls.rows = {name: row for name, row in vars(cls).items() if isinstance(row, SensorSpec)}
 
     def __init__(self, tags: Mapping[str, str], now_ms: int, window_ms: int, level: str) -> None:
-        self.tags = dict(tags)
+        self.tags: dict[str, str] = dict(tags)
         self._window_ms = window_ms
         made: list[tuple[str, Sensor]] = []
         for name, row in self.rows.items():
@@ -100,7 +104,7 @@ class Scope:
             if row.level == "INFO" or level != "INFO":
                 made.append((metric_name(name), sensor))
         self._sensors = tuple(made)
-        self.published = Published(now_ms, {})
+        self.published: Published = Published(now_ms, {})
 
     def publish(self, now_ms: int) -> None:
         """Make the present state of all sensors visible to other threads."""
@@ -124,108 +128,145 @@ def metric_name(row: str) -> str:
 class ClientMetrics(Scope):
     """The client as a whole. Owner: the thread that runs the client."""
 
-    group, tag_names = "stream-metrics", ("client-id",)
-    version = text("version of this package")
-    application_id = text("application id")
-    state = text("state of the client")
-    stage = text("stage, or flags, that execute the topology", own=True)
-    alive_stream_threads = gauge("stream threads that run or take part in a rebalance")
-    failed_stream_threads = gauge("stream threads that died of an error since the start")
+    group: ClassVar[str] = "stream-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("client-id",)
+    version: Final = text("version of this package")
+    application_id: Final = text("application id")
+    state: Final = text("state of the client")
+    stage: Final = text("stage, or flags, that execute the topology", own=True)
+    alive_stream_threads: Final = gauge("stream threads that run or take part in a rebalance")
+    failed_stream_threads: Final = gauge("stream threads that died of an error since the start")
 
 
 class MemoryMetrics(Scope):
     """Memory of the instance, by what it is for, and of its whole process. Owner: the thread that runs the client."""
 
-    group, tag_names = "stream-memory-metrics", ("client-id",)
-    caches_bytes = gauge("bytes that tasks have taken for updates in the caches of their stores", own=True)
-    remembered_bytes = gauge("bytes of the values that stores keep so as not to read them again, about", own=True)
-    input_bytes = gauge("bytes of the records in the input buffers, about", own=True)
-    outputs_bytes = gauge("bytes of the outputs that wait to be sent, about", own=True)
-    uncommitted_bytes = gauge("bytes of state written and not in the stores yet, about", own=True)
-    engines_bytes = gauge(
+    group: ClassVar[str] = "stream-memory-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("client-id",)
+    caches_bytes: Final = gauge("bytes that tasks have taken for updates in the caches of their stores", own=True)
+    remembered_bytes: Final = gauge(
+        "bytes of the values that stores keep so as not to read them again, about", own=True
+    )
+    input_bytes: Final = gauge("bytes of the records in the input buffers, about", own=True)
+    outputs_bytes: Final = gauge("bytes of the outputs that wait to be sent, about", own=True)
+    uncommitted_bytes: Final = gauge("bytes of state written and not in the stores yet, about", own=True)
+    engines_bytes: Final = gauge(
         "bytes of RocksDB's block cache, memtables and readers, and of stores in memory, about", own=True
     )
-    client_queues_max_bytes = gauge("bytes that the queues of the Kafka clients may take, by their settings", own=True)
-    resident_bytes = gauge("resident memory of the process; where the system doesn't tell, the most it had", own=True)
+    client_queues_max_bytes: Final = gauge(
+        "bytes that the queues of the Kafka clients may take, by their settings", own=True
+    )
+    resident_bytes: Final = gauge(
+        "resident memory of the process; where the system doesn't tell, the most it had", own=True
+    )
 
 
 class ThreadMetrics(Scope):
     """One stream thread. Owner: that thread."""
 
-    group, tag_names = "stream-thread-metrics", ("thread-id",)
-    commit = timing("commits that succeeded", ratio=True)
-    poll = timing("polls for input, their waits included", ratio=True)
-    poll_records = value("records that one poll brought, of those that brought any")
-    process = timing(f"records processed, skipped ones included; {TURN}", ratio=True)
-    process_records = value("records processed in one turn of the loop, of those that processed any")
-    punctuate = timing(f"punctuations; {TURN}", ratio=True)
-    task_created = count("tasks created")
-    task_closed = count("tasks closed")
-    blocked_time_ns = total("time that the thread waited for Kafka (in polls, flushes, commits), in ns")
-    thread_start_time = gauge("when the thread started, in ms since the epoch")
-    thread_state = text("state of the thread")
-    active_tasks = gauge("active tasks of the thread, those that wait or restore included", own=True)
-    restoring_tasks = gauge("active tasks that are restoring their state", own=True)
-    standby_updating_tasks = gauge("standby tasks that follow their changelogs, warm-ups included", own=True)
-    input_buffer_bytes_total = gauge("bytes of the records in the input buffers of the thread's tasks, about")
-    paused_partitions = gauge("input partitions not fetched now: their buffers are full, or they are paused", own=True)
-    pauses = count("times that fetching of a partition was paused, which throws away what was prefetched", own=True)
-    warm_up_tasks = gauge("standby tasks that have the group assign anew once they have caught up", own=True)
-    rolled_back = count("times that uncommitted work was rolled back, its transaction aborted", own=True)
-    rolled_back_records = count("records that were processed in vain, as their work was rolled back", own=True)
-    rolled_back_ms = total("time from a roll-back until its tasks processed again, in ms", own=True)
-    producer_fenced = count("times that the producer's transaction timed out, or its id was taken over", own=True)
-    producer_recovered = count("times that a dead producer was replaced and the tasks went on in place", own=True)
-    producer_lost = count("times that a failed transaction cost the tasks of the thread, which rejoined", own=True)
-    transaction_age_ms = value("age of the open transaction, looked at in each turn of the loop, in ms", own=True)
-    time_between_poll = value("time between two looks at the group, in ms", own=True)
-    ended_tasks = gauge("tasks that have failed for good, from m4 on", own=True)
+    group: ClassVar[str] = "stream-thread-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id",)
+    commit: Final = timing("commits that succeeded", ratio=True)
+    poll: Final = timing("polls for input, their waits included", ratio=True)
+    poll_records: Final = value("records that one poll brought, of those that brought any")
+    process: Final = timing(f"records processed, skipped ones included; {TURN}", ratio=True)
+    process_records: Final = value("records processed in one turn of the loop, of those that processed any")
+    punctuate: Final = timing(f"punctuations; {TURN}", ratio=True)
+    task_created: Final = count("tasks created")
+    task_closed: Final = count("tasks closed")
+    blocked_time_ns: Final = total("time that the thread waited for Kafka (in polls, flushes, commits), in ns")
+    thread_start_time: Final = gauge("when the thread started, in ms since the epoch")
+    thread_state: Final = text("state of the thread")
+    active_tasks: Final = gauge("active tasks of the thread, those that wait or restore included", own=True)
+    restoring_tasks: Final = gauge("active tasks that are restoring their state", own=True)
+    standby_updating_tasks: Final = gauge("standby tasks that follow their changelogs, warm-ups included", own=True)
+    input_buffer_bytes_total: Final = gauge("bytes of the records in the input buffers of the thread's tasks, about")
+    paused_partitions: Final = gauge(
+        "input partitions not fetched now: their buffers are full, or they are paused", own=True
+    )
+    pauses: Final = count(
+        "times that fetching of a partition was paused, which throws away what was prefetched", own=True
+    )
+    warm_up_tasks: Final = gauge("standby tasks that have the group assign anew once they have caught up", own=True)
+    rolled_back: Final = count("times that uncommitted work was rolled back, its transaction aborted", own=True)
+    rolled_back_records: Final = count("records that were processed in vain, as their work was rolled back", own=True)
+    rolled_back_ms: Final = total("time from a roll-back until its tasks processed again, in ms", own=True)
+    producer_fenced: Final = count(
+        "times that the producer's transaction timed out, or its id was taken over", own=True
+    )
+    producer_recovered: Final = count(
+        "times that a dead producer was replaced and the tasks went on in place", own=True
+    )
+    producer_lost: Final = count(
+        "times that a failed transaction cost the tasks of the thread, which rejoined", own=True
+    )
+    transaction_age_ms: Final = value(
+        "age of the open transaction, looked at in each turn of the loop, in ms", own=True
+    )
+    time_between_poll: Final = value("time between two looks at the group, in ms", own=True)
+    ended_tasks: Final = gauge("tasks that have failed for good, from m4 on", own=True)
 
 
 class SchedulerMetrics(Scope):
     """The scheduler between a stream thread and its processing threads (m2 on). Owner: the stream thread."""
 
-    group, tag_names = "stream-scheduler-metrics", ("thread-id",)
-    processing_threads = gauge("processing threads")
-    running_tasks = gauge("tasks that a processing thread works on")
-    ready_tasks = gauge("tasks that wait for a processing thread")
-    quarantined_tasks = gauge("tasks that fail, and are tried again")
-    held_back_tasks = gauge("tasks that wait until their outputs are sent: these have filled their buffer")
-    held_back = count("times that a task had to wait for that")
-    task_wait = timing("waits of ready tasks for a processing thread")
-    output_buffer_bytes_total = gauge("bytes of the outputs that wait to be sent, about")
-    rest = count("turns of the loop that fetched nothing, as the processing threads had enough to do")
+    group: ClassVar[str] = "stream-scheduler-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id",)
+    processing_threads: Final = gauge("processing threads")
+    running_tasks: Final = gauge("tasks that a processing thread works on")
+    ready_tasks: Final = gauge("tasks that wait for a processing thread")
+    quarantined_tasks: Final = gauge("tasks that fail, and are tried again")
+    held_back_tasks: Final = gauge("tasks that wait until their outputs are sent: these have filled their buffer")
+    held_back: Final = count("times that a task had to wait for that")
+    task_wait: Final = timing("waits of ready tasks for a processing thread")
+    output_buffer_bytes_total: Final = gauge("bytes of the outputs that wait to be sent, about")
+    rest: Final = count("turns of the loop that fetched nothing, as the processing threads had enough to do")
 
 
 class ProcessingThreadMetrics(Scope):
     """One processing thread (m2 on). Owner: that thread. While it is in a long call it shows what was before."""
 
-    group, tag_names = "stream-processing-thread-metrics", ("thread-id",)
-    process = count("records processed, skipped ones included")
-    turn = timing("times that it had a task", ratio=True)
+    group: ClassVar[str] = "stream-processing-thread-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id",)
+    process: Final = count("records processed, skipped ones included")
+    turn: Final = timing("times that it had a task", ratio=True)
 
 
 class TaskMetrics(Scope):
     """One task. Owner: the thread that has the task."""
 
-    group, tag_names = "stream-task-metrics", ("thread-id", "task-id")
-    process = timing(f"records processed, skipped ones included; {TURN}", unit_ns=NS)
-    punctuate = timing(f"punctuations; {TURN}", unit_ns=NS)
-    dropped_records = count("records skipped (null key, late, bad timestamp, a handler's decision)")
-    active_buffer_count = gauge("records in the input buffers")
-    cache_size_bytes_total = gauge("bytes that wait in the caches of the task's stores")
-    restore = count("changelog records restored")
-    restore_remaining_records_total = gauge("changelog records still to restore")
-    uncommitted_bytes = gauge("bytes of state written and not in the stores yet", own=True)
-    rolled_back = count("times that the task's uncommitted work was rolled back", own=True)
+    group: ClassVar[str] = "stream-task-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id")
+    process: Final = timing(f"records processed, skipped ones included; {TURN}", unit_ns=NS)
+    punctuate: Final = timing(f"punctuations; {TURN}", unit_ns=NS)
+    dropped_records: Final = count("records skipped (null key, late, bad timestamp, a handler's decision)")
+    active_buffer_count: Final = gauge("records in the input buffers")
+    cache_size_bytes_total: Final = gauge("bytes that wait in the caches of the task's stores")
+    restore: Final = count("changelog records restored")
+    restore_remaining_records_total: Final = gauge("changelog records still to restore")
+    uncommitted_bytes: Final = gauge("bytes of state written and not in the stores yet", own=True)
+    rolled_back: Final = count("times that the task's uncommitted work was rolled back", own=True)
+
+
+class GlobalThreadMetrics(Scope):
+    """The global thread of an instance. Owner: that thread."""
+
+    group, tag_names = "stream-global-thread-metrics", ("thread-id",)
+    thread_state = text("state of the thread: CREATED until the global stores are complete", own=True)
+    process = count("records of the topics of global stores, skipped ones included", own=True)
+    dropped_records = count("records skipped (null key, a handler's decision)", own=True)
+    restore = count("records restored before the tasks started", own=True)
+    restore_remaining_records_total = gauge("records still to restore before the tasks start", own=True)
+    records_lag = gauge("records of the topics that aren't in the stores yet, as of the last fetch", own=True)
 
 
 class QuarantineMetrics(Scope):
     """One task in quarantine (m2 on), as long as it is. Owner: the stream thread."""
 
-    group, tag_names = "stream-task-metrics", ("thread-id", "task-id")
-    quarantine_error = text("the error of its last try, in one line", own=True)
-    quarantine_seconds_left = gauge(
+    group: ClassVar[str] = "stream-task-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id")
+    quarantine_error: Final = text("the error of its last try, in one line", own=True)
+    quarantine_seconds_left: Final = gauge(
         "time until the task has failed for `task_timeout_ms`, and its stream thread dies of it", own=True
     )
 
@@ -233,9 +274,10 @@ class QuarantineMetrics(Scope):
 class StandbyMetrics(Scope):
     """One standby task. Owner: the thread that has the task."""
 
-    group, tag_names = "stream-task-metrics", ("thread-id", "task-id")
-    update = count("changelog records that the standby task has taken")
-    standby_records_lag = gauge(
+    group: ClassVar[str] = "stream-task-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id")
+    update: Final = count("changelog records that the standby task has taken")
+    standby_records_lag: Final = gauge(
         "changelog records that the standby task is behind, as of the last fetch; -1 while it isn't known", own=True
     )
 
@@ -243,68 +285,91 @@ class StandbyMetrics(Scope):
 class UpdaterMetrics(Scope):
     """One state updater (m1 on). Owner: its thread. Ratios are those of the last second."""
 
-    group, tag_names = "stream-state-updater-metrics", ("thread-id",)
-    active_restoring_tasks = gauge("active tasks that restore their state")
-    standby_updating_tasks = gauge("standby tasks that follow their changelogs")
-    active_paused_tasks = gauge("active tasks whose restoration is paused")
-    standby_paused_tasks = gauge("standby tasks that are paused")
-    idle_ratio = gauge("part of the time that the thread waited")
-    active_restore_ratio = gauge("part of the time that went into the stores of active tasks")
-    standby_update_ratio = gauge("part of the time that went into the stores of standby tasks")
-    restore_records = count("changelog records taken, those of standby tasks included")
-    restore_call = count("fetches that brought any")
+    group: ClassVar[str] = "stream-state-updater-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id",)
+    active_restoring_tasks: Final = gauge("active tasks that restore their state")
+    standby_updating_tasks: Final = gauge("standby tasks that follow their changelogs")
+    active_paused_tasks: Final = gauge("active tasks whose restoration is paused")
+    standby_paused_tasks: Final = gauge("standby tasks that are paused")
+    idle_ratio: Final = gauge("part of the time that the thread waited")
+    active_restore_ratio: Final = gauge("part of the time that went into the stores of active tasks")
+    standby_update_ratio: Final = gauge("part of the time that went into the stores of standby tasks")
+    restore_records: Final = count("changelog records taken, those of standby tasks included")
+    restore_call: Final = count("fetches that brought any")
 
 
 class RestorationMetrics(Scope):
     """One store that an active task restores (m1 on), as long as it does. Owner: the state updater."""
 
-    group, tag_names = "stream-state-metrics", ("thread-id", "task-id", "state-id")
-    restore = count("changelog records restored")
-    restore_remaining_records_total = gauge("changelog records still to restore", own=True)
-    restore_remaining_bytes_total = gauge("their keys and values, by the mean of those that came", own=True)
-    restore_remaining_seconds = gauge("time left at the rate of the last ten seconds; -1: unknown", own=True)
+    group: ClassVar[str] = "stream-state-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id", "state-id")
+    restore: Final = count("changelog records restored")
+    restore_remaining_records_total: Final = gauge("changelog records still to restore", own=True)
+    restore_remaining_bytes_total: Final = gauge("their keys and values, by the mean of those that came", own=True)
+    restore_remaining_seconds: Final = gauge("time left at the rate of the last ten seconds; -1: unknown", own=True)
 
 
 class EngineMetrics(Scope):
     """One persistent store's engine, by RocksDB's own properties (m1 on). Owner: the client's metrics thread."""
 
-    group, tag_names = "stream-state-metrics", ("task-id", "rocksdb-state-id")
-    background_errors = gauge("errors of flushes and compactions")
-    compaction_pending = gauge("1 if a compaction is due, else 0")
-    cur_size_all_mem_tables = gauge("bytes in memtables, those that are being flushed included")
-    estimate_num_keys = gauge("entries, about")
-    estimate_pending_compaction_bytes = gauge("bytes that compactions have to rewrite, about")
-    estimate_table_readers_mem = gauge("bytes of memory for reading table files, the block cache not included")
-    live_sst_files_size = gauge("bytes of the table files of the newest version")
-    mem_table_flush_pending = gauge("1 if a flush is due, else 0")
-    num_immutable_mem_table = gauge("memtables that wait for their flush")
-    num_running_compactions = gauge("compactions at work")
-    num_running_flushes = gauge("flushes at work")
-    total_sst_files_size = gauge("bytes of all table files")
+    group: ClassVar[str] = "stream-state-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("task-id", "rocksdb-state-id")
+    background_errors: Final = gauge("errors of flushes and compactions")
+    compaction_pending: Final = gauge("1 if a compaction is due, else 0")
+    cur_size_all_mem_tables: Final = gauge("bytes in memtables, those that are being flushed included")
+    estimate_num_keys: Final = gauge("entries, about")
+    estimate_pending_compaction_bytes: Final = gauge("bytes that compactions have to rewrite, about")
+    estimate_table_readers_mem: Final = gauge("bytes of memory for reading table files, the block cache not included")
+    live_sst_files_size: Final = gauge("bytes of the table files of the newest version")
+    mem_table_flush_pending: Final = gauge("1 if a flush is due, else 0")
+    num_immutable_mem_table: Final = gauge("memtables that wait for their flush")
+    num_running_compactions: Final = gauge("compactions at work")
+    num_running_flushes: Final = gauge("flushes at work")
+    total_sst_files_size: Final = gauge("bytes of all table files")
 
 
 class NodeMetrics(Scope):
     """One node of a task's topology. Owner: the thread that has the task."""
 
+    group: ClassVar[str] = "stream-processor-node-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id", "processor-node-id")
+    process: Final = count("records that the node was given", level="DEBUG")
+
+
+class SuppressNodeMetrics(Scope):
+    """One node of suppress. Owner: the thread that has the task."""
+
     group, tag_names = "stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id")
-    process = count("records that the node was given", level="DEBUG")
+    suppression_emit = count("updates that were kept back, and then sent", level="DEBUG")
+
+
+class SuppressBufferMetrics(Scope):
+    """The buffer of one node of suppress, as of each publication. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-state-metrics", ("thread-id", "task-id", "in-memory-suppression-id")
+    suppression_buffer_count = value("updates that are kept back", level="DEBUG")
+    suppression_buffer_size = value("bytes of the updates that are kept back, as `max_bytes` counts", level="DEBUG")
 
 
 class GroupMetrics(Scope):
     """One member of the consumer group. Owner: the member's stream thread."""
 
-    group, tag_names = "consumer-coordinator-metrics", ("client-id",)
-    rebalance = timing("rebalances that ended with an assignment, from our join on", hourly=True)
-    failed_rebalance = count("rebalances that ended without one: membership lost, or another join needed", hourly=True)
-    assigned_partitions = gauge("input partitions of the member's tasks")
-    last_rebalance_seconds_ago = gauge("seconds since the last rebalance ended, -1 before the first")
+    group: ClassVar[str] = "consumer-coordinator-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("client-id",)
+    rebalance: Final = timing("rebalances that ended with an assignment, from our join on", hourly=True)
+    failed_rebalance: Final = count(
+        "rebalances that ended without one: membership lost, or another join needed", hourly=True
+    )
+    assigned_partitions: Final = gauge("input partitions of the member's tasks")
+    last_rebalance_seconds_ago: Final = gauge("seconds since the last rebalance ended, -1 before the first")
 
 
 class HeartbeatMetrics(Scope):
     """The connection of a member to its group. Owner: the membership thread, which no user code holds up."""
 
-    group, tag_names = "consumer-coordinator-metrics", ("client-id",)
-    last_heartbeat_seconds_ago = gauge(
+    group: ClassVar[str] = "consumer-coordinator-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("client-id",)
+    last_heartbeat_seconds_ago: Final = gauge(
         "seconds since the group's coordinator last answered a heartbeat or a commit: it grows while no broker answers"
     )
 
@@ -312,8 +377,11 @@ class HeartbeatMetrics(Scope):
 class PartitionMetrics(Scope):
     """One input partition. Owner: the thread whose consumer has it."""
 
-    group, tag_names = "consumer-fetch-manager-metrics", ("client-id", "topic", "partition")
-    records_lag = gauge("records of the partition that aren't processed yet, as of the last fetch; buffered ones count")
+    group: ClassVar[str] = "consumer-fetch-manager-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("client-id", "topic", "partition")
+    records_lag: Final = gauge(
+        "records of the partition that aren't processed yet, as of the last fetch; buffered ones count"
+    )
 
 
 SCOPES: tuple[type[Scope], ...] = (
@@ -323,12 +391,15 @@ SCOPES: tuple[type[Scope], ...] = (
     SchedulerMetrics,
     ProcessingThreadMetrics,
     TaskMetrics,
+    GlobalThreadMetrics,
     QuarantineMetrics,
     StandbyMetrics,
     UpdaterMetrics,
     RestorationMetrics,
     EngineMetrics,
     NodeMetrics,
+    SuppressNodeMetrics,
+    SuppressBufferMetrics,
     GroupMetrics,
     HeartbeatMetrics,
     PartitionMetrics,

@@ -97,8 +97,8 @@ class Timing:
     statistics: dict[str, Statistic]
 
     def __init__(self, now_ms: int, *, unit_ns: int, ratio: bool = False, hourly: bool = False) -> None:
-        self.total = 0
-        self.elapsed_ns = 0
+        self.total: int = 0
+        self.elapsed_ns: int = 0
         self._longest_ns = 0.0
         self._unit_ns, self._ratio, self._hourly = unit_ns, ratio, hourly
         self._history, self._largest = History(now_ms), Largest()

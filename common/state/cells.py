@@ -31,6 +31,8 @@ class Cell:
 
     __slots__ = ("_merged", "_touched", "value")
 
+    value: Any
+
     def __init__(self, value: Any, touched: list[Staging]) -> None:
         self.value = self._merged = value
         self._touched = touched

@@ -9,12 +9,13 @@ The state manager cleans now and then (Kafka Streams: `state.cleanup.delay.ms`).
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from milestones.common.errors import StateError, StateLockedError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> list[TaskId]:

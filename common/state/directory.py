@@ -9,6 +9,7 @@
             positions.json  a hint of their offsets (`checkpoint_file`)
             rocksdb/<store>/
             corrupt/        the last damaged store, set aside
+        global/             the instance's global stores, as a task's
 
 As in Kafka Streams, a state directory belongs to one process at a time.
 
@@ -25,15 +26,16 @@ import threading
 from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import StateError, StateFormatError, StateLockedError
-from milestones.common.records import TaskId
+from milestones.common.records import GLOBAL, TaskId
 from milestones.common.state.disk import is_plain_name, make_directory, names, remove_tree, some, sweep
 from milestones.common.state.file_lock import FileLock
 from milestones.common.state.manifest import PROCESS_FILE, InstanceManifest
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 
@@ -46,7 +48,7 @@ class TaskDirectory:
 
     def __init__(self, directory: StateDirectory, task: TaskId, lock: FileLock | None) -> None:
         self.task = task
-        self.path = directory.task_path(task)
+        self.path: Path = directory.task_path(task)
         self._directory, self._lock = directory, lock
 
     def unlock(self) -> None:
@@ -64,8 +66,8 @@ class StateDirectory:
         `StateFormatError` when the directory is another program's; `StateError` says what to do about the disk."""
         if not is_plain_name(application_id):
             raise StateError(f"application_id {application_id!r} can't be the name of a directory below {state_dir}")
-        self.path = Path(state_dir).absolute() / application_id
-        self.clock = clock or SystemClock()
+        self.path: Path = Path(state_dir).absolute() / application_id
+        self.clock: Clock | SystemClock = clock or SystemClock()
         self._guard, self._identity_lock = threading.Lock(), threading.Lock()
         self._holders: dict[TaskId, tuple[TaskDirectory, str]] = {}
         self._idle_since: dict[TaskId, int] = {}
@@ -93,7 +95,7 @@ class StateDirectory:
         return manifest
 
     def _refuse_foreign(self) -> None:
-        foreign = [name for name in names(self.path) if name != LOCK_FILE and _task(name) is None]
+        foreign = [name for name in names(self.path) if name not in (LOCK_FILE, str(GLOBAL)) and _task(name) is None]
         if foreign:
             raise StateFormatError(
                 f"{self.path} has no file {PROCESS_FILE!r} but holds {some(foreign)}, which isn't ours: choose "

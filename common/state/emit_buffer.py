@@ -57,7 +57,7 @@ class EmitBuffer:
     def __init__(
         self, layout: Layout, layers: StoreLayers, touched: list[Staging], record: RecordOrigin, log: Log
     ) -> None:
-        self.bytes = 0
+        self.bytes: int = 0
         self._layout = layout
         self._layers, self._touched, self._record, self._log = layers, touched, record, log
         self._scope: dict[bytes, PendingUpdate] = {}

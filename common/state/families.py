@@ -35,6 +35,9 @@ from milestones.common.state.rocks import (
 class RocksNamespace(ABC):
     """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing."""
 
+    name: str
+    family: bytes
+
     get: Callable[[bytes], bytes | None]
 
     def __init__(self, engine: RocksEngine[Any], name: str, family: str) -> None:
@@ -155,7 +158,7 @@ class RocksEngine(ABC, Generic[Opened]):
     _database: Any
 
     def __init__(self, path: object, owners: Mapping[str, StoreId]) -> None:
-        self.contents = Contents(path, owners)
+        self.contents: Contents = Contents(path, owners)
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         db = self.db()

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from milestones.common.state.changelog import Layout, PlainLayout, TimestampedLayout
+from milestones.common.records import Emitted
+from milestones.common.state.changelog import (
+    TIMESTAMP,
+    TIMESTAMP_BYTES,
+    Layout,
+    Log,
+    PlainLayout,
+    TimestampedLayout,
+    changelog,
+)
 from milestones.common.state.rows import Rows, StoreParts
 from milestones.common.state.session_store import SessionStore
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore
+from milestones.common.state.suppress_buffer import SuppressBuffer
+from milestones.common.state.suppress_layout import SuppressLayout, new_value, suppress_changelog
 from milestones.common.state.window_layouts import (
     session_layout,
     session_of,
@@ -36,12 +47,31 @@ LONGEST_RETENTION_MS: Final = (1 << 63) - 1
 """Of a topic."""
 
 
+Row = tuple["bytes | None", "int | None"]
+"""The bytes of a value, None for a deletion that is kept back, and its time, None where rows have none."""
+
+MakeLog = Callable[[str, int, str, Callable[[Emitted], None], "Callable[[bytes], bytes] | None"], Log]
+"""Makes the function that logs the writes of a store, as `changelog.changelog`."""
+
+
 def _plain(_: StoreSpec) -> Layout:
     return PlainLayout()
 
 
 def _timestamped(_: StoreSpec) -> Layout:
     return TimestampedLayout()
+
+
+def _suppress(_: StoreSpec) -> Layout:
+    return SuppressLayout()
+
+
+def _plain_value(local: bytes) -> Row:
+    return local, None
+
+
+def _timed_value(local: bytes) -> Row:
+    return local[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(local)[0]
 
 
 def _like_all(_: StoreSpec) -> Mapping[str, str]:
@@ -67,28 +97,42 @@ class Kind:
     """One kind of store.
 
     `store`: the class that user code sees. `layout`: makes the local layout of one store. `version`: of the bytes of
-    that layout; 1 is Kafka Streams' own. `timed`: whether a local value begins with its time. `topic`: settings of the
-    changelog topic that differ from `CHANGELOG_SETTINGS`. `arrangement`: the choices of the user that local keys depend
-    on; another arrangement finds no rows. `windowed`: gives the key's bytes and the window of a changelog key, where
-    keys have windows.
+    that layout; 1 is Kafka Streams' own. `topic`: settings of the changelog topic that differ from
+    `CHANGELOG_SETTINGS`. `arrangement`: the choices of the user that local keys depend on; another arrangement finds no
+    rows. `windowed`: gives the key's bytes and the window of a changelog key, where keys have windows. `value`: gives
+    the plain value and the time of a local value. `changelog`: makes the function that logs. `logs_at_commit`: whether
+    the changelog gets the last write per key and commit, at the commit, and the store logs nothing itself.
+    `held`: gives how many updates a store keeps back, and their bytes.
     """
 
     store: Callable[[StoreParts], Rows]
     layout: Callable[[StoreSpec], Layout]
     version: int = 1
-    timed: bool = False
     topic: Callable[[StoreSpec], Mapping[str, str]] = _like_all
     arrangement: Callable[[StoreSpec], str] = _like_any
     windowed: Callable[[StoreSpec, bytes], Windowed[bytes]] | None = None
+    value: Callable[[bytes], Row] = _plain_value
+    changelog: MakeLog = changelog
+    logs_at_commit: bool = False
+    held: Callable[[Any], tuple[int, int]] | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether rows have a time."""
+        return self.value is not _plain_value
 
 
 KINDS: Final[Mapping[StoreKind, Kind]] = {
     "key-value": Kind(KeyValueStore, _plain),
-    "timestamped-key-value": Kind(TimestampedKeyValueStore, _timestamped, timed=True),
+    "timestamped-key-value": Kind(TimestampedKeyValueStore, _timestamped, value=_timed_value),
     "window": Kind(WindowStore, window_layout, topic=_bounded, arrangement=_by_segments, windowed=window_of),
     "timestamped-window": Kind(
-        TimestampedWindowStore, timestamped_window_layout, timed=True, topic=_bounded, arrangement=_by_segments,
-        windowed=window_of,
+        TimestampedWindowStore, timestamped_window_layout, topic=_bounded, arrangement=_by_segments,
+        windowed=window_of, value=_timed_value,
+    ),
+    "suppress": Kind(
+        SuppressBuffer, _suppress, value=new_value, changelog=suppress_changelog, logs_at_commit=True,
+        held=SuppressBuffer.held,
     ),
     "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of),
 }

@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 from milestones.common.errors import MilestonesError
 from milestones.common.state.engine import Batch, Namespace
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 ABSENT: Final[Any] = object()
 """A layer's answer for a key that it doesn't have; None means that the key is deleted."""
@@ -62,6 +62,8 @@ class Layer(dict[bytes, "bytes | None"]):
     """
 
     __slots__ = ("_bytes", "_counted", "merges", "sorted")
+
+    merges: int
 
     def __init__(self, *entries: Batch) -> None:
         super().__init__(*entries)
@@ -120,8 +122,8 @@ class StoreLayers:
     def __init__(
         self, namespace: Namespace, touched: list[Staging], remembered: Remembered, name: str | None = None
     ) -> None:
-        self.name = name or namespace.name
-        self.remembered = remembered
+        self.name: str = name or namespace.name
+        self.remembered: Remembered = remembered
         self._namespace = namespace
         self._touched = touched
         # A plain dict, the fastest to fill and to throw away, until a scan needs its order.
@@ -151,6 +153,10 @@ class StoreLayers:
         if not scope:
             self._touched.append(self)
         scope[key] = value
+
+    def join(self, other: Staging) -> None:
+        """Have `other` merged or dropped with the record in work, as this store's writes are."""
+        self._touched.append(other)
 
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False

@@ -100,15 +100,17 @@ class _View:
 class MemoryNamespace:
     """See `Namespace`. `get` is the dict's own. A write holds `writing`, a scan too for a chunk of its entries."""
 
+    name: str
+
     get: Callable[[bytes], bytes | None]
 
     def __init__(self, name: str, contents: Contents) -> None:
         self.name, self._contents = name, contents
         self.changelog_offset: int | None = None
-        self.bytes = 0
+        self.bytes: int = 0
         self.data: dict[bytes, bytes] = {}
         self.views: weakref.WeakSet[_View] = weakref.WeakSet()
-        self.writing = threading.Lock()
+        self.writing: threading.Lock = threading.Lock()
         self._keys: SortedList | None = None
         self.get = self.data.get
 

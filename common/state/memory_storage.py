@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.engine import Batch, Engine, Namespace, Span
@@ -19,8 +20,11 @@ from milestones.common.state.store_engine import StoreEngine, apply_to_each
 class MemoryTaskStorage:
     """A `TaskStorage` without a disk. Its content is lost at `close`."""
 
+    store_engine: ClassVar[type[StoreEngine]] = StoreEngine
+    stores: dict[str, StoreEngine]
+
     def __init__(self, task: TaskId, specs: Iterable[StoreSpec]) -> None:
-        self.stores = {spec.name: StoreEngine(spec, self._engine(StoreId(task, spec.name))) for spec in specs}
+        self.stores = {spec.name: self.store_engine(spec, self._engine(StoreId(task, spec.name))) for spec in specs}
 
     def _engine(self, id: StoreId) -> Engine:
         return MemoryEngine({id.store: id})

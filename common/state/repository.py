@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from milestones.common.errors import ConfigError, StateError
 from milestones.common.records import TopicPartition
@@ -24,7 +24,7 @@ from milestones.common.secrets import without_credentials
 from milestones.common.state.disk import make_directory
 from milestones.common.state.snapshot import SnapshotFile, SnapshotManifest
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LATEST, MANIFEST = "latest.json", "manifest.json"
 
@@ -54,6 +54,9 @@ class LocalSnapshot:
 
 class SnapshotRepository:
     """The snapshots of all changelogs of one application below `url`."""
+
+    url: str
+    application_id: str
 
     def __init__(self, url: str, application_id: str) -> None:
         """`ConfigError` when the URL's kind isn't known; nothing is read. The attribute `url` is for messages, without

@@ -22,14 +22,14 @@ import struct
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.records import StoreId
 from milestones.common.state.engine import Batch
 from milestones.common.state.steps import size
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 

@@ -34,7 +34,7 @@ class RocksDbEngines:
     name = "rocksdb"
 
     def __init__(self, settings: RocksSettings | None = None) -> None:
-        self.settings = settings or RocksSettings()
+        self.settings: RocksSettings = settings or RocksSettings()
         self._cache = rocksdb.LRUCache(self.settings.block_cache_bytes)
 
     def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> RocksDbEngine:

@@ -48,7 +48,7 @@ class RocksDictEngines:
     name = "rocksdict"
 
     def __init__(self, settings: RocksSettings | None = None) -> None:
-        self.settings = settings or RocksSettings()
+        self.settings: RocksSettings = settings or RocksSettings()
         self._cache = Cache(self.settings.block_cache_bytes)
         # No stalls: a writer that waits holds the GIL.
         self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
@@ -91,6 +91,9 @@ class RocksDictEngines:
 
 
 class RocksDictNamespace(RocksNamespace):
+    db: Rdict
+    handle: ColumnFamily
+
     def __init__(self, engine: RocksDictEngine, name: str, family: str, db: Rdict, handle: ColumnFamily) -> None:
         super().__init__(engine, name, family)
         self.db, self.handle = db, handle

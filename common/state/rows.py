@@ -11,7 +11,7 @@ what a key is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protocol
 
 from milestones.common.errors import MilestonesError, SerializationError, StateError
 from milestones.common.records import TaskId
@@ -22,6 +22,7 @@ from milestones.common.state.emit_buffer import EmitBuffer, PendingUpdate
 from milestones.common.state.layers import ABSENT, StoreLayers
 from milestones.common.state.read_cache import ReadCache
 from milestones.common.state.spec import StoreSpec
+from milestones.common.type_variables import K, V
 from milestones.common.writable import first_timestamp
 
 REMEMBERED_BYTES = 512
@@ -61,15 +62,17 @@ class StoreParts(NamedTuple):
     buffer: EmitBuffer | None = None
 
 
-class Rows:
+class Rows(Generic[K, V]):
     """Values by key. Opened by its task: before that and after its close every call is a `StateError`."""
 
     __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type", "_immutable",
                  "_layers", "_listener", "_log", "_read_cache", "_record", "_remembered", "_send_old_values", "_serdes",
                  "_task", "_topic", "buffer", "name")  # fmt: skip
 
+    buffer: EmitBuffer | None
+
     def __init__(self, parts: StoreParts) -> None:
-        self.name = parts.layers.name
+        self.name: str = parts.layers.name
         self._task, self._layers = parts.task, parts.layers
         self._read_cache, self._remembered = parts.read_cache, parts.read_cache.values
         self._serdes, self._topic = (parts.key, parts.value), parts.topic
@@ -92,7 +95,7 @@ class Rows:
         """Close the store for user code."""
         self._encode_key = self._decode_key = self._encode_value = self._decode_value = self._not_open
 
-    def _get_row(self, key: Any) -> Any:
+    def _get_row(self, key: K) -> V | None:
         """The value of `key`, None when absent."""
         if key is None:
             raise self._no_key("get")
@@ -100,17 +103,18 @@ class Rows:
             data = self._encode_key(key)
         except Exception as error:
             self._refused(0, key, error)
-        value = self._remembered.get(data, ABSENT)
+        value: Any = self._remembered.get(data, ABSENT)
         if value is ABSENT:
             value = self._read(data)
         if self._immutable or value is None:
-            return value
+            return value  # type: ignore[no-any-return]  # of the value serde's type
         try:
-            return self._decode_value(value)
+            decoded: V = self._decode_value(value)
         except Exception as error:
             self._unreadable(value, error)
+        return decoded
 
-    def _put_row(self, key: Any, value: Any) -> None:
+    def _put_row(self, key: K, value: V | None) -> None:
         """Set the value of `key`; None deletes."""
         if key is None:
             raise self._no_key("put")
@@ -141,7 +145,7 @@ class Rows:
             self._remembered[data] = encoded
         return None
 
-    def _scan_rows(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+    def _scan_rows(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """Key and value of each row with start <= serialised key < end, as of this call, in the order of the keys'
         bytes."""
         self._check_open()
@@ -246,13 +250,18 @@ class Rows:
         ) from error
 
 
-class TimedRows(Rows):
+class TimedRows(Rows[K, V]):
     """Values with their time, by key. A row is a plain tuple."""
 
     __slots__ = ()
 
-    get_raw = Rows._get_row
-    """(value, timestamp) of a key, None when absent."""
+    if TYPE_CHECKING:  # a call less
+
+        def get_raw(self, key: K) -> V | None:
+            """(value, timestamp) of a key, None when absent."""
+
+    else:
+        get_raw = Rows._get_row
 
     def open(self) -> None:
         super().open()

@@ -54,6 +54,11 @@ class SessionStore(SegmentedRows):
         self._given(key, "fetch_session")
         return None if end < self._earliest else self._get_row(Windowed(key, start, end))
 
+    def get_raw(self, session: Windowed[Any]) -> tuple[Any, int] | None:
+        """The value of a session and its end, None when absent."""
+        value = self.fetch_session(session.key, session.start, session.end)
+        return None if value is None else (value, session.end)
+
     # -- many sessions
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:

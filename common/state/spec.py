@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from milestones.common.errors import TopologyError
 
-StoreKind = Literal["key-value", "timestamped-key-value", "window", "timestamped-window", "session"]
+StoreKind = Literal["key-value", "timestamped-key-value", "window", "timestamped-window", "session", "suppress"]
 
 BOUNDED: frozenset[StoreKind] = frozenset({"window", "timestamped-window", "session"})
 """The kinds whose rows are gone after a time."""

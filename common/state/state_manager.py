@@ -11,19 +11,23 @@ import logging
 import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final, TypeVar
 
 from milestones.common.errors import StateError, StateFormatError
-from milestones.common.records import TaskId
+from milestones.common.records import GLOBAL, TaskId
 from milestones.common.state.checkpoint_file import Checkpoints
 from milestones.common.state.cleaner import remove_unused
 from milestones.common.state.directory import LOCK_FILE, StateDirectory, TaskDirectory
 from milestones.common.state.disk import names, remove_tree, some
 from milestones.common.state.engine import Engines
+from milestones.common.state.global_storage import LocalGlobalStorage
 from milestones.common.state.manifest import StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.task_storage import ROCKSDB, LocalTaskStorage
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=LocalTaskStorage)
 
 
 class LocalStateManager:
@@ -31,6 +35,11 @@ class LocalStateManager:
 
     `stage` and `static_id` (`group_instance_id`) go into the manifests.
     """
+
+    directory: StateDirectory
+    engines: Engines
+    stage: str
+    static_id: str | None
 
     def __init__(self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None) -> None:
         self.directory, self.engines = directory, engines
@@ -47,9 +56,22 @@ class LocalStateManager:
         owner: str | None = None,
     ) -> LocalTaskStorage:
         """Open a task's stores; without persistent stores nothing is written to disk."""
+        return self._opened(LocalTaskStorage, task, specs, transactional_id, owner)
+
+    def open_global(self, specs: Sequence[StoreSpec]) -> LocalGlobalStorage:
+        return self._opened(LocalGlobalStorage, GLOBAL, specs)
+
+    def _opened(
+        self,
+        kind: type[S],
+        task: TaskId,
+        specs: Sequence[StoreSpec],
+        transactional_id: str | None = None,
+        owner: str | None = None,
+    ) -> S:
         persistent = [spec for spec in specs if spec.persistent]
         held = self.directory.lock(task, on_disk=bool(persistent), owner=owner)
-        storage = LocalTaskStorage(held, self.engines, self.directory.clock, self._checkpoints)
+        storage = kind(held, self.engines, self.directory.clock, self._checkpoints)
         try:
             if persistent:
                 storage.manifest = self._agree(held, persistent, transactional_id)
@@ -78,7 +100,8 @@ class LocalStateManager:
         closed."""
         with self._lock:
             open_now = {storage.task for storage in self._open if storage.complete}.difference(opening)
-        return {task: offsets for task, offsets in self._checkpoints.known().items() if task not in open_now}
+        known = self._checkpoints.known().items()
+        return {task: offsets for task, offsets in known if task not in open_now and task != GLOBAL}
 
     def clean(self, now_ms: int, delay_ms: int) -> bool:
         removed = remove_unused(self.directory, now_ms, delay_ms)

@@ -72,6 +72,20 @@ class TaskStorage(Protocol):
         ...
 
 
+class GlobalStorage(TaskStorage, Protocol):
+    """An instance's open global stores. Each follows all partitions of a topic, so that it has a position in each of
+    them in place of an offset. Any thread may read a namespace beside the writes."""
+
+    def positions(self, store: str) -> Mapping[int, int]:
+        """The offset up to which (exclusive) each partition is in the store, as of the last write; those without one
+        are to be read from their beginning."""
+        ...
+
+    def write_at(self, batches: Mapping[str, Batch], positions: Mapping[str, Mapping[int, int]]) -> None:
+        """Write entries and positions by store: those of one store in one atomic step, of any size. `StateError`."""
+        ...
+
+
 OpenStores = Callable[[], TaskStorage]
 """Opens the stores of a task: `StateLockedError` (ask again), `StateError`."""
 
@@ -89,6 +103,10 @@ class StateManager(Protocol):
         """Lock `task` for `owner` (None: the calling thread) and open its stores. A damaged store starts empty.
 
         `StateLockedError` (ask again), `StateFormatError`, `StateError`."""
+        ...
+
+    def open_global(self, specs: Sequence[StoreSpec]) -> GlobalStorage:
+        """Open the instance's global stores, for the calling thread. As `open`."""
         ...
 
     def closed_offsets(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, Mapping[str, int]]:

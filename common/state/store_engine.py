@@ -20,9 +20,12 @@ class StoreEngine:
     """A store's engine, with its only namespace, which has the store's name. `offset`: the changelog offset up to which
     the store is complete, as of the last write: the engine is asked for it once, when it is opened."""
 
+    spec: StoreSpec
+    engine: Engine
+
     def __init__(self, spec: StoreSpec, engine: Engine) -> None:
         self.spec, self.engine = spec, engine
-        self.namespace = engine.open(spec.name)
+        self.namespace: Namespace = engine.open(spec.name)
         self.offset = self.namespace.offset()
 
     def write(self, batch: Batch, offset: int | None) -> None:

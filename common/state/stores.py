@@ -9,45 +9,51 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from milestones.common.errors import SerializationError
 from milestones.common.state.rows import Rows, TimedRows, after_prefix
+from milestones.common.type_variables import K, V
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
-class ValueAndTimestamp(NamedTuple):
+class ValueAndTimestamp(NamedTuple, Generic[V]):
     """A value and the time it is from, ms since the epoch."""
 
-    value: Any
+    value: V
     timestamp: int
 
 
-class KeyValueStore(Rows):
+class KeyValueStore(Rows[K, V]):
     """Values by key. Opened by its task: before that and after its close every call is a `StateError`."""
 
     __slots__ = ()
 
-    get = Rows._get_row
-    """The value of `key`, None when absent."""
+    if TYPE_CHECKING:  # a call less
 
-    put = Rows._put_row
-    """Set the value of `key`; None deletes."""
+        def get(self, key: K) -> V | None:
+            """The value of `key`, None when absent."""
 
-    def put_if_absent(self, key: Any, value: Any) -> Any:
+        def put(self, key: K, value: V | None) -> None:
+            """Set the value of `key`; None deletes."""
+
+    else:
+        get, put = Rows._get_row, Rows._put_row
+
+    def put_if_absent(self, key: K, value: V) -> V | None:
         """Set the value of `key` unless the key has one; returns the present value, else None."""
         existing = self.get(key)
         if existing is None:
             self.put(key, value)
         return existing
 
-    def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
+    def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
         """Put each (key, value)."""
         for key, value in entries:
             self.put(key, value)
 
-    def delete(self, key: Any) -> Any:
+    def delete(self, key: K) -> V | None:
         """Remove `key`, and return its former value, else None."""
         existing = self.get(key)
         self.put(key, None)
@@ -55,28 +61,28 @@ class KeyValueStore(Rows):
 
     # -- many keys
 
-    def range(self, start: Any = None, end: Any = None) -> Iterator[tuple[Any, Any]]:
+    def range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
         """Entries with start <= key <= end in the order of the serialised keys; None: unbounded."""
         return self._range(start, end, reverse=False)
 
-    def reverse_range(self, start: Any = None, end: Any = None) -> Iterator[tuple[Any, Any]]:
+    def reverse_range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
         """`range`, last first."""
         return self._range(start, end, reverse=True)
 
-    def all(self) -> Iterator[tuple[Any, Any]]:
+    def all(self) -> Iterator[tuple[K, V]]:
         """Every entry, in the order of the serialised keys."""
         return self._range(None, None, reverse=False)
 
-    def reverse_all(self) -> Iterator[tuple[Any, Any]]:
+    def reverse_all(self) -> Iterator[tuple[K, V]]:
         """`all`, last first."""
         return self._range(None, None, reverse=True)
 
-    def prefix_scan(self, prefix: Any, serializer: Callable[[Any], bytes] | None = None) -> Iterator[tuple[Any, Any]]:
+    def prefix_scan(self, prefix: Any, serializer: Callable[[Any], bytes] | None = None) -> Iterator[tuple[K, V]]:
         """Entries whose serialised key begins with the serialised prefix (KIP-614), by default by the key's serde."""
         start = self._key(prefix, "prefix_scan") if serializer is None else serializer(prefix)
         return self._scan_rows(start, after_prefix(start))
 
-    def _range(self, start: Any, end: Any, *, reverse: bool) -> Iterator[tuple[Any, Any]]:
+    def _range(self, start: K | None, end: K | None, *, reverse: bool) -> Iterator[tuple[K, V]]:
         self._check_open()
         first = None if start is None else self._key(start, "range")
         last = None if end is None else self._key(end, "range")
@@ -91,7 +97,7 @@ class KeyValueStore(Rows):
         return self._scan_rows(first, beyond, reverse=reverse)
 
 
-class TimestampedKeyValueStore(TimedRows, KeyValueStore):
+class TimestampedKeyValueStore(TimedRows[K, ValueAndTimestamp[V]], KeyValueStore[K, ValueAndTimestamp[V]]):
     """Values with their time, `ValueAndTimestamp`, by key. Tables and aggregations keep their rows in it.
 
     Inside, and for operators (`get_raw`, `put_raw`, `delete_raw`), a row is a plain tuple.
@@ -99,12 +105,12 @@ class TimestampedKeyValueStore(TimedRows, KeyValueStore):
 
     __slots__ = ()
 
-    def get(self, key: Any) -> ValueAndTimestamp | None:
+    def get(self, key: K) -> ValueAndTimestamp[V] | None:
         """The value of `key` with its time, None when absent."""
         row = self.get_raw(key)
         return None if row is None else ValueAndTimestamp(*row)
 
-    def put(self, key: Any, value: ValueAndTimestamp | None) -> None:
+    def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
         """Set the value of `key`, a `ValueAndTimestamp`; None, or one without a value, deletes."""
         if value is None:
             self.put_raw(key, None, self._record.timestamp)

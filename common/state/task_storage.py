@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from milestones.common.clock import Clock
 from milestones.common.errors import StateCorruptError, StateError
@@ -25,7 +25,7 @@ from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine, Stores, apply_to_each
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -43,6 +43,9 @@ class LocalTaskStorage:
     *Concurrency*: used by the thread that has the task, but for `statistics` and `memory_bytes`.
     """
 
+    store_engine: ClassVar[type[StoreEngine]] = StoreEngine
+    path: Path
+
     def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock, checkpoints: Checkpoints) -> None:
         self.task, self.path = held.task, held.path
         self._held, self._engines, self._memory = held, engines, MemoryEngines()
@@ -50,7 +53,7 @@ class LocalTaskStorage:
         self._specs: dict[str, StoreSpec] = {}
         self._stores: dict[str, StoreEngine] = {}
         self.manifest: TaskManifest | None = None
-        self.complete = False
+        self.complete: bool = False
         """Whether all stores are open."""
         self._clock, self._next_positions_ms = clock, clock.monotonic_ms()
 
@@ -157,7 +160,7 @@ class LocalTaskStorage:
             make_directory(self.path / ROCKSDB)
         engine = engines.open(self._path(spec), {spec.name: StoreId(self.task, spec.name)})
         try:
-            store = StoreEngine(spec, engine)
+            store = self.store_engine(spec, engine)
             restorable = spec.logged or spec.source_topic is not None
             if restorable and store.offset is None and any(True for _ in store.namespace.scan(None, None)):
                 # The beginning of a first write that was cut off. A key in it could survive a restoration if the

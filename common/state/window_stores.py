@@ -156,6 +156,10 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         row: tuple[Any, int] | None = self._get_row((key, start, 0))
         return row
 
+    def get_raw(self, windowed: Windowed[Any]) -> tuple[Any, int] | None:
+        """(value, timestamp) of a window of a key, None when absent."""
+        return self.fetch_raw(windowed.key, windowed.start)
+
     def rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, tuple[Any, int]]]:
         """(start, (value, timestamp)) of the windows of `key` that start from `first` to `last`, ascending."""
         return ((windowed.start, row) for windowed, row in self._rows("fetch", key, key, first, last))

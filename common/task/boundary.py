@@ -31,10 +31,10 @@ class Boundary:
     __slots__ = ("changed", "epoch", "lock", "outputs")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.epoch = 0
+        self.lock: threading.Lock = threading.Lock()
+        self.epoch: int = 0
         self.outputs: list[Emitted] = []
-        self.changed = False
+        self.changed: bool = False
 
     def take_outputs(self) -> list[Emitted]:
         """The outputs of finished records, in order, which the caller owns from now on."""

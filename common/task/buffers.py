@@ -78,11 +78,11 @@ class InputBuffer:
     extract: TimestampExtractor | None
 
     def __init__(self, partition: TopicPartition) -> None:
-        self.partition = partition
+        self.partition: TopicPartition = partition
         self.messages: deque[InputRecord] = deque()
         self.head: Head | None = None
-        self.position = 0
-        self.stream_time = UNKNOWN_TIMESTAMP
+        self.position: int = 0
+        self.stream_time: int = UNKNOWN_TIMESTAMP
         self.end: int | None = None
         self._idle_since: int | None = None
         self._passed = 0

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from milestones.common.records import TaskId
+from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.counters import TaskCounters
 from milestones.common.task.lifecycle import Lifecycle, State
 from milestones.common.task.task_stores import TaskStores, source_changelogs
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 class ChangelogTask:
     """A task with changelogs. `source_changelogs`: the changelogs that are input partitions, too."""
 
+    id: TaskId
+    subtopology: SubTopology
+
     following: ClassVar[State]
     """The state in which the task takes changelog records."""
 
@@ -30,9 +33,9 @@ class ChangelogTask:
 
     def __init__(self, id: TaskId, subtopology: SubTopology) -> None:
         self.id, self.subtopology = id, subtopology
-        self.source_changelogs = source_changelogs(subtopology, id)
-        self.lifecycle = Lifecycle(id)
-        self.counters = TaskCounters()
+        self.source_changelogs: frozenset[TopicPartition] = source_changelogs(subtopology, id)
+        self.lifecycle: Lifecycle = Lifecycle(id)
+        self.counters: TaskCounters = TaskCounters()
         self.reusable = True
         """Whether another task may be made of the stores when this one leaves; not after an error of theirs, nor with
         half of a snapshot in one."""

@@ -53,12 +53,12 @@ class TaskCommits:
         self._unanswered: dict[int, RollbackPoint] = {}
         """Boundaries that were frozen since the last confirmed one, by the commit's number: Kafka may have any."""
         self._to_apply: Mapping[str, int] | None = None
-        self.incomplete = False
+        self.incomplete: bool = False
         """Whether a confirmed commit couldn't be written to the engines; until the task begins anew."""
-        self.start_pends = False
+        self.start_pends: bool = False
         """Whether the positions at which the task began must be committed, also after roll-backs: only this object has
         them."""
-        self.committed = self._progress()
+        self.committed: RollbackPoint = self._progress()
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
         """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` as of `check_room`."""
@@ -129,6 +129,7 @@ class TaskCommits:
             self._stores.freeze()
             boundary.changed = context.commit_requested = False
             epoch = boundary.epoch
+        outputs += self._stores.log_frozen()
         self._number += 1
         offsets = {partition: at.offset for partition, at in progress.positions.items()}
         commit = PendingCommit(self._task, epoch, self._number, outputs, offsets, self._metadata(progress))

@@ -6,6 +6,7 @@
 | a sink's serde refused an output | production | skips the record |
 | any other error of the program: user code, a store's serde | processing | skips the record, or the punctuation |
 | timestamp extractor, state (files, engines), errors that steer the runtime | none | they end the record's thread |
+| a suppress buffer is full and may not emit early | none | it ends the record's thread |
 
 *Guarantees*: a skipped record leaves nothing behind but its offset, the dead letters of the handler, and a count.
 *Assumes*: the record's scope was dropped before.
@@ -19,6 +20,7 @@ from milestones.common.errors import (
     OwnershipError,
     ProcessingError,
     StateError,
+    SuppressBufferFullError,
     TaskCorruptedError,
     TaskMigratedError,
 )
@@ -28,7 +30,7 @@ from milestones.common.topology.handlers import Action, ErrorContext, Handler, R
 from milestones.common.topology.sink import OutputSerializationError
 from milestones.common.writable import writable
 
-UNHANDLED: Final = (StateError, OwnershipError, TaskCorruptedError, TaskMigratedError)
+UNHANDLED: Final = (StateError, OwnershipError, SuppressBufferFullError, TaskCorruptedError, TaskMigratedError)
 """Errors that aren't about the record, so that no handler is asked."""
 
 

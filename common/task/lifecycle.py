@@ -27,9 +27,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from milestones.common.errors import OwnershipError
 from milestones.common.records import TaskId
@@ -53,7 +53,8 @@ class State(Enum):
     CLOSING = "closing"
     CLOSED = "closed"
 
-    __hash__ = object.__hash__  # the members are singletons; Enum's own hash is a Python call
+    # The members are singletons; the hash of Enum is a Python call.
+    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
 _S = State
@@ -83,7 +84,7 @@ class Lifecycle:
 
     def __init__(self, task: TaskId) -> None:
         self._task = task
-        self.state = State.CREATED
+        self.state: State = State.CREATED
 
     def move(self, target: State) -> None:
         """Move to `target`; `OwnershipError` when the table has no such move."""

@@ -25,7 +25,7 @@ from typing import Final
 from milestones.common.errors import MilestonesError
 from milestones.common.records import UNKNOWN_TIMESTAMP
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 4096
 """The most bytes that brokers take (`offset.metadata.max.bytes`). This program's entry needs less than 600."""

@@ -41,10 +41,15 @@ class Punctuation:
 
     __slots__ = ("_ask", "callback", "cancelled", "interval_ms", "next_ms", "node", "order")
 
+    callback: Callback
+    interval_ms: int
+    next_ms: int
+    node: str
+
     def __init__(self, node: str, callback: Callback, first_ms: int, interval_ms: int, ask: Ask) -> None:
         self.node, self.callback, self.next_ms, self.interval_ms = node, callback, first_ms, interval_ms
-        self.cancelled = False
-        self.order = 0
+        self.cancelled: bool = False
+        self.order: int = 0
         self._ask = ask
 
     def __lt__(self, other: Punctuation) -> bool:
@@ -70,7 +75,7 @@ class PunctuationQueue:
     """The punctuations of one clock. `next_ms`: the time at which the earliest is due, `NEVER` without any."""
 
     def __init__(self) -> None:
-        self.next_ms = NEVER
+        self.next_ms: int = NEVER
         self._queue: list[Punctuation] = []
         self._scheduled = 0
         self._seen_ms = -NEVER

@@ -44,6 +44,11 @@ class Runner:
     skipped record of a node; `forget` makes the stores forget remembered uncommitted values.
     """
 
+    scope: RecordScope
+    record: RecordInWork
+    stream_punctuations: PunctuationQueue
+    wall_punctuations: PunctuationQueue
+
     def __init__(
         self,
         task: TaskId,
@@ -54,8 +59,8 @@ class Runner:
         caches: TaskCaches,
     ) -> None:
         self.scope, self.record = RecordScope(), RecordInWork()
-        self.stream_time = UNKNOWN_TIMESTAMP
-        self.limit = 0
+        self.stream_time: int = UNKNOWN_TIMESTAMP
+        self.limit: int = 0
         self.stream_punctuations, self.wall_punctuations = PunctuationQueue(), PunctuationQueue()
         self.cached: list[Rows] = []
         self.dropped: Callable[[str, str], None]

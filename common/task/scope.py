@@ -26,11 +26,14 @@ class RecordInWork:
 
     __slots__ = ("_flushed", "flushes", "headers", "most_flushes", "offset", "partition", "timestamp")
 
+    flushes: int
+    most_flushes: int
+
     def __init__(self) -> None:
         self.headers: Headers | None = None
-        self.timestamp = -1
-        self.partition = _NOWHERE
-        self.offset = -1
+        self.timestamp: int = -1
+        self.partition: TopicPartition = _NOWHERE
+        self.offset: int = -1
         self.flushes = self.most_flushes = 0
         self._flushed: RecordMetadata | None = None
 
@@ -90,7 +93,7 @@ class RecordScope:
     def __init__(self) -> None:
         self.outputs: list[Emitted] = []
         self.touched: list[Staging] = []
-        self.requests = Requests(self.touched)
+        self.requests: Requests = Requests(self.touched)
 
     def __bool__(self) -> bool:
         """Whether the scope has any change."""

@@ -59,15 +59,15 @@ class Task(ChangelogTask):
         open_stores: OpenStores,
     ) -> None:
         super().__init__(id, subtopology)
-        self.partitions = tuple(sorted(partitions))
-        self.changelog_topics = frozenset(
+        self.partitions: tuple[TopicPartition, ...] = tuple(sorted(partitions))
+        self.changelog_topics: frozenset[str] = frozenset(
             subtopology.changelogs[spec.name]
             for spec in subtopology.stores
             if spec.name in subtopology.changelogs and spec.source_topic is None
         )
         self._settings = settings
         self._boundary = Boundary()
-        self.input = TaskInput(self.partitions, self._boundary)
+        self.input: TaskInput = TaskInput(self.partitions, self._boundary)
         buffers = self.input.buffers
         caches = TaskCaches(settings.record_caches)
         self._runner = Runner(id, settings, tuple(buffers.values()), self._boundary, self.counters, caches)
@@ -75,7 +75,9 @@ class Task(ChangelogTask):
         self._stores = TaskStores(
             id, subtopology, open_stores, self._runner.scope, settings.read_caches, caches, self._cells
         )
-        self._task_context = TaskContext(id, settings, self._runner, self._stores.typed, self._cells)
+        self._task_context = TaskContext(
+            id, settings, self._runner, self._stores.typed, self._cells, self.counters.tally
+        )
         self._runner.dropped, self._runner.forget = self._task_context.dropped, self._stores.forget
         self._commits = TaskCommits(
             id, subtopology, buffers, self._boundary, self._runner, self._stores, self._cells, settings.transactional_id
@@ -207,6 +209,7 @@ class Task(ChangelogTask):
 
     def _make_stores(self) -> None:
         """Make the stores that user code sees. Handles and iterators of a former program are closed for good."""
+        self._task_context.close_global_stores()
         self._stores.make_typed(self._runner.record, cached=self._settings.record_caches.max_bytes > 0)
         self._runner.cached = self._stores.cached()
 
@@ -358,6 +361,10 @@ class Task(ChangelogTask):
         """Memory of the updates that wait in the stores' caches, about."""
         return sum(store.buffer.bytes for store in self._runner.cached if store.buffer is not None)
 
+    def held(self) -> Mapping[str, tuple[int, int]]:
+        """Of each store that keeps updates back, how many there are, and their bytes. Any thread may ask."""
+        return self._stores.held()
+
     def take_outputs(self) -> list[Emitted]:
         """Outputs of finished boundaries, in order; the caller sends them."""
         return self._boundary.take_outputs()
@@ -465,6 +472,7 @@ class Task(ChangelogTask):
         try:
             self._program.end()
         finally:
+            self._task_context.close_global_stores()
             self.input.clear()
 
     # -- below

@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.clock import Clock
 from milestones.common.records import Emitted, TaskId
+from milestones.common.state.global_stores import GlobalReaders, GlobalStores
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.task.punctuation import Punctuation
 from milestones.common.topology.handlers import Handler, LogAndFail
-from milestones.common.topology.program import PunctuationType, RecordContext
+from milestones.common.topology.program import PunctuationType, RecordContext, Tally
 
 if TYPE_CHECKING:
-    from milestones.common.state.cells import Cells
+    from milestones.common.state.cells import Cell, Cells
     from milestones.common.task.runner import Runner
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 FAIL: Final = LogAndFail()
 
@@ -34,9 +35,9 @@ FAIL: Final = LogAndFail()
 class TaskSettings:
     """The settings of all tasks of a thread.
 
-    `record_caches` and `read_caches` are those of the instance. `transactional_id` goes into the offset metadata.
-    `config`: the application's config for user code. `partitions_of`: gives the partition count of a sink's topic.
-    `count_nodes`: count the records of each node.
+    `record_caches`, `read_caches` and `global_stores` are those of the instance. `transactional_id` goes into the
+    offset metadata. `config`: the application's config for user code. `partitions_of`: gives the partition count of a
+    sink's topic. `count_nodes`: count the records of each node.
     """
 
     application_id: str
@@ -46,6 +47,7 @@ class TaskSettings:
     transactional_id: str = ""
     max_task_idle_ms: int = 0
     record_caches: RecordCaches = field(default_factory=RecordCaches)
+    global_stores: GlobalStores = field(default_factory=GlobalStores)
     read_caches: ReadCaches = field(default_factory=ReadCaches)
     count_nodes: bool = False
     deserialization_handler: Handler = FAIL
@@ -62,20 +64,35 @@ class TaskContext:
     """`program.TaskServices` of one task."""
 
     def __init__(
-        self, task: TaskId, settings: TaskSettings, runner: Runner, store: Callable[[str], Any], cells: Cells
+        self,
+        task: TaskId,
+        settings: TaskSettings,
+        runner: Runner,
+        store: Callable[[str], Any],
+        cells: Cells,
+        tally: Callable[[str, str], Tally],
     ) -> None:
         self.task_id = task
-        self.application_id = settings.application_id
+        self.application_id: str = settings.application_id
         self.record: RecordContext = runner.record
-        self.config = settings.config
-        self.partitions_of = settings.partitions_of
-        self.wall_ms = settings.clock.wall_ms
+        self.config: Mapping[str, Any] = settings.config
+        self.partitions_of: Callable[[str], int] = settings.partitions_of
+        self.wall_ms: Callable[[], int] = settings.clock.wall_ms
         self.dropped_records: Counter[str] = Counter()
-        self.commit_requested = False
-        self.store, self.memory, self.kept = store, cells.cell, cells.kept
+        self.commit_requested: bool = False
+        self.store: Callable[[str], Any] = store
+        self.memory: Callable[[str, Any], Cell] = cells.cell
+        self.kept: Callable[[str], Cell] = cells.kept
+        self.tally: Callable[[str, str], Tally] = tally
+        self._readers = GlobalReaders(settings.global_stores, task, runner.record)
+        self.global_store: Callable[[str], Any | None] = self._readers.store
         self._runner = runner
         self.emit: Callable[[Emitted], None] = runner.scope.outputs.append
         self._ask = runner.scope.requests.add
+
+    def close_global_stores(self) -> None:
+        """Close the global stores that the program has, as it ends."""
+        self._readers.close()
 
     def schedule(
         self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None], node: str

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from milestones.common.records import TaskId
 from milestones.common.task.scope import RecordScope
 from milestones.common.topology.compiled import Program
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class TaskProgram:

@@ -7,15 +7,15 @@ offset; a replay repairs a call that broke off (`TaskStorage.apply`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from milestones.common.errors import OwnershipError, TopologyError
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, TaskId, TopicPartition
 from milestones.common.state.cells import Cells, observed_time
-from milestones.common.state.changelog import ChangelogRecord, Log, changelog, not_logged
+from milestones.common.state.changelog import ChangelogRecord, Layout, Log, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
-from milestones.common.state.engine import Namespace, Span
+from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.kinds import kind_of, layout_of
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
@@ -25,6 +25,9 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.topology.nodes import SubTopology
+
+Write = Callable[[Mapping[str, Batch], Mapping[str, int]], None]
+"""(entries by store, changelog offsets by store): as `TaskStorage.apply`."""
 
 
 def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartition]:
@@ -39,10 +42,14 @@ def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartitio
 class OpenedStore:
     """One store of a task: its spec, its layers, and, once a program is made, the store that user code sees."""
 
+    spec: StoreSpec
+    namespace: Namespace
+    read_cache: ReadCache
+
     def __init__(self, spec: StoreSpec, namespace: Namespace, touched: list[Staging], read_cache: ReadCache) -> None:
         self.spec, self.namespace, self.read_cache = spec, namespace, read_cache
-        self.layers = StoreLayers(namespace, touched, read_cache, spec.name)
-        self.layout = layout_of(spec)
+        self.layers: StoreLayers = StoreLayers(namespace, touched, read_cache, spec.name)
+        self.layout: Layout = layout_of(spec)
         self.log: Log = not_logged
         self.expiring: list[Span] = []
         self.expired: list[Span] = []
@@ -98,18 +105,26 @@ class TaskStores:
             if store.typed is not None:
                 store.typed.close()
             spec, layers = store.spec, store.layers
-            topic = self._sub.changelogs.get(name, f"{name}-changelog")
-            if spec.logged and spec.source_topic is None:
-                append, key_of = self._scope.outputs.append, store.layout.key_of
-                store.log = changelog(topic, self._task.partition, name, append, key_of)
-            log, buffer = store.log, None
+            store.log = self._log(store, self._scope.outputs.append)
+            log, buffer = not_logged if kind_of(spec).logs_at_commit else store.log, None
             if cached and spec.cached:
                 buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)
                 log = buffer.mark
             store.typed = kind_of(spec).store(StoreParts(
-                self._task, layers, store.read_cache, spec.key_serde, spec.value_serde, topic, log, record,
+                self._task, layers, store.read_cache, spec.key_serde, spec.value_serde, self._topic(name), log, record,
                 spec, self._cells, buffer,
             ))  # fmt: skip
+
+    def _topic(self, store: str) -> str:
+        return self._sub.changelogs.get(store, f"{store}-changelog")
+
+    def _log(self, store: OpenedStore, append: Callable[[Emitted], None]) -> Log:
+        """A function that gives `append` the changelog records of a store."""
+        spec = store.spec
+        if not spec.logged or spec.source_topic is not None:
+            return not_logged
+        topic, partition = self._topic(spec.name), self._task.partition
+        return kind_of(spec).changelog(topic, partition, spec.name, append, store.layout.key_of)
 
     def let_in(self) -> None:
         """Open the stores for user code."""
@@ -134,6 +149,15 @@ class TaskStores:
                 "topology and connect it to the processor that uses it"
             )
         return store.typed
+
+    def held(self) -> dict[str, tuple[int, int]]:
+        """Of the stores that keep updates back: how many there are, and their bytes. Any thread may ask."""
+        found = {}
+        for name, store in list(self._stores.items()):
+            held, typed = kind_of(store.spec).held, store.typed
+            if held is not None and typed is not None:
+                found[name] = held(typed)
+        return found
 
     def cached(self) -> list[Rows]:
         """The stores with an emit buffer."""
@@ -179,8 +203,19 @@ class TaskStores:
             if store.spec.retention_ms:
                 store.expiring = store.layout.expired(self._cells.cell(observed_time(name), -1).merged)
 
-    def applied(self, offsets: Mapping[str, int]) -> None:
-        """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit."""
+    def log_frozen(self) -> list[Emitted]:
+        """The changelog records of frozen stores that log at a commit."""
+        outputs: list[Emitted] = []
+        for store in self._stores.values():
+            if kind_of(store.spec).logs_at_commit:
+                log = self._log(store, outputs.append)
+                for key, value in (store.layers.frozen() or {}).items():
+                    store.layout.log_stored(log, key, value, UNKNOWN_TIMESTAMP)
+        return outputs
+
+    def applied(self, offsets: Mapping[str, int], write: Write | None = None) -> None:
+        """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit. `write`: does it
+        in place of the storage's `apply`."""
         batches = {}
         for name, store in self._stores.items():
             if batch := store.layers.frozen():
@@ -190,7 +225,7 @@ class TaskStores:
                         f"task {self._task} commits {len(batch)} writes of store {name} without an offset of its "
                         "changelog: this is a bug"
                     )
-        self.storage.apply(batches, offsets)
+        (write or self.storage.apply)(batches, offsets)
         for store in self._stores.values():
             store.layers.applied()
             self._expire(store, store.expiring)

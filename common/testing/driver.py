@@ -13,6 +13,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -28,16 +29,22 @@ from milestones.common.records import Headers, Output, TaskId, TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
+from milestones.common.state.global_storage import MemoryGlobalStorage
+from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import TaskStorage
+from milestones.common.task.global_task import GlobalTask
 from milestones.common.task.task import Task, TaskSettings
 from milestones.common.testing.clock import StepClock
 from milestones.common.testing.topics import InputTopic, OutputTopic
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.nodes import SubTopology
 from milestones.common.topology.topology import Topology
+from milestones.common.type_variables import K, V
+from milestones.common.typed_serdes import SerdeLike
+from milestones.common.typed_serdes import of as serde_of
 
 APPLICATION_ID = "topology-test-driver"
 
@@ -79,6 +86,8 @@ class TopologyTestDriver:
             assert counts.read_key_values_to_map() == {"to": 2, "be": 2, "or": 1, "not": 1}
     """
 
+    config: StreamsConfig
+
     def __init__(
         self,
         topology: Topology | StreamsBuilder | HasTopology,
@@ -90,23 +99,26 @@ class TopologyTestDriver:
         **settings: Any,
     ) -> None:
         built, self.config = _application(topology, config, settings)
-        self.clock = StepClock(start_time_ms)
+        self.clock: StepClock = StepClock(start_time_ms)
         self._cleanup = ExitStack()
         self._produced: dict[str, deque[Output]] = {}
         self._ends: dict[str, int] = {}
         self._tasks: list[Task] = []
-        self._readers: dict[str, Task] = {}
+        self._readers: dict[str, Task | GlobalTask] = {}
+        self._globals: GlobalTask | None = None
+        self._global_stores = GlobalStores()
         self._record_caches = RecordCaches(self.config.statestore_cache_max_bytes)
         known = tuple(topics)
         try:
-            opener = self._on_disk() if persistent else MemoryTaskStorage
-            subtopologies = built.resolve(
-                self.config.application_id,
-                default_key_serde=self.config.default_key_serde,
-                default_value_serde=self.config.default_value_serde,
-            )
-            for sub in subtopologies:
-                self._start(sub, known, opener)
+            disk = self._on_disk() if persistent else None
+            serdes_ = {
+                "default_key_serde": self.config.default_key_serde,
+                "default_value_serde": self.config.default_value_serde,
+            }
+            if (every := built.resolve_global(**serdes_)) is not None:
+                self._start_global(every, disk)
+            for sub in built.resolve(self.config.application_id, **serdes_):
+                self._start(sub, known, MemoryTaskStorage if disk is None else disk.open)
             for task in self._tasks:
                 self._reach_end(task)
                 self._commit(task)
@@ -121,11 +133,11 @@ class TopologyTestDriver:
         self,
         name: str,
         *,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[K] | None = None,
+        value: SerdeLike[V] | None = None,
         start_time_ms: int | None = None,
         advance_ms: int = 0,
-    ) -> InputTopic[Any, Any]:
+    ) -> InputTopic[K, V]:
         """A topic to pipe records into. Its records' time begins at `start_time_ms` (by default now) and moves by
         `advance_ms` with each. Serdes are by default the application's, else BYTES. `ValueError` for a topic that
         isn't a source."""
@@ -134,8 +146,8 @@ class TopologyTestDriver:
         return InputTopic(self, name, *self._serdes(key, value), start_ms, advance_ms)
 
     def create_output_topic(
-        self, name: str, *, key: Serde[Any] | None = None, value: Serde[Any] | None = None
-    ) -> OutputTopic[Any, Any]:
+        self, name: str, *, key: SerdeLike[K] | None = None, value: SerdeLike[V] | None = None
+    ) -> OutputTopic[K, V]:
         """A topic to read what was written to it; serdes as for inputs."""
         return OutputTopic(self, name, *self._serdes(key, value))
 
@@ -166,7 +178,8 @@ class TopologyTestDriver:
 
     def store(self, name: str) -> Any:
         """A state store, as a processor sees it; what a test writes is committed at once. `KeyError` when unknown."""
-        tasks = {spec.name: task for task in self._tasks for spec in task.subtopology.stores}
+        everything: list[Task | GlobalTask] = [*self._tasks, *([] if self._globals is None else [self._globals])]
+        tasks = {spec.name: task for task in everything for spec in task.subtopology.stores}
         if name not in tasks:
             raise KeyError(f"no store {name!r}; there are {sorted(tasks)}")
         return _DriverStore(tasks[name].store(name), partial(self._call, tasks[name]))
@@ -174,7 +187,7 @@ class TopologyTestDriver:
     def close(self) -> None:
         """Close processors and stores; a processor's error comes out here. Harmless when repeated."""
         with self._cleanup:
-            tasks, self._tasks = self._tasks, []
+            tasks, self._tasks, self._globals = self._tasks, [], None
             for task in tasks:
                 self._cleanup.callback(task.close)
 
@@ -198,6 +211,22 @@ class TopologyTestDriver:
         task.start(dict.fromkeys(partitions, 0), {})
         self._readers.update(dict.fromkeys(topics, task))
 
+    def _start_global(self, sub: SubTopology, disk: LocalStateManager | None) -> None:
+        partitions = [TopicPartition(topic, 0) for topic in sub.source_topics]
+        opener = MemoryGlobalStorage if disk is None else disk.open_global
+        task = GlobalTask(sub, partitions, replace(self._settings(), max_task_idle_ms=-1), partial(opener, sub.stores))
+        self._cleanup.callback(task.close)
+        self._globals = task
+        task.open()
+        task.start(dict.fromkeys(partitions, 0))
+        task.show(self._global_stores)
+        self._readers.update(dict.fromkeys(sub.source_topics, task))
+
+    def _follow(self) -> None:
+        """Have the global stores follow their topics."""
+        if self._globals is not None:
+            self._globals.process(self.clock.monotonic_ms())
+
     def _settings(self) -> TaskSettings:
         config = self.config
         return TaskSettings(
@@ -207,29 +236,39 @@ class TopologyTestDriver:
             config=config.as_dict(),
             max_task_idle_ms=config.max_task_idle_ms,
             record_caches=self._record_caches,
+            global_stores=self._global_stores,
             deserialization_handler=config.deserialization_exception_handler,
             processing_handler=config.processing_exception_handler,
             production_handler=config.production_exception_handler,
         )
 
-    def _on_disk(self) -> Callable[..., TaskStorage]:
+    def _on_disk(self) -> LocalStateManager:
         directory = self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="topology-test-driver-"))
         home = StateDirectory(directory, self.config.application_id, self.clock)
         state = LocalStateManager(home, open_engines(self.config.rocksdb_engine), "test")
         self._cleanup.callback(state.release)
-        return state.open
+        return state
 
-    def _serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> tuple[Serde[Any], Serde[Any]]:
+    def _serdes(self, key: SerdeLike[K] | None, value: SerdeLike[V] | None) -> tuple[Serde[K], Serde[V]]:
         config = self.config
-        return key or config.default_key_serde or serdes.BYTES, value or config.default_value_serde or serdes.BYTES
+        return (
+            serde_of(key or config.default_key_serde or serdes.BYTES),
+            serde_of(value or config.default_value_serde or serdes.BYTES),
+        )
 
-    def _reader(self, topic: str) -> Task:
+    def _reader(self, topic: str) -> Task | GlobalTask:
         if topic not in self._readers:
             raise ValueError(f"no source reads topic {topic!r}, only {sorted(self._readers)}")
         return self._readers[topic]
 
     def _enqueue(
-        self, task: Task, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None
+        self,
+        task: Task | GlobalTask,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
     ) -> None:
         offset = self._append(topic)
         message = Message(
@@ -243,12 +282,13 @@ class TopologyTestDriver:
         self._ends[topic] = offset + 1
         return offset
 
-    def _reach_end(self, task: Task) -> None:
+    def _reach_end(self, task: Task | GlobalTask) -> None:
         for partition in task.partitions:
             task.input.reached_end(partition, self._ends.get(partition.topic, 0), self.clock.monotonic_ms())
 
     def _process(self) -> None:
         """Until nothing is left that may be processed now: a record, its commit, what follows from it."""
+        self._follow()
         moved = True
         while moved:
             moved = False
@@ -270,10 +310,12 @@ class TopologyTestDriver:
                 self._append(output.topic)
         changelogs = task.subtopology.changelogs
         task.applied(commit, {store: self._ends.get(topic, 0) for store, topic in changelogs.items()})
+        self._follow()
 
-    def _call(self, task: Task, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def _call(self, task: Task | GlobalTask, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         result = task.call(lambda: method(*arguments, **named))
-        self._commit(task)
+        if isinstance(task, Task):
+            self._commit(task)
         self._process()
         return result
 

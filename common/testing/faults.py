@@ -30,6 +30,8 @@ POINTS: dict[str, str] = {
     "commit.after-apply": "the engines have what was committed",
     "restore.batch": "a batch of changelog records was applied",
     "restore.complete": "a task's stores are complete, it doesn't run yet",
+    "global.batch": "a batch of records is in the global stores, with the positions after it",
+    "global.complete": "the global stores are complete, no task was started",
     "snapshot.ingested": "a store has the content of a snapshot, its offset isn't written",
     "standby.batch": "a standby has taken a batch of changelog records",
     "recycle.to-standby": "an active task is committed and closed, its open stores wait to be a standby's",

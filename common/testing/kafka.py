@@ -69,7 +69,7 @@ class KafkaProbe:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self.admin = self._new_client()
+        self.admin: AdminClient = self._new_client()
 
     def _new_client(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})

@@ -7,16 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from milestones.common.records import Headers, Record
 from milestones.common.serdes import Serde
+from milestones.common.type_variables import K, V
 
 if TYPE_CHECKING:
     from milestones.common.testing.driver import TopologyTestDriver
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class InputTopic(Generic[K, V]):
@@ -76,41 +74,42 @@ class OutputTopic(Generic[K, V]):
         """Whether all were read."""
         return not self.size()
 
-    def read_record(self) -> Record:
+    def read_record(self) -> Record[K, V]:
         """The next record; `LookupError` when there is none."""
         unread = self._driver.unread(self.name)
         if not unread:
             produced = ", ".join(sorted(self._driver.produced())) or "nothing at all"
             raise LookupError(f"topic {self.name} has no record left to read; topics written to: {produced}")
         output = unread.popleft()
-        key = self._key.deserialize(self.name, output.key)
-        value = self._value.deserialize(self.name, output.value)
+        # None comes as the topic's types don't say, as in the rest of the language.
+        key: Any = self._key.deserialize(self.name, output.key)
+        value: Any = self._value.deserialize(self.name, output.value)
         return Record(key, value, output.timestamp, output.headers or [])
 
-    def read_records(self) -> list[Record]:
+    def read_records(self) -> list[Record[K, V]]:
         """All that are left."""
         return [self.read_record() for _ in range(self.size())]
 
-    def read_key_value(self) -> tuple[Any, Any]:
+    def read_key_value(self) -> tuple[K, V]:
         """Key and value of the next record; `LookupError` when there is none."""
         record = self.read_record()
         return record.key, record.value
 
-    def read_key_values(self) -> list[tuple[Any, Any]]:
+    def read_key_values(self) -> list[tuple[K, V]]:
         """Keys and values of all that are left."""
         return [(record.key, record.value) for record in self.read_records()]
 
-    def read_value(self) -> Any:
+    def read_value(self) -> V:
         """The value of the next record; `LookupError` when there is none."""
         return self.read_record().value
 
-    def read_values(self) -> list[Any]:
+    def read_values(self) -> list[V]:
         """The values of all that are left."""
         return [record.value for record in self.read_records()]
 
-    def read_key_values_to_map(self) -> dict[Any, Any]:
+    def read_key_values_to_map(self) -> dict[K, V]:
         """The last value of each key; `ValueError` for a record without a key."""
-        latest = {}
+        latest: dict[K, V] = {}
         for key, value in self.read_key_values():
             if key is None:
                 raise ValueError(f"topic {self.name} has a record without a key: read_key_values gives it")

@@ -2,6 +2,8 @@
 
 from milestones.common.records import FixedKeyRecord
 from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.cogrouped import CogroupedKStream, WindowedCogroupedKStream
+from milestones.common.topology.global_tables import GlobalKTable
 from milestones.common.topology.grouped import KGroupedStream, KGroupedTable
 from milestones.common.topology.handlers import LogAndContinue, LogAndFail, send_to_dead_letter_topic
 from milestones.common.topology.join_windows import JoinWindows
@@ -18,9 +20,11 @@ from milestones.common.topology.topology import Topology
 
 __all__ = [
     "BranchedKStream",
+    "CogroupedKStream",
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
     "FixedKeyRecord",
+    "GlobalKTable",
     "JoinWindows",
     "KGroupedStream",
     "KGroupedTable",
@@ -32,5 +36,6 @@ __all__ = [
     "ProcessorContext",
     "StreamsBuilder",
     "Topology",
+    "WindowedCogroupedKStream",
     "send_to_dead_letter_topic",
 ]

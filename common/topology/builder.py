@@ -7,25 +7,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 from milestones.common.errors import TopologyError
-from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
+from milestones.common.topology.global_tables import GlobalKTable, GlobalStoreNode
 from milestones.common.topology.graph import Graph, Store, StreamSource, TableFromTopic
 from milestones.common.topology.java_order import hash_order
-from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.materialized import KeepOptions, Materialized
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import OffsetReset, SourceNode
-from milestones.common.topology.serde_choice import check_serde
+from milestones.common.topology.processor import ProcessorOperator, check_supplier
+from milestones.common.topology.serde_choice import Choice, check_serde
 from milestones.common.topology.stream import KStream
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.timestamps import TimestampExtractor
 from milestones.common.topology.topology import Topology
+from milestones.common.type_variables import K, V
+from milestones.common.typed_serdes import SerdeLike
 
 _TABLE_SOURCE = "KTABLE-SOURCE-"
 
@@ -40,12 +43,12 @@ class StreamsBuilder(Explained):
         self,
         topics: str | Iterable[str] | re.Pattern[str],
         *,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[K] | None = None,
+        value: SerdeLike[V] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, V]:
         """A stream of one topic, of several, or of all whose whole name a compiled pattern matches."""
         names, pattern = _topics(topics)
         source = SourceNode(
@@ -65,16 +68,18 @@ class StreamsBuilder(Explained):
         topic: str,
         store: str | None = None,
         *,
+        key: SerdeLike[K] | None = None,
+        value: SerdeLike[V] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
         name: str | None = None,
-        **options: Unpack[StoreOptions],
-    ) -> KTable:
+        **options: Unpack[KeepOptions],
+    ) -> KTable[K, V]:
         """A table of the latest value per key of `topic`; None deletes, records without a key are dropped.
 
         `store`: keep it in a store of that name. Without one it is kept only if an operator needs it.
         """
-        materialized, names = Materialized(store, **options), self._graph.names
+        materialized, names = Materialized.of(store, key=key, value=value, **options), self._graph.names
         store_name = store or names.store(check_name(topic, "a topic") + "-")
         source = SourceNode(
             name=names.given(name, naming.SOURCE, "-source"),
@@ -93,6 +98,66 @@ class StreamsBuilder(Explained):
             source=source,
         )
         return KTable(self._graph, self._graph.add(node), materialized.key, materialized.value, state)
+
+    def global_table(
+        self,
+        topic: str,
+        store: str | None = None,
+        *,
+        key: SerdeLike[K] | None = None,
+        value: SerdeLike[V] | None = None,
+        in_memory: bool = False,
+        name: str | None = None,
+    ) -> GlobalKTable[K, V]:
+        """A table of the latest value per key of `topic`, of which every instance has all rows: a stream is joined with
+        it by any key (`stream.join(table, joiner, on=...)`). None deletes, records without a key are dropped.
+
+        The topic is read whole before any task starts, then followed; it needs no changelog, and nothing else of the
+        topology may read it. A join finds the row of its moment, which isn't bound to the record's time: after a
+        failure the same record may be joined with a newer row. `store`: the name of the table's store; `in_memory`: the
+        store is no RocksDB.
+        """
+        materialized = Materialized.of(store, key=key, value=value, in_memory=in_memory)
+        names = self._graph.names
+        store_name = store or names.store(check_name(topic, "a topic") + "-")
+        source = self._global_source(topic, store_name, name, materialized.key, materialized.value)
+        node = GlobalStoreNode(
+            names.given(name, _TABLE_SOURCE), source,
+            materialized.spec(store_name, materialized.key, materialized.value), TableSource(store_name),
+        )  # fmt: skip
+        return GlobalKTable(self._graph, self._graph.add(node), store_name, named=store is not None)
+
+    def add_global_store(
+        self,
+        spec: StoreSpec,
+        topic: str,
+        supplier: Callable[[], Any],
+        *,
+        key: SerdeLike[Any] | None = None,
+        value: SerdeLike[Any] | None = None,
+        name: str | None = None,
+    ) -> StreamsBuilder:
+        """Keep a store of all records of `topic` on every instance: `supplier`'s `Processor` writes each record to the
+        store, and any other processor reads the store by name, without being connected to it. `key`, `value`: the
+        serdes of the topic; those of the store are the spec's."""
+        check_name(spec.name, "a store")
+        source = self._global_source(topic, spec.name, name, check_serde(key, "key"), check_serde(value, "value"))
+        processor = self._graph.names.given(name, _TABLE_SOURCE)
+        operator = ProcessorOperator(check_supplier(supplier, processor))
+        self._graph.add(GlobalStoreNode(processor, source, spec, operator))
+        return self
+
+    def _global_source(
+        self, topic: str, store: str, name: str | None, key: Choice, value: Choice
+    ) -> SourceNode:
+        return SourceNode(
+            name=self._graph.names.given(name, naming.SOURCE, "-source"),
+            topics=(check_name(topic, "a topic"),),
+            key=key,
+            value=value,
+            own_timestamps=True,
+            global_store=store,
+        )
 
     def add_state_store(self, spec: StoreSpec) -> StreamsBuilder:
         """Add a store for `process` and `process_values`, which name it."""

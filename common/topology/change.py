@@ -27,7 +27,7 @@ class ChangeSerde(Serde[Any]):
 
     def __init__(self, inner: Serde[Any]) -> None:
         super().__init__(_unused, _unused, name=f"CHANGE({inner.name})")
-        self.inner = inner
+        self.inner: Serde[Any] = inner
 
     def serializer(self, topic: str) -> Callable[[Any], bytes]:
         write = self.inner.serializer(topic)

@@ -81,6 +81,12 @@ class Program:
 class BoundContext:
     """`program.OperatorContext` of one node: its task's services, and its children."""
 
+    node: str
+    forward: Process
+    forward_new: Process
+    application_id: str
+    config: Mapping[str, Any]
+
     def __init__(
         self,
         services: TaskServices,
@@ -91,6 +97,7 @@ class BoundContext:
         forward_new: Process,
     ) -> None:
         self.node, self.forward, self.forward_new = node, forward, forward_new
+        self.global_store = services.global_store
         self.init_callbacks: list[Callable[[], None]] = []
         self.close_callbacks: list[Callable[[], None]] = []
         self.end_callbacks: list[Callable[[], None]] = []
@@ -99,17 +106,21 @@ class BoundContext:
         self.task_id, self.application_id = services.task_id, services.application_id
         self.record, self.config = services.record, services.config
         self.emit, self.schedule = services.emit, services.schedule
+        self.tally = services.tally
         self.kept, self.shared_memory = services.kept, services.memory
         self.partitions_of, self.request_commit = services.partitions_of, services.request_commit
         self.dropped, self.stream_time, self.wall_ms = services.dropped, services.stream_time, services.wall_ms
 
     def store(self, name: str) -> Any:
-        if name not in self._stores:
+        if name in self._stores:
+            return self._services.store(name)
+        store = self.global_store(name)
+        if store is None:
             raise TopologyError(
                 f"processor {self.node} has no access to the store {name}, only to {list(self._stores)}: name it in "
                 "process(supplier, store), or connect it with connect_processor_and_state_stores"
             )
-        return self._services.store(name)
+        return store
 
     def memory(self, name: str, initial: Any) -> Memory:
         """The memory of that name of this node."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from milestones.common.topology.java_order import TreeSet, hash_order
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, function_name
+from milestones.common.topology.resolve import is_global
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,13 @@ class SubTopologyDescription:
 
     id: int
     nodes: tuple[NodeDescription, ...]
+    of_global_store: bool = False
 
     def __str__(self) -> str:
-        return f"Sub-topology: {self.id}\n" + "".join(f"    {node}\n" for node in self.nodes) + "\n"
+        nodes = "".join(f"    {node}\n" for node in self.nodes)
+        if self.of_global_store:
+            return f"Sub-topology: {self.id} for global store (will not generate tasks)\n{nodes}"
+        return f"Sub-topology: {self.id}\n{nodes}\n"
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,10 @@ def _compare(one: _Draft, other: _Draft) -> int:
 def describe(groups: Mapping[int, Sequence[Node]]) -> TopologyDescription:
     """Describe sub-topologies by id, each with its nodes, parents first."""
     return TopologyDescription(
-        tuple(SubTopologyDescription(number, _describe_group(groups[number])) for number in sorted(groups))
+        tuple(
+            SubTopologyDescription(number, _describe_group(groups[number]), is_global(groups[number]))
+            for number in sorted(groups)
+        )
     )
 
 
@@ -145,7 +153,7 @@ def _mermaid(description: TopologyDescription) -> str:
 
     outside: dict[str, None] = {}
     for sub in description.subtopologies:
-        lines.append(f'    subgraph sub{sub.id}["Sub-topology {sub.id}"]')
+        lines.append(f'    subgraph sub{sub.id}["Sub-topology {sub.id}{" (global)" * sub.of_global_store}"]')
         for each in sub.nodes:
             node, me = each.node, ident("node", each.node.name)
             lines.append(f"        {shape('node', node.name)}")

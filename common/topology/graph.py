@@ -31,7 +31,8 @@ N = TypeVar("N", bound="GraphNode")
 class GraphNode:
     """One operation. `name`: the node that its children have as parent. `priority`: the place in the order.
     `looks_up`: the parents that are tables whose rows it only reads. `takes_null_keys`: records without a key may come
-    to it through repartition topics, too (KIP-962)."""
+    to it through repartition topics, too (KIP-962). `grace_ms`: of an aggregation by windows, how long after its end
+    a window closes."""
 
     name: str
     parents: list[GraphNode] = field(default_factory=list, init=False)
@@ -39,6 +40,7 @@ class GraphNode:
     priority: int = field(default=-1, init=False)
     looks_up: tuple[GraphNode, ...] = field(default=(), init=False)
     takes_null_keys: bool = field(default=False, init=False)
+    grace_ms: int | None = field(default=None, init=False)
 
     @property
     def source_name(self) -> str | None:
@@ -141,8 +143,8 @@ class Graph:
     """The operations of one builder, and its counter of names."""
 
     def __init__(self) -> None:
-        self.names = naming.Names()
-        self.root = GraphNode("root")
+        self.names: naming.Names = naming.Names()
+        self.root: GraphNode = GraphNode("root")
         self._added = 0
         self._copartitioned: list[frozenset[GraphNode]] = []
 

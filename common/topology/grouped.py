@@ -8,7 +8,7 @@ for a table always one of updates (new, old).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, Unpack
+from typing import Generic, Protocol, Unpack
 
 from milestones.common import serdes
 from milestones.common.state.spec import StoreSpec
@@ -20,6 +20,7 @@ from milestones.common.topology.aggregates import (
     TableAggregate,
     TableReduce,
 )
+from milestones.common.topology.cogrouped import CogroupedKStream
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
@@ -27,6 +28,7 @@ from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import ChangeOf, Choice, weaken
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
+from milestones.common.type_variables import VR, K, V
 
 _STREAM_AGGREGATE, _STREAM_REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 _TABLE_AGGREGATE, _TABLE_REDUCE = "KTABLE-AGGREGATE-", "KTABLE-REDUCE-"
@@ -34,6 +36,11 @@ _TABLE_AGGREGATE, _TABLE_REDUCE = "KTABLE-AGGREGATE-", "KTABLE-REDUCE-"
 
 class BoundedTable(Protocol):
     """The windows of a windowed aggregation, as far as its store is concerned."""
+
+    @property
+    def grace_ms(self) -> int:
+        """How long after its end a window closes."""
+        ...
 
     def spec(self, materialized: Materialized, store: str, key: Choice, value: Choice) -> StoreSpec: ...
 
@@ -56,11 +63,13 @@ class _Grouped(Explained):
         spec = materialized.spec(store, key, value) if bounds is None else bounds.spec(materialized, store, key, value)
         state = TableState(spec, has_store=True, named=materialized.store is not None)
         aggregate = ProcessorGraphNode(node, lambda: operator(state), spec=lambda: state.store)
-        keys = key if bounds is None else bounds.keys(key)
+        keys = key
+        if bounds is not None:
+            keys, aggregate.grace_ms = bounds.keys(key), bounds.grace_ms
         return KTable(self._graph, self._graph.add(aggregate, parent), keys, value, state)
 
 
-class KGroupedStream(_Grouped):
+class KGroupedStream(_Grouped, Generic[K, V]):
     """Records grouped by key. Made by `KStream.group_by` and `group_by_key`, not by hand.
 
     `store` names the table's store, and with it its changelog topic; `name` names the operator's node. `StoreOptions`
@@ -73,9 +82,11 @@ class KGroupedStream(_Grouped):
         super().__init__(graph, node, key, value, topic)
         self._rekeyed = rekeyed
 
-    def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
+    def count(
+        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable[K, int]:
         """Count the records per key, without those with a None value. The table's values are LONG by default."""
-        materialized = Materialized(store, **options)
+        materialized = Materialized.of(store, **options)
         if store is None and materialized.given:
             self._graph.names.store(_STREAM_AGGREGATE)
         return self._aggregate(
@@ -85,39 +96,44 @@ class KGroupedStream(_Grouped):
 
     def reduce(
         self,
-        reducer: Callable[[Any, Any], Any],
+        reducer: Callable[[V, V], V | None],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Reduce the values per key by `reducer(aggregate, value) -> aggregate`; the first value is the first
         aggregate."""
         return self._aggregate(
-            _STREAM_REDUCE, Materialized(store, **options), self._value, name,
+            _STREAM_REDUCE, Materialized.of(store, **options), self._value, name,
             lambda state: StreamReduce(state.name, reducer, state.send_old_values),
         )
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
-        aggregator: Callable[[Any, Any, Any], Any],
+        initializer: Callable[[], VR],
+        aggregator: Callable[[K, V, VR], VR | None],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, VR]:
         """Aggregate the values per key by `aggregator(key, value, aggregate) -> aggregate`, starting with
         `initializer()`. None deletes the row."""
         return self._aggregate(
-            _STREAM_AGGREGATE, Materialized(store, **options), weaken(self._value), name,
+            _STREAM_AGGREGATE, Materialized.of(store, **options), weaken(self._value), name,
             lambda state: StreamAggregate(state.name, initializer, aggregator, state.send_old_values),
         )
 
-    def windowed_by(self, windows: Windows, *, emit: Emit = "on_update") -> WindowedKStream:
+    def windowed_by(self, windows: Windows, *, emit: Emit = "on_update") -> WindowedKStream[K, V]:
         """Group by windows of time, too. `emit="on_close"`: each window's result is emitted once, when the window has
         closed; by default each update is."""
         return WindowedKStream(self, windows, emit)
+
+    def cogroup(self, aggregator: Callable[[K, V, VR], VR | None]) -> CogroupedKStream[K, VR]:
+        """Aggregate this stream and others into one table: `cogroup(other, aggregator)` adds one, `aggregate` makes the
+        table. `aggregator(key, value, aggregate) -> aggregate` adds the values of this stream."""
+        return CogroupedKStream(self._graph, {}, {}).cogroup(self, aggregator)
 
     def _aggregate(
         self,
@@ -142,47 +158,49 @@ class KGroupedStream(_Grouped):
         return self._graph.add(self._repartition, self._node)
 
 
-class KGroupedTable(_Grouped):
+class KGroupedTable(_Grouped, Generic[K, V]):
     """Rows of a table, grouped by a new key. Made by `KTable.group_by`, not by hand. Keyword arguments are those of
     `KGroupedStream`."""
 
-    def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
+    def count(
+        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable[K, int]:
         """Count the rows per key."""
         return self._aggregate(
-            _TABLE_AGGREGATE, Materialized(store, **options), serdes.LONG, name,
+            _TABLE_AGGREGATE, Materialized.of(store, **options), serdes.LONG, name,
             lambda state: TableAggregate.count(state.name, state.send_old_values),
         )
 
     def reduce(
         self,
-        adder: Callable[[Any, Any], Any],
-        subtractor: Callable[[Any, Any], Any],
+        adder: Callable[[V, V], V | None],
+        subtractor: Callable[[V, V], V | None],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Reduce the rows per key by `adder(aggregate, value)` for a row's new value, after
         `subtractor(aggregate, value)` for its old one."""
         return self._aggregate(
-            _TABLE_REDUCE, Materialized(store, **options), self._value, name,
+            _TABLE_REDUCE, Materialized.of(store, **options), self._value, name,
             lambda state: TableReduce(state.name, adder, subtractor, state.send_old_values),
         )
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
-        adder: Callable[[Any, Any, Any], Any],
-        subtractor: Callable[[Any, Any, Any], Any],
+        initializer: Callable[[], VR],
+        adder: Callable[[K, V, VR], VR | None],
+        subtractor: Callable[[K, V, VR], VR | None],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, VR]:
         """Aggregate the rows per key by `adder(key, value, aggregate)` for a row's new value, after
         `subtractor(key, value, aggregate)` for its old one, starting with `initializer()`."""
         return self._aggregate(
-            _TABLE_AGGREGATE, Materialized(store, **options), weaken(self._value), name,
+            _TABLE_AGGREGATE, Materialized.of(store, **options), weaken(self._value), name,
             lambda state: TableAggregate(state.name, initializer, adder, subtractor, state.send_old_values),
         )
 

@@ -57,7 +57,7 @@ class JoinStores(NamedTuple):
 
 class StreamJoin(NamedTuple):
     """A user's choices for a join of a stream: the joiner, and the keyword arguments of Kafka Streams' `Joined`, or, of
-    two streams, of `StreamJoined`."""
+    two streams, of `StreamJoined`. `on`: gives the key of a global table's row."""
 
     joiner: Callable[..., Any]
     alone: Alone
@@ -68,14 +68,16 @@ class StreamJoin(NamedTuple):
     other_value: Serde[Any] | None
     within: JoinWindows | None = None
     stores: JoinStores = JoinStores()
+    on: Callable[[Any, Any], Any] | None = None
 
     def checked(self) -> StreamJoin:
-        """These choices, `TopologyError` when one is no function or no serde."""
+        """These choices, with serdes in place of types; `TopologyError` when one is no function or no serde."""
         function_of(self.joiner)
-        check_serde(self.key, "key")
-        check_serde(self.value, "value")
-        check_serde(self.other_value, "other_value")
-        return self
+        return self._replace(
+            key=check_serde(self.key, "key"),
+            value=check_serde(self.value, "value"),
+            other_value=check_serde(self.other_value, "other_value"),
+        )
 
 
 _WAYS: Final = (("to_table", "a stream", "to_table()"), ("to_stream", "a table", "to_stream()"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
@@ -16,21 +16,28 @@ from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.serde_choice import Choice, check_serde
 from milestones.common.topology.windows import Duration, milliseconds
+from milestones.common.typed_serdes import SerdeLike
 
 
-class StoreOptions(TypedDict, total=False):
-    """Keyword arguments of operators that keep a table, besides the store's name.
+class KeepOptions(TypedDict, total=False):
+    """How a table is kept.
 
     `logging` False: no changelog topic. `caching` False: every update is sent, whatever the cache's size is.
     `in_memory`: no RocksDB. `changelog_config`: topic settings that override those of the changelog.
     """
 
-    key: Serde[Any] | None
-    value: Serde[Any] | None
     logging: bool
     caching: bool
     in_memory: bool
     changelog_config: Mapping[str, str]
+
+
+class StoreOptions(KeepOptions, total=False):
+    """Keyword arguments of operators that keep a table, besides the store's name: the serdes of keys and values, or
+    their types, and `KeepOptions`."""
+
+    key: SerdeLike[Any] | None
+    value: SerdeLike[Any] | None
 
 
 class WindowOptions(StoreOptions, total=False):
@@ -54,11 +61,14 @@ class Materialized:
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     retention: Duration | None = None
 
-    def __post_init__(self) -> None:
-        if self.store is not None:
-            check_name(self.store, "a store")
-        check_serde(self.key, "key")
-        check_serde(self.value, "value")
+    @classmethod
+    def of(cls, store: str | None = None, **options: Unpack[WindowOptions]) -> Materialized:
+        """The choices of these keyword arguments; `TopologyError` for a name or a serde that can't be one."""
+        if store is not None:
+            check_name(store, "a store")
+        serdes = {what: check_serde(options.get(what), what) for what in ("key", "value")}
+        choices: dict[str, Any] = {**options, **serdes}
+        return cls(store, **choices)
 
     @property
     def given(self) -> bool:

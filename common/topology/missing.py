@@ -11,17 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 _QUERIES = "interactive queries aren't there yet; write what is asked for to a topic: table.to_stream().to('topic')"
-_GLOBAL = (
-    "global tables and stores aren't there yet; join the stream with a table, by the table's key: "
-    "stream.select_key(...).join(table, ...)"
-)
 
 INSTEAD: Mapping[str, str] = {
     "windowed_by": "windows are of grouped streams: group_by_key().windowed_by(...)",
-    "suppress": "suppress isn't there yet; a Processor with a store and a punctuation can hold updates back (process)",
-    "cogroup": "cogroup isn't there yet; merge the streams, then aggregate: a.merge(b).group_by_key().aggregate(...)",
-    "global_table": _GLOBAL,
-    "add_global_store": _GLOBAL,
+    "suppress": "updates are of tables: aggregate, or make a table with to_table(), then suppress(...)",
+    "cogroup": "streams are grouped first: group_by_key().cogroup(...)",
     "store": _QUERIES,
     "query": _QUERIES,
     "query_metadata_for_key": _QUERIES,

@@ -51,6 +51,8 @@ class SourceNode:
     offset_reset: OffsetReset | None = None
     own_timestamps: bool = False
     """Whether the records' own timestamps count, whatever the default extractor is (repartition topics)."""
+    global_store: str | None = None
+    """The global store that the topic's records make, which every instance reads whole; None for a source of tasks."""
 
     @property
     def parents(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 from milestones.common.errors import TopologyError
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
@@ -21,6 +21,7 @@ from milestones.common.records import FixedKeyRecord, Headers, Record, RecordMet
 from milestones.common.topology.nodes import function_name
 from milestones.common.topology.program import Cancellable, OperatorContext, Process, PunctuationType
 from milestones.common.topology.user_functions import check_complete, check_methods
+from milestones.common.type_variables import KR, VR, K, V
 from milestones.common.writable import LAST_TIMESTAMP, headers_of, timestamp_of
 
 
@@ -39,7 +40,7 @@ class _Ended(dict[Any, Any]):
     __missing__ = __getattr__ = _refuse
 
 
-class ProcessorContext:
+class ProcessorContext(Generic[KR, VR]):
     """The calls of a processor to its task (KIP-478, KIP-820), until the processor is closed."""
 
     def __init__(self, context: OperatorContext) -> None:
@@ -54,7 +55,7 @@ class ProcessorContext:
         ended: Any = _Ended(self._context.node)
         self._context = self._children = ended
 
-    def forward(self, record: Record, child: str | None = None) -> None:
+    def forward(self, record: Record[KR, VR], child: str | None = None) -> None:
         """Send `record` to all children, or to the one named `child`; returns when the children are done."""
         try:
             process = self._children[child]
@@ -86,7 +87,8 @@ class ProcessorContext:
             raise ValueError(f"{self._context.node} forwards a record with {error}") from error
 
     def get_state_store(self, name: str) -> Any:
-        """The store of that name; `TopologyError` unless it is connected to this processor."""
+        """The store of that name: one that is connected to this processor, or a global one, which can only be read.
+        `TopologyError` for any other."""
         return self._context.store(name)
 
     def schedule(
@@ -123,12 +125,12 @@ class ProcessorContext:
         return self._context.wall_ms()
 
 
-class FixedKeyProcessorContext(ProcessorContext):
+class FixedKeyProcessorContext(ProcessorContext[K, VR]):
     """The context of `process_values`, where a record's key can't change."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
-        self.current: FixedKeyRecord | None = None
+        self.current: FixedKeyRecord[K, Any] | None = None
 
     def forward(self, record: Any, child: str | None = None) -> None:
         """As `ProcessorContext.forward`; the record must come from the one in work (`record.with_value(...)`)."""
@@ -141,22 +143,23 @@ class FixedKeyProcessorContext(ProcessorContext):
         super().forward(record, child)
 
 
-class Processor:
-    """Base of processors; `init` keeps the context. Overriding `process` is enough.
+class Processor(Generic[K, V, KR, VR]):
+    """Base of processors, from keys and values to keys and values that it forwards, such as
+    `Processor[str, Order, str, float]`. `init` keeps the context; overriding `process` is enough.
 
     An attribute lives as long as its processor. A restart, a move of the task and a roll-back make a new processor,
     which begins with `init` and finds the stores as committed. So an attribute may repeat a store's values, for speed;
     values that have to last belong into a store. A record that fails loses its writes, outputs, schedules and requests,
     but keeps the attributes that it has set: set attributes last, after calls that may fail."""
 
-    context: ProcessorContext
+    context: ProcessorContext[KR, VR]
 
-    def init(self, context: ProcessorContext) -> None:
+    def init(self, context: ProcessorContext[KR, VR]) -> None:
         """Called once, before the first record: get stores, schedule punctuations. Writes and forwarded records are
         committed. After a restart, a move and a roll-back a new processor begins with `init`."""
         self.context = context
 
-    def process(self, record: Record) -> None:
+    def process(self, record: Record[K, V]) -> None:
         """A record from a parent."""
         raise NotImplementedError(f"{type(self).__qualname__} needs a method process(record)")
 
@@ -164,16 +167,17 @@ class Processor:
         """Called once, when the task is closed or was rolled back. Writes and forwarded records are dropped."""
 
 
-class FixedKeyProcessor:
-    """Base of processors that don't change keys. Attributes live as long as those of a `Processor`."""
+class FixedKeyProcessor(Generic[K, V, VR]):
+    """Base of processors that don't change keys, from values to values that it forwards. Attributes live as long as
+    those of a `Processor`."""
 
-    context: FixedKeyProcessorContext
+    context: FixedKeyProcessorContext[K, VR]
 
-    def init(self, context: FixedKeyProcessorContext) -> None:
+    def init(self, context: FixedKeyProcessorContext[K, VR]) -> None:
         """As `Processor.init`."""
         self.context = context
 
-    def process(self, record: FixedKeyRecord) -> None:
+    def process(self, record: FixedKeyRecord[K, V]) -> None:
         """A record from a parent."""
         raise NotImplementedError(f"{type(self).__qualname__} needs a method process(record)")
 

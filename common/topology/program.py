@@ -71,6 +71,12 @@ class Memory(Protocol):
         ...
 
 
+class Tally(Protocol):
+    """A count of a node's work, for metrics. It only grows: a roll-back takes nothing back."""
+
+    total: int
+
+
 class TaskServices(Protocol):
     """The calls of operators to their task. Given to `compile_program`; `common.task` implements this Protocol."""
 
@@ -81,6 +87,10 @@ class TaskServices(Protocol):
 
     def store(self, name: str) -> Any:
         """The state store of that name, ready to use from `Program.init` on."""
+        ...
+
+    def global_store(self, name: str) -> Any | None:
+        """The global store of that name, for reading; None when there is none."""
         ...
 
     def memory(self, name: str, initial: Any) -> Memory:
@@ -112,6 +122,10 @@ class TaskServices(Protocol):
 
     def dropped(self, node: str, reason: str) -> None:
         """Count a record that a node skipped (null key, late, ...): metric dropped-records, a log line at times."""
+        ...
+
+    def tally(self, node: str, what: str) -> Tally:
+        """A count of that name of a node, for metrics; the same for all programs of the task."""
         ...
 
     def stream_time(self) -> int:
@@ -151,7 +165,7 @@ FlushListener = Callable[[Any, Any, Any, int], None]
 class OperatorContext(TaskServices, Protocol):
     """The surroundings of one node while it is bound: its task's services, its name, its children.
 
-    `store` gives the stores that are connected to the node, `TopologyError` for others.
+    `store` gives the stores that are connected to the node and all global stores, `TopologyError` for others.
     """
 
     node: str

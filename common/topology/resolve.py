@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from milestones.common.errors import TopologyError
+from milestones.common.records import GLOBAL
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.naming import changelog_topic
@@ -69,7 +70,23 @@ def resolve(
     return tuple(
         _sub_topology(number, group, application_id, stores, internal, groups, real, defaults)
         for number, group in enumerate(group_nodes(nodes))
+        if not is_global(group)
     )
+
+
+def is_global(group: Iterable[Node]) -> bool:
+    """Whether the nodes are those of a global store, for which there are no tasks."""
+    return any(isinstance(node, SourceNode) and node.global_store is not None for node in group)
+
+
+def resolve_global(
+    nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec], defaults: _Defaults
+) -> SubTopology | None:
+    """The nodes of all global stores as one sub-topology; None without any."""
+    group = [node for each in group_nodes(nodes) if is_global(each) for node in each]
+    if not group:
+        return None
+    return _sub_topology(GLOBAL.subtopology, group, "", stores, {}, (), lambda topic: topic, defaults, changelogs={})
 
 
 def _check_whole(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> None:
@@ -93,6 +110,7 @@ def _sub_topology(
     copartitioned: Iterable[frozenset[str]],
     real: _Real,
     defaults: _Defaults,
+    changelogs: Mapping[str, str] | None = None,
 ) -> SubTopology:
     sources = [node for node in group if isinstance(node, SourceNode)]
     topics = {topic for node in sources for topic in node.topics}
@@ -111,17 +129,21 @@ def _sub_topology(
             real(topic): RepartitionTopic(real(topic), internal[topic]) for topic in sorted(topics) if topic in internal
         },
         stores=specs,
-        changelogs={
-            spec.name: spec.source_topic or changelog_topic(application_id, spec.name)
-            for spec in specs
-            if spec.logged or spec.source_topic
-        },
+        changelogs=_changelogs(application_id, specs) if changelogs is None else changelogs,
         copartition_groups=tuple(frozenset(real(topic) for each in group for topic in each.topics) for group in equal),
         copartition_patterns=tuple(
             tuple(each.pattern for each in group if each.pattern is not None) for group in equal
         ),
         shared_stores=_shared_stores(group, real),
     )
+
+
+def _changelogs(application_id: str, specs: Iterable[StoreSpec]) -> dict[str, str]:
+    return {
+        spec.name: spec.source_topic or changelog_topic(application_id, spec.name)
+        for spec in specs
+        if spec.logged or spec.source_topic
+    }
 
 
 def _shared_stores(group: Sequence[Node], real: _Real) -> dict[str, frozenset[str]]:

@@ -17,6 +17,7 @@ from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology.change import ChangeSerde
+from milestones.common.typed_serdes import of as serde_of
 from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
 
 
@@ -50,11 +51,12 @@ class MadeOf(NamedTuple):
 Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | WindowedOf | MadeOf | None"
 
 
-def check_serde(serde: Any, what: str) -> Serde[Any] | None:
-    """`serde`, if it is a serde or None, else `TopologyError`."""
-    if serde is None or isinstance(serde, Serde):
-        return serde
-    raise TopologyError(f"{what} must be a Serde, not {serde!r}: see milestones.serdes, such as serdes.STRING")
+def check_serde(given: Any, what: str) -> Serde[Any] | None:
+    """The serde that was given, or that of the type that was given; None for None. `TopologyError` for others."""
+    try:
+        return None if given is None else serde_of(given)
+    except TypeError as error:
+        raise TopologyError(f"{what} must be a Serde, or a type that has one: {error}") from error
 
 
 def weaken(choice: Choice) -> Choice:
@@ -73,4 +75,4 @@ def settle(choice: Choice, default: Serde[Any] | None) -> Serde[Any]:
         return choice.make(*(settle(part, default) for part in choice.parts))
     if isinstance(choice, Upstream):
         return default or settle(choice.serde, default)
-    return choice or default or serdes.BYTES
+    return check_serde(choice or default, "a store's serde") or serdes.BYTES

@@ -22,6 +22,10 @@ _BY_PRODUCER = (-1,)
 class OutputSerializationError(SerializationError):
     """The serde of a sink refused a key or value. `origin`: "key" or "value"; `topic`: the record's topic."""
 
+    topic: str
+    origin: str
+    node: str
+
     def __init__(self, message: str, topic: str, origin: str, node: str) -> None:
         super().__init__(f"sink {node}: {message}")
         self.topic, self.origin, self.node = topic, origin, node

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from milestones.common.topology import operators
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
 from milestones.common.topology.naming import check_name
+from milestones.common.type_variables import K, V
 
 if TYPE_CHECKING:
     from milestones.common.topology.stream import KStream
@@ -20,35 +21,35 @@ Chain = Callable[["KStream"], "KStream | None"]
 """A function of a branch, called at once: its result takes the branch's place; None leaves the branch out."""
 
 
-class BranchedKStream:
+class BranchedKStream(Generic[K, V]):
     """The branches of a stream so far. End with `default_branch` or `no_default_branch`."""
 
     def __init__(
-        self, graph: Graph, parent: GraphNode, name: str | None, stream: Callable[[GraphNode], KStream]
+        self, graph: Graph, parent: GraphNode, name: str | None, stream: Callable[[GraphNode], KStream[K, V]]
     ) -> None:
         self._graph, self._stream = graph, stream
         self._predicates: list[Callable[[Any, Any], Any]] = []
         self._children: list[str] = []
         self._default: str | None = None
-        self._branches: dict[str, KStream] = {}
+        self._branches: dict[str, KStream[K, V]] = {}
         splitter = ProcessorGraphNode(graph.names.given(name, "KSTREAM-BRANCH-"), self._operator)
         self._splitter = graph.add(splitter, parent)
 
     def branch(
-        self, predicate: Callable[[Any, Any], Any], *, name: str | None = None, chain: Chain | None = None
-    ) -> BranchedKStream:
+        self, predicate: Callable[[K, V], object], *, name: str | None = None, chain: Chain | None = None
+    ) -> BranchedKStream[K, V]:
         """Add a branch of the records for which `predicate(key, value)` holds, but no earlier predicate."""
         self._predicates.append(predicate)
         self._children.append(self._add(str(len(self._predicates)), name, chain))
         return self
 
-    def default_branch(self, *, name: str | None = None, chain: Chain | None = None) -> dict[str, KStream]:
+    def default_branch(self, *, name: str | None = None, chain: Chain | None = None) -> dict[str, KStream[K, V]]:
         """Add a branch of all other records, and return the branches by name: the splitter's name, then the
         branch's."""
         self._default = self._add("0", name, chain)
         return self._branches
 
-    def no_default_branch(self) -> dict[str, KStream]:
+    def no_default_branch(self) -> dict[str, KStream[K, V]]:
         """Drop all other records, and return the branches by name: the splitter's name, then the branch's."""
         return self._branches
 
@@ -59,7 +60,7 @@ class BranchedKStream:
         child = check_name(self._splitter.name + (number if name is None else name), "a branch")
         self._graph.names.processor(child)
         node = self._graph.add(ProcessorGraphNode(child, operators.PassThrough), self._splitter)
-        stream: KStream | None = self._stream(node)
+        stream: KStream[K, V] | None = self._stream(node)
         if chain is not None and stream is not None:
             stream = chain(stream)
         if stream is not None:

@@ -11,11 +11,12 @@ records by key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TextIO, Unpack
+from typing import Any, Final, Generic, Literal, TextIO, Unpack, overload
 
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology import naming, operators
+from milestones.common.topology.global_tables import GlobalKTable, check_on, join_global_table
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
 from milestones.common.topology.join_windows import JoinWindows
@@ -25,7 +26,13 @@ from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import Partitioner, SinkNode, TopicExtractor
 from milestones.common.topology.operators import Make
-from milestones.common.topology.processor import FixedKeyProcessorOperator, ProcessorOperator, check_supplier
+from milestones.common.topology.processor import (
+    FixedKeyProcessor,
+    FixedKeyProcessorOperator,
+    Processor,
+    ProcessorOperator,
+    check_supplier,
+)
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.split import BranchedKStream
@@ -34,10 +41,15 @@ from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_joins import join_table
 from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.user_functions import function_of
+from milestones.common.type_variables import KR, VR, K, V
+from milestones.common.typed_serdes import SerdeLike
 
 
-class KStream(Explained):
-    """A stream. Made by `StreamsBuilder.stream` and by operators, not by hand."""
+class KStream(Explained, Generic[K, V]):
+    """A stream of records with keys of type `K` and values of type `V`. Made by `StreamsBuilder.stream` and by
+    operators, not by hand."""
+
+    name: str
 
     def __init__(self, graph: Graph, node: GraphNode, key: Choice, value: Choice, rekeyed: bool = False) -> None:
         self._graph, self._node, self.name = graph, node, node.name
@@ -46,44 +58,68 @@ class KStream(Explained):
 
     # ---- one record at a time
 
-    def filter(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
+    def filter(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` holds."""
         return self._then("KSTREAM-FILTER-", operators.filter_, predicate, name)
 
-    def filter_not(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
+    def filter_not(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Drop the records for which `predicate(key, value)` holds."""
         return self._then("KSTREAM-FILTER-", operators.filter_not, predicate, name)
 
-    def map(self, mapper: Callable[[Any, Any], tuple[Any, Any]], *, name: str | None = None) -> KStream:
+    def map(self, mapper: Callable[[K, V], tuple[KR, VR]], *, name: str | None = None) -> KStream[KR, VR]:
         """Replace each record by `mapper(key, value) -> (key, value)`."""
         return self._then("KSTREAM-MAP-", operators.map_, mapper, name, rekey=True, revalue=True)
 
-    def map_values(self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None) -> KStream:
+    @overload
+    def map_values(
+        self, mapper: Callable[[V], VR], *, with_key: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, VR]: ...
+
+    @overload
+    def map_values(
+        self, mapper: Callable[[K, V], VR], *, with_key: Literal[True], name: str | None = None
+    ) -> KStream[K, VR]: ...
+
+    def map_values(
+        self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None
+    ) -> KStream[K, Any]:
         """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`."""
         make: Make = operators.map_values_with_key if with_key else operators.map_values
         return self._then("KSTREAM-MAPVALUES-", make, mapper, name, revalue=True)
 
-    def flat_map(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None) -> KStream:
+    def flat_map(
+        self, mapper: Callable[[K, V], Iterable[tuple[KR, VR]]], *, name: str | None = None
+    ) -> KStream[KR, VR]:
         """Replace each record by those of `mapper(key, value) -> [(key, value), ...]`."""
         return self._then("KSTREAM-FLATMAP-", operators.flat_map, mapper, name, rekey=True, revalue=True)
 
+    @overload
+    def flat_map_values(
+        self, mapper: Callable[[V], Iterable[VR]], *, with_key: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, VR]: ...
+
+    @overload
+    def flat_map_values(
+        self, mapper: Callable[[K, V], Iterable[VR]], *, with_key: Literal[True], name: str | None = None
+    ) -> KStream[K, VR]: ...
+
     def flat_map_values(
         self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
-    ) -> KStream:
+    ) -> KStream[K, Any]:
         """Replace each value by those of `mapper(value) -> [value, ...]`, or, `with_key=True`, of
         `mapper(key, value) -> [value, ...]`."""
         make: Make = operators.flat_map_values_with_key if with_key else operators.flat_map_values
         return self._then("KSTREAM-FLATMAPVALUES-", make, mapper, name, revalue=True)
 
-    def select_key(self, mapper: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
+    def select_key(self, mapper: Callable[[K, V], KR], *, name: str | None = None) -> KStream[KR, V]:
         """Replace each key by `mapper(key, value) -> key`."""
         return self._then("KSTREAM-KEY-SELECT-", operators.select_key, mapper, name, rekey=True)
 
-    def peek(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
+    def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Call `action(key, value)` for each record, which passes unchanged."""
         return self._then("KSTREAM-PEEK-", operators.peek, action, name)
 
-    def for_each(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> None:
+    def for_each(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
         """Call `action(key, value)` for each record: the end of this stream."""
         self._then("KSTREAM-FOREACH-", operators.for_each, action, name)
 
@@ -92,34 +128,38 @@ class KStream(Explained):
         label: str | None = None,
         *,
         file: TextIO | None = None,
-        mapper: Callable[[Any, Any], str] | None = None,
+        mapper: Callable[[K, V], str] | None = None,
         name: str | None = None,
     ) -> None:
         """Print `[label]: key, value` for each record (to standard output): the end of this stream."""
         self._add("KSTREAM-PRINTER-", operators.Print(label or self.name, file, mapper), name)
 
-    def process(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
+    def process(
+        self, supplier: Callable[[], Processor[K, V, KR, VR]], *stores: str, name: str | None = None
+    ) -> KStream[KR, VR]:
         """Run a `Processor` per task, with access to `stores`; its records may have any keys and values. `supplier`:
         the processor's class, or a function that makes a new processor at each call; building a topology calls it
         twice."""
         node = self._processor("KSTREAM-PROCESSOR-", ProcessorOperator, supplier, stores, name)
         return KStream(self._graph, node, weaken(self._key), weaken(self._value), True)
 
-    def process_values(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
+    def process_values(
+        self, supplier: Callable[[], FixedKeyProcessor[K, V, VR]], *stores: str, name: str | None = None
+    ) -> KStream[K, VR]:
         """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as of `process`."""
         node = self._processor("KSTREAM-PROCESSVALUES-", FixedKeyProcessorOperator, supplier, stores, name)
         return KStream(self._graph, node, self._key, weaken(self._value), self._rekeyed)
 
     # ---- several streams
 
-    def split(self, *, name: str | None = None) -> BranchedKStream:
+    def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
         """Split into branches, each record into the first whose predicate holds (KIP-418)."""
         return BranchedKStream(
             self._graph, self._node, name,
             lambda node: KStream(self._graph, node, self._key, self._value, self._rekeyed),
         )  # fmt: skip
 
-    def merge(self, other: KStream, *, name: str | None = None) -> KStream:
+    def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """The records of both streams, in no defined order between them."""
         given: object = other
         if not isinstance(given, KStream) or given._graph is not self._graph:
@@ -140,11 +180,11 @@ class KStream(Explained):
         self,
         *,
         name: str | None = None,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[K] | None = None,
+        value: SerdeLike[V] | None = None,
         partitions: int | None = None,
         partitioner: Partitioner | None = None,
-    ) -> KStream:
+    ) -> KStream[K, V]:
         """Write all records to an internal topic, `<application_id>-<name>-repartition`, and read them again.
         `partitions` None: as many as the largest source's."""
         if partitions is not None and partitions < 1:
@@ -155,27 +195,29 @@ class KStream(Explained):
         return KStream(self._graph, self._graph.add(node, self._node), key_choice, value_choice)
 
     def group_by_key(
-        self, *, name: str | None = None, key: Serde[Any] | None = None, value: Serde[Any] | None = None
-    ) -> KGroupedStream:
+        self, *, name: str | None = None, key: SerdeLike[K] | None = None, value: SerdeLike[V] | None = None
+    ) -> KGroupedStream[K, V]:
         """Group by the present key. `name`: of the repartition topic, if one is needed."""
         return self._group(self._node, name, check_serde(key, "key") or self._key, value, self._rekeyed)
 
     def group_by(
         self,
-        selector: Callable[[Any, Any], Any],
+        selector: Callable[[K, V], KR],
         *,
         name: str | None = None,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-    ) -> KGroupedStream:
+        key: SerdeLike[KR] | None = None,
+        value: SerdeLike[V] | None = None,
+    ) -> KGroupedStream[KR, V]:
         """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
         operator = operators.Stateless(operators.select_key, function_of(selector))
         node = self._add("KSTREAM-KEY-SELECT-", operator, name)
         return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
 
-    def to_table(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
+    def to_table(
+        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable[K, V]:
         """Make a table of the latest value per key; None deletes."""
-        materialized, names = Materialized(store, **options), self._graph.names
+        materialized, names = Materialized.of(store, **options), self._graph.names
         table_name = names.given(name, "KSTREAM-TOTABLE-")
         store_name = store or names.store("KSTREAM-TOTABLE-")
         key, value = materialized.key or self._key, materialized.value or self._value
@@ -190,9 +232,10 @@ class KStream(Explained):
 
     def join(
         self,
-        other: KTable | KStream,
+        other: KTable | KStream | GlobalKTable,
         joiner: Callable[..., Any],
         *,
+        on: Callable[[Any, Any], Any] | None = None,
         within: JoinWindows | None = None,
         with_key: bool = False,
         name: str | None = None,
@@ -210,16 +253,20 @@ class KStream(Explained):
         stream whose keys may have changed goes through a repartition topic first. `key`, `value`, `other_value`: the
         serdes of stores and topics; a table has serdes of its own. `name`: of the nodes and of the topics.
         `JoinOptions`, of two streams only, has the other keyword arguments.
+
+        With a global table, `on(key, value)` gives the key of the row, whatever the record's own key is, so that
+        neither side is repartitioned; a record for which it gives None goes no further.
         """
         return self._join(
-            other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value, within, JoinStores(**stores))
+            other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value, within, JoinStores(**stores), on)
         )
 
     def left_join(
         self,
-        other: KTable | KStream,
+        other: KTable | KStream | GlobalKTable,
         joiner: Callable[..., Any],
         *,
+        on: Callable[[Any, Any], Any] | None = None,
         within: JoinWindows | None = None,
         with_key: bool = False,
         name: str | None = None,
@@ -231,7 +278,7 @@ class KStream(Explained):
         """As `join`; a record for which there is no partner is joined with None. Where it may have one among the
         records of a stream, it waits until its window and the grace are over; one that has no key is sent at once."""
         return self._join(
-            other, StreamJoin(joiner, LEFT, with_key, name, key, value, other_value, within, JoinStores(**stores))
+            other, StreamJoin(joiner, LEFT, with_key, name, key, value, other_value, within, JoinStores(**stores), on)
         )
 
     def outer_join(
@@ -256,8 +303,8 @@ class KStream(Explained):
         self,
         topic: str | TopicExtractor,
         *,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[Any] | None = None,
+        value: SerdeLike[Any] | None = None,
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> None:
@@ -291,9 +338,11 @@ class KStream(Explained):
     def _join(self, other: object, join: StreamJoin) -> KStream:
         for kind, add in _JOINS.items():
             if isinstance(other, kind):
+                check_on(self, other, join)
                 node, key = add(self, other, join.checked())
-                return KStream(self._graph, node, key, weaken(self._value))
-        raise not_joinable(self, other, "a KTable or another KStream")
+                rekeyed = self._rekeyed and kind is GlobalKTable
+                return KStream(self._graph, node, key, weaken(self._value), rekeyed)
+        raise not_joinable(self, other, "a KTable, a GlobalKTable or another KStream")
 
     def _by_key(self, topic: str | None, key: Serde[Any] | None, value: Serde[Any] | None) -> KStream:
         """This stream, by way of a repartition topic if its keys may have changed. All joins that give that topic no
@@ -314,7 +363,7 @@ class KStream(Explained):
         return self._graph.add(ProcessorGraphNode(name, lambda: operator, stores=stores), self._node)
 
     def _group(
-        self, node: GraphNode, name: str | None, key: Choice, value: Serde[Any] | None, rekeyed: bool
+        self, node: GraphNode, name: str | None, key: Choice, value: object, rekeyed: bool
     ) -> KGroupedStream:
         topic = None if name is None else check_name(name, "a repartition topic")
         choice = check_serde(value, "value") or self._value
@@ -324,5 +373,6 @@ class KStream(Explained):
 _JOINS: Final[Mapping[type, Callable[[KStream, Any, StreamJoin], tuple[GraphNode, Choice]]]] = {
     KStream: join_streams,
     KTable: join_table,
+    GlobalKTable: join_global_table,
 }
 """How a stream is joined, by what it is joined with: adds the nodes, gives the last one and the serde of its keys."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from milestones.common.topology.aggregates import NULL_KEY_OR_VALUE
 from milestones.common.topology.join_windows import JoinWindows
-from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.topology.program import Memory, OperatorContext, Process
 from milestones.common.topology.unmatched import Unmatched
 from milestones.common.windowed import FOREVER
 
@@ -140,7 +140,7 @@ class Waiting:
     """The records of both sides that have no partner yet, as one side of the join sees them."""
 
     def __init__(self, side: OuterSide, context: OperatorContext) -> None:
-        self.observed = context.shared_memory(f"{side.join} observed", -1)
+        self.observed: Memory = context.shared_memory(f"{side.join} observed", -1)
         self._first = context.shared_memory(f"{side.join} first", None)
         """The time from which on records may wait: `FOREVER` when none does, None before the store was looked at."""
         self._store, self._forward = context.store(side.waiting), context.forward

@@ -8,10 +8,9 @@ A table has a store only when it is named, aggregated, or when an operator needs
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
-from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
@@ -20,6 +19,8 @@ from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
+from milestones.common.topology.suppress import Suppression, Until, WhenFull
+from milestones.common.topology.suppress_operators import BufferGetter
 from milestones.common.topology.table_operators import (
     TableFilter,
     TableMapValues,
@@ -27,6 +28,9 @@ from milestones.common.topology.table_operators import (
     ToStream,
 )
 from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.windows import Duration
+from milestones.common.type_variables import KR, VO, VR, K, V
+from milestones.common.typed_serdes import SerdeLike
 
 if TYPE_CHECKING:
     from milestones.common.topology.grouped import KGroupedTable
@@ -50,8 +54,8 @@ class TableState:
         rows: Callable[[Getter], Getter] | None = None,
     ) -> None:
         self._spec, self._has_store, self._parent, self._rows = spec, has_store, parent, rows
-        self.named = has_store if named is None else named
-        self.send_old_values = False
+        self.named: bool = has_store if named is None else named
+        self.send_old_values: bool = False
 
     @property
     def name(self) -> str:
@@ -85,8 +89,11 @@ class TableState:
         return self._rows(self._parent.getter())
 
 
-class KTable(Explained):
-    """A table. Made by `StreamsBuilder.table`, `KStream.to_table` and aggregations, not by hand."""
+class KTable(Explained, Generic[K, V]):
+    """A table with keys of type `K` and values of type `V`. Made by `StreamsBuilder.table`, `KStream.to_table` and
+    aggregations, not by hand."""
+
+    name: str
 
     def __init__(self, graph: Graph, node: GraphNode, key: Choice, value: Choice, state: TableState) -> None:
         self._graph, self._node, self.name = graph, node, node.name
@@ -99,25 +106,47 @@ class KTable(Explained):
 
     def filter(
         self,
-        predicate: Callable[[Any, Any], Any],
+        predicate: Callable[[K, V], object],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Keep the rows for which `predicate(key, value)` holds. `store`: keep the result in a store of that name."""
-        return self._filter(predicate, False, name, Materialized(store, **options))
+        return self._filter(predicate, False, name, Materialized.of(store, **options))
 
     def filter_not(
         self,
-        predicate: Callable[[Any, Any], Any],
+        predicate: Callable[[K, V], object],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Drop the rows for which `predicate(key, value)` holds."""
-        return self._filter(predicate, True, name, Materialized(store, **options))
+        return self._filter(predicate, True, name, Materialized.of(store, **options))
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], VR],
+        store: str | None = None,
+        *,
+        with_key: Literal[False] = False,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], VR],
+        store: str | None = None,
+        *,
+        with_key: Literal[True],
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
 
     def map_values(
         self,
@@ -127,11 +156,11 @@ class KTable(Explained):
         with_key: bool = False,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, Any]:
         """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`;
         deletions pass unchanged."""
         function_of(mapper)
-        materialized = Materialized(store, **options)
+        materialized = Materialized.of(store, **options)
         value = materialized.value or weaken(self._value)
         return self._derive(
             "KTABLE-MAPVALUES-",
@@ -144,12 +173,12 @@ class KTable(Explained):
 
     def group_by(
         self,
-        selector: Callable[[Any, Any], tuple[Any, Any] | None],
+        selector: Callable[[K, V], tuple[KR, VR] | None],
         *,
         name: str | None = None,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-    ) -> KGroupedTable:
+        key: SerdeLike[KR] | None = None,
+        value: SerdeLike[VR] | None = None,
+    ) -> KGroupedTable[KR, VR]:
         """Group by `selector(key, value) -> (key, value)`; a row for which `selector` gives None is in no group.
 
         `name`: of the node and of the repartition topic.
@@ -165,8 +194,8 @@ class KTable(Explained):
 
     def join(
         self,
-        other: KTable,
-        joiner: Callable[[Any, Any], Any],
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO], VR],
         store: str | None = None,
         *,
         name: str | None = None,
@@ -179,37 +208,76 @@ class KTable(Explained):
         of partitions, and records of equal keys in partitions of equal numbers. The tables that the rows come from are
         kept in stores.
         """
-        return self._join(other, joiner, INNER, name, Materialized(store, **options))
+        return self._join(other, joiner, INNER, name, Materialized.of(store, **options))
 
     def left_join(
         self,
-        other: KTable,
-        joiner: Callable[[Any, Any], Any],
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO | None], VR],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
         """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key."""
-        return self._join(other, joiner, LEFT, name, Materialized(store, **options))
+        return self._join(other, joiner, LEFT, name, Materialized.of(store, **options))
 
     def outer_join(
         self,
-        other: KTable,
-        joiner: Callable[[Any, Any], Any],
+        other: KTable[K, VO],
+        joiner: Callable[[V | None, VO | None], VR],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
         """As `join`, for each key of either table: the value of the table that hasn't the key is None."""
-        return self._join(other, joiner, OUTER, name, Materialized(store, **options))
+        return self._join(other, joiner, OUTER, name, Materialized.of(store, **options))
 
-    def to_stream(self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream:
+    def suppress(
+        self,
+        *,
+        until: Until | None = None,
+        after: Duration | None = None,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        when_full: WhenFull | None = None,
+        name: str | None = None,
+        logging: bool = True,
+        in_memory: bool = False,
+        changelog_config: Mapping[str, str] | None = None,
+    ) -> KTable[K, V]:
+        """Keep updates back, of each key the last one. `until="window_closes"`: a window's result is sent once, when
+        the window has closed. `after`: an update is sent once others are so much later (`timedelta` or ms).
+
+        `max_records`, `max_bytes`: bounds of what is kept back. `when_full`: `"emit"`, the default of `after`: the
+        first ones are sent early; `"stop"`, that of windows: the application stops, by a `SuppressBufferFullError`.
+        `name`: the node's, and with `-store` that of the store; the other keywords are those of `StoreOptions`.
+        """
+        choice = Suppression(
+            until, after, max_records, max_bytes, when_full, name, logging, in_memory, changelog_config or {}
+        )
+        node_name, store = choice.named(self._graph)
+        operator, spec = choice.operator(store, self._node), choice.spec(store, self._key, self._value)
+        self._state.want_old_values(force=True)  # the row before the first update that is kept back is an old value
+        state = TableState(spec, has_store=False, parent=self._state, rows=lambda parent: BufferGetter(store, parent))
+        node = self._graph.add(ProcessorGraphNode(node_name, lambda: operator, lambda: spec), self._node)
+        return KTable(self._graph, node, self._key, self._value, state)
+
+    @overload
+    def to_stream(self, mapper: None = None, *, name: str | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def to_stream(self, mapper: Callable[[K, V], KR], *, name: str | None = None) -> KStream[KR, V]: ...
+
+    def to_stream(
+        self, mapper: Callable[[K, V], Any] | None = None, *, name: str | None = None
+    ) -> KStream[Any, V]:
         """Make a stream of the updates, None for a deleted row. `mapper(key, value) -> key` selects a new key."""
         from milestones.common.topology.stream import KStream  # streams and tables make each other
 
-        stream = KStream(self._graph, self._add("KTABLE-TOSTREAM-", name, ToStream), self._key, self._value)
+        node = self._add("KTABLE-TOSTREAM-", name, ToStream)
+        stream: KStream[Any, V] = KStream(self._graph, node, self._key, self._value)
         return stream if mapper is None else stream.select_key(mapper)
 
     def _join(

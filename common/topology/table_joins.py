@@ -38,7 +38,7 @@ class JoinedState(TableState):
     ) -> None:
         super().__init__(spec, has_store)
         self._sides = left, right
-        self.getters = left.getter(), right.getter()
+        self.getters: tuple[Getter, Getter] = left.getter(), right.getter()
         self._getter: Getter = (
             StoreGetter(spec.name) if has_store else JoinGetter(*self.getters, joiner=joiner, alone=alone)
         )

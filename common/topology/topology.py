@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.serdes import Serde
-from milestones.common.state.spec import StoreSpec
+from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.topology.describe import TopologyDescription, describe
 from milestones.common.topology.nodes import (
     Node,
@@ -32,14 +32,17 @@ from milestones.common.topology.nodes import (
     TopicExtractor,
 )
 from milestones.common.topology.processor import ProcessorOperator, check_supplier
-from milestones.common.topology.resolve import group_nodes, resolve
+from milestones.common.topology.resolve import group_nodes, resolve, resolve_global
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.timestamps import TimestampExtractor
 from milestones.common.topology.user_functions import check_functions
+from milestones.common.typed_serdes import SerdeLike
 
 __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
 
 _RESETS = ("earliest", "latest", "none", None)
+
+GLOBAL_KINDS: Final[tuple[StoreKind, ...]] = ("key-value", "timestamped-key-value")
 
 
 class Topology:
@@ -48,6 +51,7 @@ class Topology:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._stores: dict[str, StoreSpec] = {}
+        self._globals: dict[str, StoreSpec] = {}
         self._internal: dict[str, int | None] = {}
         self._copartitioned: list[frozenset[str]] = []
 
@@ -57,8 +61,8 @@ class Topology:
         self,
         name: str,
         *topics: str | re.Pattern[str],
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[Any] | None = None,
+        value: SerdeLike[Any] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
     ) -> Topology:
@@ -89,8 +93,8 @@ class Topology:
         name: str,
         topic: str | TopicExtractor,
         *parents: str,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
+        key: SerdeLike[Any] | None = None,
+        value: SerdeLike[Any] | None = None,
         partitioner: Partitioner | None = None,
     ) -> Topology:
         """Write the records of `parents` to `topic`, or to the topic that a function chooses for each record."""
@@ -108,7 +112,7 @@ class Topology:
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
         """Add a store and connect `processors` to it. The same spec may be added again, an equal one may not: two parts
         of a program would write into one store by mistake."""
-        if self._stores.get(spec.name, spec) is not spec:
+        if self._stores.get(spec.name, spec) is not spec or spec.name in self._globals:
             raise TopologyError(
                 f"there are two stores named {spec.name}: give one another name. To share a store, add one StoreSpec "
                 "and connect each of its processors to it"
@@ -125,6 +129,11 @@ class Topology:
             what = "isn't in the topology" if node is None else "is a source or a sink"
             raise TopologyError(f"stores {list(stores)} can't be connected to {processor}: it {what}")
         for store in stores:
+            if store in self._globals:
+                raise TopologyError(
+                    f"processor {processor} is connected to the global store {store}, which every processor may read "
+                    "without: leave the name out, and call get_state_store"
+                )
             if store not in self._stores:
                 raise TopologyError(
                     f"processor {processor} wants the store {store}, which isn't in the topology: add_state_store first"
@@ -132,7 +141,48 @@ class Topology:
         self._nodes[processor] = replace(node, stores=tuple(dict.fromkeys((*node.stores, *stores))))
         return self
 
+    def add_global_store(
+        self,
+        spec: StoreSpec,
+        source: str,
+        topic: str,
+        processor: str,
+        supplier: Callable[[], Any],
+        *,
+        key: SerdeLike[Any] | None = None,
+        value: SerdeLike[Any] | None = None,
+    ) -> Topology:
+        """Keep a store of all records of `topic` on every instance: `supplier`'s processor writes each record to the
+        store, and any other processor may read the store by name. The topic is its changelog. `source`, `processor`:
+        the names of the two nodes."""
+        named: object = topic
+        if not isinstance(named, str) or not named:
+            raise TopologyError(f"the global store {spec.name} needs the name of one topic, not {topic!r}")
+        node = SourceNode(
+            name=source,
+            topics=(topic,),
+            key=check_serde(key, f"key of source {source}"),
+            value=check_serde(value, f"value of source {source}"),
+            own_timestamps=True,
+            global_store=spec.name,
+        )
+        operator = ProcessorOperator(check_supplier(supplier, processor))
+        return self.add_global_nodes(spec, node, ProcessorNode(processor, (source,), operator))
+
     # ---- what the DSL calls besides
+
+    def add_global_nodes(self, spec: StoreSpec, source: SourceNode, processor: ProcessorNode) -> Topology:
+        """Add a global store with its two nodes."""
+        if spec.name in self._stores or spec.name in self._globals:
+            raise TopologyError(f"there are two stores named {spec.name}, one of them global: give one another name")
+        if spec.kind not in GLOBAL_KINDS:
+            raise TopologyError(
+                f"the global store {spec.name} can't be of kind {spec.kind!r}: the kinds of global stores are "
+                f"{' and '.join(map(repr, GLOBAL_KINDS))}"
+            )
+        self._globals[spec.name] = replace(spec, logged=False, cached=False, source_topic=source.topics[0])
+        self.add_node(source)
+        return self.add_node(replace(processor, stores=(spec.name,)))
 
     def add_node(self, node: Node) -> Topology:
         """Add a node; its parents must be there."""
@@ -165,17 +215,17 @@ class Topology:
                 f'source {node.name}: offset_reset must be "earliest", "latest" or "none", not {node.offset_reset!r}'
             )
         others = [each for each in self._nodes.values() if isinstance(each, SourceNode)]
-        taken = {topic: each.name for each in others for topic in each.topics}
+        taken = {topic: each for each in others for topic in each.topics}
         for topic in node.topics:
             if topic in taken:
-                raise _read_twice(topic, node.name, taken[topic])
+                raise _read_twice(topic, node, taken[topic])
             for each in others:
                 if each.pattern is not None and matches(each.pattern, topic):
-                    raise _read_twice(topic, node.name, f"{each.name} (pattern {each.pattern})")
+                    raise _read_twice(topic, node, each)
         if node.pattern is not None:
-            for topic, name in taken.items():
+            for topic, each in taken.items():
                 if matches(node.pattern, topic):
-                    raise _read_twice(topic, f"{node.name} (pattern {node.pattern})", name)
+                    raise _read_twice(topic, node, each)
 
     def _check_parents(self, node: ProcessorNode | SinkNode) -> None:
         if not node.parents:
@@ -187,6 +237,19 @@ class Topology:
                 raise TopologyError(f"{node.name} has the parent {parent}, which isn't in the topology: add it first")
             if isinstance(self._nodes[parent], SinkNode):
                 raise TopologyError(f"{node.name} has the parent {parent}, a sink: read its topic with a source")
+            store = self._global_store(self._nodes[parent])
+            if store is not None and self._global_store(node) != store:
+                raise TopologyError(
+                    f"{node.name} has the parent {parent}, which writes the global store {store} and sends no records "
+                    "on: have it read that store instead"
+                )
+
+    def _global_store(self, node: Node) -> str | None:
+        """The global store that the node belongs to."""
+        if isinstance(node, SourceNode):
+            return node.global_store
+        stores = node.stores if isinstance(node, ProcessorNode) else ()
+        return next((store for store in stores if store in self._globals), None)
 
     # ---- what becomes of it
 
@@ -211,8 +274,20 @@ class Topology:
             defaults=(default_key_serde, default_value_serde),
         )
 
+    def resolve_global(
+        self, *, default_key_serde: Serde[Any] | None = None, default_value_serde: Serde[Any] | None = None
+    ) -> SubTopology | None:
+        """All global stores with their nodes, which one thread of each instance runs; None without any."""
+        return resolve_global(self._nodes, self._globals, (default_key_serde, default_value_serde))
 
-def _read_twice(topic: str, one: str, other: str) -> TopologyError:
-    return TopologyError(
-        f"topic {topic} is read by two sources, {one} and {other}: read it once and use the stream twice"
-    )
+
+def _read_twice(topic: str, one: SourceNode, other: SourceNode) -> TopologyError:
+    names = [node.name if node.pattern is None else f"{node.name} (pattern {node.pattern})" for node in (one, other)]
+    way_out = "read it once and use the stream twice"
+    stores = [node.global_store for node in (one, other) if node.global_store is not None]
+    if stores:
+        way_out = (
+            f"it makes the global store {stores[0]}, whose topic nothing else may read; join with that store, or have "
+            "a copy of the topic"
+        )
+    return TopologyError(f"topic {topic} is read by two sources, {' and '.join(names)}: {way_out}")

@@ -42,7 +42,7 @@ class UnmatchedSerde(Serde[Unmatched]):
 
     def __init__(self, inner: Serde[Any]) -> None:
         super().__init__(_unused, _unused, name=f"UNMATCHED({inner.name})")
-        self.inner = inner
+        self.inner: Serde[Any] = inner
 
     def serializer(self, topic: str) -> Callable[[Unmatched], bytes]:
         write, pack = self.inner.serializer(topic), _TIME_AND_SIDE.pack
@@ -67,6 +67,9 @@ class SidedSerde(Serde[Sided]):
     """Serde of one value with its side."""
 
     __slots__ = ("left", "right")
+
+    left: Serde[Any]
+    right: Serde[Any]
 
     def __init__(self, left: Serde[Any], right: Serde[Any]) -> None:
         super().__init__(_unused, _unused, name=f"{left.name} OR {right.name}")

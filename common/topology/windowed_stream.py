@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Unpack
 
 from milestones.common import serdes
 from milestones.common.errors import TopologyError
@@ -23,7 +23,8 @@ from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.window_aggregates import SlidingWindowAggregate, WindowAggregate
 from milestones.common.topology.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
-from milestones.common.windowed import FOREVER
+from milestones.common.type_variables import VR, K, V
+from milestones.common.windowed import FOREVER, Windowed
 
 if TYPE_CHECKING:
     from milestones.common.topology.grouped import KGroupedStream
@@ -37,11 +38,12 @@ _AGGREGATE, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 @dataclass(frozen=True)
 class WindowBounds:
     """The store of a windowed aggregation. `needed_ms`: how long the operator needs a row; `window_ms`: 0 for no
-    end."""
+    end; `grace_ms`: how long after its end a window closes."""
 
     kind: StoreKind
     needed_ms: int
     window_ms: int
+    grace_ms: int
     closing: bool
 
     def spec(self, materialized: Materialized, store: str, key: Choice, value: Choice) -> StoreSpec:
@@ -60,28 +62,29 @@ def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
     match windows:
         case TimeWindows():
             needed_ms = windows.size_ms + windows.grace_ms
-            return WindowBounds("timestamped-window", needed_ms, windows.size_ms, closing)
+            return WindowBounds("timestamped-window", needed_ms, windows.size_ms, windows.grace_ms, closing)
         case UnlimitedWindows():
-            return WindowBounds("timestamped-window", FOREVER, 0, closing)
+            return WindowBounds("timestamped-window", FOREVER, 0, windows.grace_ms, closing)
         case SlidingWindows():
             # The right window of a record's predecessor begins that long before the record at most.
             needed_ms = 2 * windows.difference_ms + windows.grace_ms
-            return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, closing)
+            return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, windows.grace_ms, closing)
         case SessionWindows():
-            return WindowBounds("session", windows.gap_ms + windows.grace_ms, 0, closing)
+            needed_ms = windows.gap_ms + windows.grace_ms
+            return WindowBounds("session", needed_ms, 0, needed_ms, closing)
     raise TopologyError(
         f"windowed_by needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not {windows!r}"
     )
 
 
-class WindowedKStream(Explained):
+class WindowedKStream(Explained, Generic[K, V]):
     """Records grouped by key and window. Made by `KGroupedStream.windowed_by`, not by hand.
 
     The tables' keys are `Windowed`. `store` names the table's store, and with it its changelog topic; `name` names the
     operator's node. `WindowOptions` has the other keyword arguments.
     """
 
-    def __init__(self, grouped: KGroupedStream, windows: Windows, emit: Emit) -> None:
+    def __init__(self, grouped: KGroupedStream[K, V], windows: Windows, emit: Emit) -> None:
         if emit not in ("on_update", "on_close"):
             raise TopologyError(f"emit must be 'on_update' or 'on_close', not {emit!r}")
         self._grouped, self._windows, self._on_close = grouped, windows, emit == "on_close"
@@ -89,9 +92,11 @@ class WindowedKStream(Explained):
         if self._on_close and isinstance(windows, UnlimitedWindows):
             raise TopologyError("an unlimited window never closes: emit its updates")
 
-    def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[WindowOptions]) -> KTable:
+    def count(
+        self, store: str | None = None, *, name: str | None = None, **options: Unpack[WindowOptions]
+    ) -> KTable[Windowed[K], int]:
         """Count the records per key and window. The table's values are LONG by default."""
-        materialized = Materialized(store, **options)
+        materialized = Materialized.of(store, **options)
         # A number that Kafka Streams uses up for no name at all, but of sliding windows.
         if store is None and materialized.given and not isinstance(self._windows, SlidingWindows):
             self._grouped._graph.names.store(_AGGREGATE)
@@ -102,12 +107,12 @@ class WindowedKStream(Explained):
 
     def reduce(
         self,
-        reducer: Callable[[Any, Any], Any],
+        reducer: Callable[[V, V], V | None],
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[WindowOptions],
-    ) -> KTable:
+    ) -> KTable[Windowed[K], V]:
         """Reduce the values per key and window by `reducer(aggregate, value) -> aggregate`; the first value is the
         first aggregate."""
         function_of(reducer)
@@ -119,33 +124,26 @@ class WindowedKStream(Explained):
             return other if one is None else reducer(one, other)
 
         return self._add(
-            _REDUCE, Materialized(store, **options), self._grouped._value, name, _nothing, aggregator, merger
+            _REDUCE, Materialized.of(store, **options), self._grouped._value, name, _nothing, aggregator, merger
         )
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
-        aggregator: Callable[[Any, Any, Any], Any],
-        merger: Callable[[Any, Any, Any], Any] | None = None,
+        initializer: Callable[[], VR],
+        aggregator: Callable[[K, V, VR], VR | None],
+        merger: Callable[[K, VR, VR], VR | None] | None = None,
         store: str | None = None,
         *,
         name: str | None = None,
         **options: Unpack[WindowOptions],
-    ) -> KTable:
+    ) -> KTable[Windowed[K], VR]:
         """Aggregate the values per key and window by `aggregator(key, value, aggregate) -> aggregate`, starting with
         `initializer()`. `merger(key, aggregate, other) -> aggregate`: of sessions, which a record may merge."""
         function_of(initializer)
         function_of(aggregator)
-        sessions = isinstance(self._windows, SessionWindows)
-        if sessions and merger is None:
-            raise TopologyError("sessions are merged by a record between them: give aggregate a merger")
-        if merger is not None:
-            if not sessions:
-                raise TopologyError("only sessions are merged: these windows take no merger")
-            function_of(merger)
         return self._add(
-            _AGGREGATE, Materialized(store, **options), weaken(self._grouped._value), name, initializer, aggregator,
-            merger or _first,
+            _AGGREGATE, Materialized.of(store, **options), weaken(self._grouped._value), name, initializer, aggregator,
+            checked_merger(self._windows, merger),
         )  # fmt: skip
 
     def _add(
@@ -153,14 +151,35 @@ class WindowedKStream(Explained):
         initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any], merger: Merger,
     ) -> KTable:
         def operator(state: TableState) -> Operator:
-            windows, on_close, old_values = self._windows, self._on_close, state.send_old_values
-            if isinstance(windows, SessionWindows):
-                return SessionAggregate(state.name, windows, initializer, aggregator, merger, on_close, old_values)
-            if isinstance(windows, SlidingWindows):
-                return SlidingWindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
-            return WindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
+            return windowed_operator(self._windows, state, initializer, aggregator, merger, on_close=self._on_close)
 
         return self._grouped._aggregate(prefix, materialized, default_value, name, operator, self._bounds)
+
+
+def windowed_operator(
+    windows: Windows, state: TableState, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any],
+    merger: Merger, *, on_close: bool = False,
+) -> Operator:
+    """The operator that aggregates by these windows."""
+    old_values = state.send_old_values
+    if isinstance(windows, SessionWindows):
+        return SessionAggregate(state.name, windows, initializer, aggregator, merger, on_close, old_values)
+    if isinstance(windows, SlidingWindows):
+        return SlidingWindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
+    return WindowAggregate(state.name, windows, initializer, aggregator, on_close, old_values)
+
+
+def checked_merger(windows: Windows, merger: Merger | None) -> Merger:
+    """The merger of sessions, a stand-in for other windows; `TopologyError` where it is missing, or too much."""
+    sessions = isinstance(windows, SessionWindows)
+    if sessions and merger is None:
+        raise TopologyError("sessions are merged by a record between them: give aggregate a merger")
+    if merger is None:
+        return _first
+    if not sessions:
+        raise TopologyError("only sessions are merged: these windows take no merger")
+    function_of(merger)
+    return merger
 
 
 def _nothing() -> None:

@@ -220,11 +220,31 @@ def windows(app: str) -> StreamsBuilder:
     return builder
 
 
+def suppressed(app: str) -> StreamsBuilder:
+    """As `windows`, by suppress."""
+    builder = StreamsBuilder()
+    grouped = builder.stream(f"{app}-in", key=TEXT, value=TEXT).group_by_key()
+    counts = grouped.windowed_by(TimeWindows(50, grace=10)).count("counts").suppress(until="window_closes")
+    named = counts.to_stream(lambda windowed, _: f"{windowed.key}@{windowed.start}")
+    named.map_values(str).to(f"{app}-out", key=TEXT, value=TEXT)
+    return builder
+
+
+def everywhere(app: str) -> StreamsBuilder:
+    """Each record of `in` with the row of the global table `rows` that its value names."""
+    builder = StreamsBuilder()
+    rows = builder.global_table(f"{app}-rows", "rows", key=TEXT, value=TEXT)
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    joined = records.left_join(rows, lambda name, row: f"{name}={row}", on=lambda _, name: name)
+    joined.to(f"{app}-out", key=TEXT, value=TEXT)
+    return builder
+
+
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     made.__name__.replace("_", "-"): made
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
-        calls, elsewhere, ticks, remembering, slots, windows,
+        calls, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
     )
 }  # fmt: skip
 

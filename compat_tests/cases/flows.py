@@ -46,6 +46,8 @@ SLOTS = Flow(
     ("in",), "out", lambda row: [(row.key, (row.value, row.timestamp))], slots.encode, slots.step, store="slots",
     later=lambda _, now: now, counts=False, rows=slots.rows,
 )  # fmt: skip
+EVERYWHERE = Flow(("in",), "out", lambda row: [(row.key, b"%s=row of %s" % (row.value, row.value))])
+"""With the rows that `global_rows` writes."""
 CALLS = Flow(("in",), "out", lambda row: same(row) * 2, as_long, plus_one, store="counts")
 REMEMBERED_TICKS = Flow(("in",), "ticks", same, store="waiting", kept_back=True)
 FRAGILE_COUNT = Flow(("in",), "counts", same, as_long, plus_one, store="counts")

@@ -1,4 +1,4 @@
-"""Windows that are emitted when they close: each once, whatever ends a process."""
+"""Windows that are emitted when they close, by themselves or by suppress: each once, whatever ends a process."""
 
 from __future__ import annotations
 
@@ -44,11 +44,14 @@ def wanted(feed: Feed) -> Emitted:
     )
 
 
+@pytest.mark.parametrize("topology", ["windows", "suppressed"])
 @pytest.mark.parametrize("step", commit_steps_of("commit.after-flush", "commit.after-commit"))
-def test_each_window_is_emitted_once_over_kills_at_any_step_of_a_commit(world: World, step: str) -> None:
+def test_each_window_is_emitted_once_over_kills_at_any_step_of_a_commit(
+    world: World, step: str, topology: str
+) -> None:
     # Of today: a broker forgets changelog records of windows by its own clock, a day after their retention.
     feed, clock = world.input("in", 2, out=2), count(int(time.time() * 1_000))
-    app = world.instance("windows", num_stream_threads=1)
+    app = world.instance(topology, num_stream_threads=1)
 
     def fed_until_it_dies() -> object:
         feed.send(in_time(world, clock))

@@ -33,6 +33,7 @@ from compat_tests.java.cases import WALL_MS, Advance, Case, Outcome, Pipe, Row
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.embedded.jars import KAFKA_VERSION, resolve
 from milestones.common.kafka.embedded.java import find_java
+from milestones.common.state.suppress_layout import WHEN_SENT
 from milestones.common.testing.driver import APPLICATION_ID
 
 SOURCES = Path(__file__).parent / "src"
@@ -197,8 +198,11 @@ def _written(step: Pipe | Advance) -> dict[str, Any]:
     }
 
 
-def _row(key: str | None, value: str | None, timestamp: int, headers: list[tuple[str, str | None]]) -> Row:
-    return Row(_bytes(key), _bytes(value), timestamp, tuple((name, _bytes(data)) for name, data in headers))
+def _row(
+    key: str | None, value: str | None, timestamp: int | None, headers: list[tuple[str, str | None]]
+) -> Row:
+    names = tuple((name, _bytes(data)) for name, data in headers)
+    return Row(_bytes(key), _bytes(value), timestamp or WHEN_SENT, names)
 
 
 def _text(data: bytes | None) -> str | None:

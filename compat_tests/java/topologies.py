@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compat_tests.java import of_joins, of_processors, of_stores, of_streams, of_tables, of_windows
+from compat_tests.java import (
+    of_cogroup,
+    of_globals,
+    of_joins,
+    of_processors,
+    of_stores,
+    of_streams,
+    of_suppress,
+    of_tables,
+    of_windows,
+)
 from compat_tests.java.registry import Entry
+
+MODULES = (of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_globals)
 
 ALL: Mapping[str, Entry] = {
     entry.name: entry
-    for module in (of_streams, of_tables, of_processors, of_stores, of_windows, of_joins)
+    for module in MODULES
     for entry in module.ENTRIES
 }

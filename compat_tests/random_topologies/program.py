@@ -77,7 +77,7 @@ def topology(plan: Plan, prefix: str = "") -> StreamsBuilder:
     builder = StreamsBuilder()
     sources = {at: builder.stream(f"{prefix}in{at}", key=TEXT, value=TEXT) for at in plan.used}
     for number, path in enumerate(plan.paths):
-        stream = reduce(KStream.merge, [sources[source] for source in path.sources])
+        stream: KStream = reduce(KStream.merge, [sources[source] for source in path.sources])
         if plan.calls:
             stream = stream.map_values(calling(plan.calls), with_key=True)
         stream = reduce(lambda stream, step: STEPS[step](stream), path.steps, stream)

@@ -44,6 +44,7 @@ Alike = Callable[[Sequence[Any], Sequence[Any]], bool]
 CLOCKED: Mapping[tuple[str, str], Alike] = {
     ("later", "out"): lambda one, other: all(map(eq, one, other)),  # one has come further
     ("ticks", "ticks"): lambda _, __: True,
+    ("everywhere", "out"): lambda one, other: len(one) == len(other),  # a row may come before a record or after it
 }
 """By topology and output, where the clock decides: how much there is (a batch may end before it strikes), or all."""
 
@@ -73,9 +74,11 @@ class Shape:
 def shape_of(topology: str) -> Shape:
     """Of a name that `apps.topologies` knows."""
     made = named(topology)("app")
-    subs = (made.build() if isinstance(made, StreamsBuilder) else made).resolve("app")
+    topology_ = made.build() if isinstance(made, StreamsBuilder) else made
+    subs, everyone = topology_.resolve("app"), topology_.resolve_global()
     owned = {topic for sub in subs for topic in sub.repartition_topics}
     sources = {topic for sub in subs for topic in sub.source_topics} - owned | BY_PATTERN.get(topology, frozenset())
+    sources |= set() if everyone is None else set(everyone.source_topics)
     sinks = {topic for sub in subs for topic in sub.sink_topics} - owned
     plan = topology.removeprefix("plan:")
     known = FLOWS.get(topology, ()) if plan == topology else tuple(flows_of_plan(Plan.parse(plan)))

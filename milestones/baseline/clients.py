@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import Final
 
 from confluent_kafka import KafkaException
 
@@ -30,7 +31,7 @@ from milestones.parts import ClientFactory
 LEAVE_MS = 200
 """The longest wait for the close of a replaced producer; a fenced one may take a second."""
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class ThreadClientFactory:
@@ -65,14 +66,14 @@ class ThreadClients:
         self._context, self._factory = context, factory
         self._transactional_id = context.transactional_id if context.config.exactly_once else None
         with ExitStack() as unfinished:
-            self.consumer = factory.consumer()
+            self.consumer: AssignedConsumer = factory.consumer()
             unfinished.callback(self.consumer.close)
-            self.producer = factory.producer()
+            self.producer: OutputProducer = factory.producer()
             unfinished.callback(self.producer.close)
             self._initialise(context.config.task_timeout_ms)
             self._heartbeats = context.metrics.add(HeartbeatMetrics, client_id=f"{context.name}-consumer")
             unfinished.callback(context.metrics.remove, self._heartbeats)
-            self.member = factory.member(partial(publish_silence, self._heartbeats))
+            self.member: GroupMember = factory.member(partial(publish_silence, self._heartbeats))
             unfinished.pop_all()
 
     def new_restore_consumer(self) -> AssignedConsumer:

@@ -42,7 +42,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Sending
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 _Mark = tuple[TaskId, Output]
@@ -113,7 +113,7 @@ class DirectCollection:
         self._config, self._clients, self._clock = context.config, clients, context.clock
         self._application, self._retry_policy = context.application, context.retry_policy
         self.dropped: Counter[TaskId] = Counter()
-        self.held = False
+        self.held: bool = False
         self.unsent: Collection[Task] = ()
         self._full_since_ms: int | None = None
         self._letters = 0

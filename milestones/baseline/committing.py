@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from confluent_kafka import KafkaException
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from milestones.parts import Clients, CommitGate, Confirmation, OutputCollection, Sending
 
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 

@@ -14,7 +14,7 @@ producer is used for next.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.producer import can_start_another_transaction
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 def patience_ms(context: ThreadContext) -> int:

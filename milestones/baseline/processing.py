@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.records import TaskId
 from milestones.common.task.alarms import PunctuationAlarms
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task, TaskStorage
     from milestones.instance.context import ThreadContext
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 SLICE_MS = 50
 """The time after which the stream thread is to poll and commit again."""
@@ -77,7 +77,7 @@ class InlineProcessing:
         self._retiring: deque[tuple[Task, CloseMode]] = deque()
         self._limits: dict[TaskId, int] = {}
         self._held = False
-        self.processed = 0
+        self.processed: int = 0
 
     def add(self, task: Task) -> None:
         self._tasks[task.id] = self._new[task.id] = task

@@ -11,7 +11,7 @@ rest.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class RejoinRecovery:
     """Aborts where that is enough, otherwise gives the tasks up."""
+
+    fenced: int
+    lost: int
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients

@@ -36,6 +36,7 @@ class TaskOwnedState:
             production_handler=config.production_exception_handler,
             count_nodes=context.metrics.debug,
             record_caches=context.memory.record_caches,
+            global_stores=context.global_stores,
             read_caches=context.memory.read_caches,
         )
 

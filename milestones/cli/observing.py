@@ -15,7 +15,7 @@ from dataclasses import replace
 from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 
-from milestones.cli.picture import Member, Picture, Scraped, StoreRow, inputs_of, members_of, picture
+from milestones.cli.picture import GlobalRow, Member, Picture, Scraped, StoreRow, inputs_of, members_of, picture
 from milestones.common.assignment.summary import short_name
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
@@ -162,6 +162,7 @@ def read_metrics(text: str) -> Scraped:
     stores: dict[TaskId, dict[str, dict[str, float]]] = {}
     errors: dict[TaskId, str] = {}
     memory: dict[str, int] = {}
+    everyone: dict[str, int] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels, name = sample.labels, sample.name
@@ -173,6 +174,8 @@ def read_metrics(text: str) -> Scraped:
                 processing.setdefault(labels["thread_id"], {})[_OF_PROCESSING[name]] = sample.value
             elif name == "kafka_stream_task_quarantine_error_info":
                 errors[TaskId.parse(labels["task_id"])] = labels["value"]
+            elif name in _OF_GLOBAL:
+                everyone[_OF_GLOBAL[name]] = int(sample.value)
             elif name in _OF_MEMORY:
                 memory[_OF_MEMORY[name]] = int(sample.value)
             elif name in _BY_TASK:
@@ -182,6 +185,8 @@ def read_metrics(text: str) -> Scraped:
                 of_task.setdefault(labels["state_id"], {})[_OF_STORE[name]] = sample.value
     rows = {task: tuple(_store(name, told) for name, told in sorted(found.items())) for task, found in stores.items()}
     known = {"threads": threads, "processing": processing, "stores": rows, "errors": errors, "memory": memory}
+    if everyone:
+        known["globals"] = GlobalRow(**everyone)
     return replace(Scraped(""), **known, **by_task, **clients)  # type: ignore[arg-type]
 
 
@@ -199,6 +204,12 @@ _BY_TASK = {
     "kafka_stream_task_quarantine_seconds_left": "seconds_left",
 }
 """By name of a sample: the field of `Scraped`."""
+_OF_GLOBAL = {
+    "kafka_stream_global_thread_restore_remaining_records": "left",
+    "kafka_stream_global_thread_restore_total": "restored",
+    "kafka_stream_global_thread_records_lag": "lag",
+}
+"""By name of a sample: the field of `GlobalRow`."""
 _OF_MEMORY = {
     f"kafka_stream_memory_{name}_bytes": name
     for name in ("caches", "remembered", "input", "outputs", "uncommitted", "engines", "client_queues_max", "resident")

@@ -78,6 +78,20 @@ class ProcessingRow:
 
 
 @dataclass(frozen=True)
+class GlobalRow:
+    """The global stores of an instance, in records: `restored` and still `left` before its tasks start, `lag` later."""
+
+    restored: int = 0
+    left: int = 0
+    lag: int = 0
+
+    @property
+    def progress(self) -> float:
+        """Of the restoration, 0 to 1."""
+        return _share(self.restored, self.left)
+
+
+@dataclass(frozen=True)
 class Scraped:
     """What an instance's metrics say. `processing`: by processing thread, `records` and `busy`. By task: records
     restored and still to restore, a standby's lag, the stores that a state updater restores; the error of one in
@@ -96,6 +110,7 @@ class Scraped:
     errors: Mapping[TaskId, str] = field(default_factory=dict)
     seconds_left: Mapping[TaskId, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
+    globals: GlobalRow | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +158,7 @@ class Thread:
 @dataclass(frozen=True)
 class InstanceView:
     """One process. `unseen`: why its metrics can't be read; None when they can. `memory`: as in `Scraped`, with `other`
-    for what of the process is in no account; None when it isn't known."""
+    for what of the process is in no account; None when it isn't known. `globals`: None without global stores, too."""
 
     name: str
     process: str
@@ -156,6 +171,7 @@ class InstanceView:
     unseen: str | None
     threads: tuple[Thread, ...]
     memory: Mapping[str, int] | None = None
+    globals: GlobalRow | None = None
 
 
 @dataclass(frozen=True)
@@ -256,6 +272,7 @@ def _instance(
         unseen=scraped if isinstance(scraped, str) else "metrics_port isn't set" if seen is None else None,
         threads=tuple(_thread(member, lags, seen, origin) for member in members),
         memory=_memory(seen.memory) if seen and seen.memory else None,
+        globals=seen.globals if seen else None,
     )
 
 

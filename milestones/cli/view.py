@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from milestones.cli.picture import InstanceView, Picture, ProcessingRow, StoreRow, TaskRow, Thread
+from milestones.cli.picture import GlobalRow, InstanceView, Picture, ProcessingRow, StoreRow, TaskRow, Thread
 from milestones.common.clock import duration
 
 ROLES = {"active": "green", "restoring": "yellow", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
@@ -46,8 +46,13 @@ def view(shown: Picture, now_ms: int, *, tasks: bool) -> RenderableType:
 
 def height(shown: Picture) -> int:
     """Lines that the view with a row for each task takes."""
-    rows = sum(max(3, sum(max(1, _lines(t)) + len(t.processing) for t in i.threads)) + 1 for i in shown.instances)
+    rows = sum(max(3, _height(instance)) + 1 for instance in shown.instances)
     return rows + 9 + len(shown.notes) + sum(row.error is not None for row in shown.rows)
+
+
+def _height(instance: InstanceView) -> int:
+    threads = sum(max(1, _lines(thread)) + len(thread.processing) for thread in instance.threads)
+    return threads + (instance.globals is not None)
 
 
 def _lines(thread: Thread) -> int:
@@ -107,6 +112,8 @@ def _add(table: Table, instance: InstanceView, tasks: bool) -> None:
     for thread in instance.threads:
         rows += _task_rows(thread) if tasks else _thread_row(thread)
         rows += [_processing_row(one) for one in thread.processing]
+    if instance.globals is not None:
+        rows.append(_global_row(instance.globals))
     own = list(_own(instance))
     for number in range(max(len(rows), len(own))):
         beside = rows[number] if number < len(rows) else []
@@ -120,6 +127,14 @@ def _own(instance: InstanceView) -> Iterator[Text]:
     yield Text(" ".join(filter(None, [instance.host, instance.version])), "dim")
     if instance.tags:
         yield Text(" ".join(f"{key}={text}" for key, text in sorted(instance.tags.items())), "dim")
+
+
+def _global_row(row: GlobalRow) -> list[RenderableType]:
+    if row.left:
+        return [Text("global stores"), "", Text("restoring", ROLES["restoring"]), "",
+                _bar(row.progress, f"{_records(row.left)} left")]  # fmt: skip
+    behind = "caught up" if row.lag == 0 else f"{_records(row.lag)} behind"
+    return [Text("global stores", "dim"), "", "", "", Text(behind, "dim")]
 
 
 def _label(thread: Thread) -> Text:

@@ -11,21 +11,21 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milestones.common.errors import CloseTimeoutError
 from milestones.common.metrics.scopes import QuarantineMetrics
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.thread_stacks import frames, in_user_code, place
 from milestones.instance.admin_thread import NewSources
-from milestones.instance.context import ThreadEvent, ThreadReport
+from milestones.instance.context import GlobalEvent, ThreadEvent, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.metrics import Metrics
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """How often a thread that waits for the end of a client checks whether the client's state listener has returned."""
@@ -65,7 +65,18 @@ class ThreadGone:
     name: str
 
 
-Event = ThreadEvent | CloseClient | ClientFailed | NewSources | AddThread | RemoveThread | ThreadGone
+Event = ThreadEvent | GlobalEvent | CloseClient | ClientFailed | NewSources | AddThread | RemoveThread | ThreadGone
+
+
+OfClient = CloseClient | ClientFailed | GlobalEvent
+"""Events that mean something before the first stream thread is there."""
+
+
+def give_up_removals(events: Iterable[Event]) -> None:
+    """Answer the requests to remove threads: these have ended with all others, or never began."""
+    for event in events:
+        if isinstance(event, RemoveThread):
+            event.done.set()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.client.client_events import RemoveThread
 from milestones.common.kafka.failures import caught
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from milestones.instance.thread_registry import ThreadRegistry
     from milestones.parts import InstanceThread, Workforce
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 @dataclass
@@ -56,7 +56,8 @@ class Crew:
         make: Callable[[int], InstanceThread],
         left_group: Callable[[int], None],
     ) -> None:
-        self.workforce, self._registry, self._make, self._left_group = workforce, thread_registry, make, left_group
+        self.workforce: Workforce = workforce
+        self._registry, self._make, self._left_group = thread_registry, make, left_group
         self.members: dict[str, PollingMember] = {}
         self._records_before = 0
 

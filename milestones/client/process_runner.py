@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import MilestonesError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from milestones.client.supervisor import Supervisor
     from milestones.common.config import StreamsConfig
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 INTERRUPTED = 130
 LOOK_S = 0.2

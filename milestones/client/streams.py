@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from milestones import wiring
 from milestones.client import process_runner as running
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from milestones.client.client_events import Status
     from milestones.common.clock import Clock
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 StateListener = Callable[[StreamsState, StreamsState], None]
 UncaughtHandler = Callable[[BaseException], Exceptions]
@@ -55,7 +55,7 @@ class Streams(Explained):
         if not isinstance(built, Topology):
             hint = "call it" if callable(built) else "make one with a StreamsBuilder"
             raise TopologyError(f"Streams runs a Topology or a StreamsBuilder, not {built!r}: {hint}")
-        self.config = StreamsConfig(**overrides) if config is None else config.replace(**overrides)
+        self.config: StreamsConfig = StreamsConfig(**overrides) if config is None else config.replace(**overrides)
         self.topology = built
         flags = parse_milestones(self.config.milestones)
         self._application = Application.of(built, self.config)

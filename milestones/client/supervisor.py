@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.client.client_events import (
     LOOK_S,
@@ -30,10 +30,12 @@ from milestones.client.client_events import (
     ThreadGone,
     client_state,
     failing_tasks,
+    give_up_removals,
     join,
     merged,
 )
 from milestones.client.crew import Crew
+from milestones.client.global_member import GlobalMember, global_thread
 from milestones.client.health import ClientHealth
 from milestones.client.metrics import ClientPublisher
 from milestones.common.errors import MilestonesError, TimeoutExceededError
@@ -43,6 +45,9 @@ from milestones.flags import stage_name
 from milestones.instance.admin_thread import Housekeeper, NewSources
 from milestones.instance.context import (
     Exceptions,
+    GlobalFailed,
+    GlobalMoved,
+    GlobalReport,
     ProcessingThreadMoved,
     ThreadContext,
     ThreadFailed,
@@ -60,7 +65,7 @@ if TYPE_CHECKING:
     from milestones.instance.application import Application
     from milestones.parts import Observer, Parts, Workforce
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 Idents = Callable[[], Collection[int]]
 """Gives the idents of the threads that call user code for a thread."""
@@ -76,6 +81,10 @@ class Supervisor:
     by any thread; so are the values of `thread_registry`.
     """
 
+    metrics: Metrics
+    hanging: bool
+    told: bool
+
     def __init__(
         self,
         config: StreamsConfig,
@@ -89,13 +98,13 @@ class Supervisor:
         """`instance`, `housekeeper`: make the instance and the housekeeper."""
         self._make_instance, self._make_housekeeper = instance, housekeeper
         self._config, self._application, self._parts, self._clock = config, application, parts, clock
-        self.stage = stage_name(flags)
+        self.stage: str = stage_name(flags)
         self.metrics = Metrics(clock, level=config.metrics_recording_level, window_ms=config.metrics_sample_window_ms)
         self.metrics.labels = {"application_id": config.application_id}
         self.endpoint: MetricsEndpoint | None = None
         self._publisher: ClientPublisher | None = None
         self._threads_failed = 0
-        self.state = StreamsState.CREATED
+        self.state: StreamsState = StreamsState.CREATED
         self.error: BaseException | None = None
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
         self.handler: Callable[[BaseException], Exceptions] | None = None
@@ -103,9 +112,10 @@ class Supervisor:
         self.hanging = self.told = False
         self._closing: Closing | None = None
         self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
-        self.thread_registry = ThreadRegistry(0)
+        self.thread_registry: ThreadRegistry = ThreadRegistry(0)
         self._crew: Crew | None = None
-        self.listeners = Listeners()
+        self._globals = GlobalMember(None)
+        self.listeners: Listeners = Listeners()
         self._thread: threading.Thread | None = None
         self._observers: list[Observer] = []
         self._listening: int | None = None
@@ -142,6 +152,10 @@ class Supervisor:
             lambda number: workforce.make(self._context(workforce, instance, housekeeper, number)),
             instance.left_group,
         )  # fmt: skip
+        self._globals = GlobalMember(global_thread(
+            self._config, self._application, instance, self._clock, self.metrics, housekeeper.requests, self._tell,
+            self._decide, self.listeners,
+        ))  # fmt: skip
         self._move(StreamsState.REBALANCING)
         housekeeper.start()
         for make in parts.observers:
@@ -214,21 +228,24 @@ class Supervisor:
         """Whether the calling thread is the client's own or in its listener, so that it can't wait for the end."""
         current = threading.current_thread()
         members = [] if self._crew is None else list(self._crew.members.values())
-        ours = [self._thread, *(member.thread for member in members)]
+        ours = [self._thread, *self._globals.threads, *(member.thread for member in members)]
         return current in ours or self._listening == threading.get_ident() or self.thread_registry.helped() is not None
 
     def status(self) -> Status:
         crew = self._crew
-        reports = [] if crew is None else crew.reports
+        reports, everyone = [] if crew is None else crew.reports, self._globals
+        told = merged(reports)
+        for name in ("tasks", "lags", "restoring"):
+            told[name] |= getattr(everyone, name)
         return Status(
             state=self.state,
             stage=self.stage,
-            threads={} if crew is None else crew.states,
+            threads={**everyone.states, **({} if crew is None else crew.states)},
             records=0 if crew is None else crew.records,
             generation=max((report.generation for report in reports), default=-1),
             error=self.error,
             failing=failing_tasks(self.metrics),
-            **merged(reports),
+            **told,
         )
 
     def _tell(self, event: Event) -> None:
@@ -251,13 +268,22 @@ class Supervisor:
         self._end(ending, instance, housekeeper)
 
     def _supervise(self) -> Ending:
+        waiting: list[Event] = []
+        ending = self._globals.complete_stores(self._next_event, self._take, waiting)
+        if ending is not None:
+            give_up_removals(waiting)
+            return ending
         self._threads.start()  # what was changed since waits in the mailbox
         while True:
-            event = self._mailbox.get(timeout_ms=PUBLISH_INTERVAL_MS)
-            self._publish(at_once=False)
+            event = waiting.pop(0) if waiting else self._next_event()
             ending = self._take(event) if event is not None else None
             if ending is not None:
                 return ending
+
+    def _next_event(self) -> Event | None:
+        event = self._mailbox.get(timeout_ms=PUBLISH_INTERVAL_MS)
+        self._publish(at_once=False)
+        return event
 
     def _failed(self, error: BaseException) -> Ending:
         """The end by an error, in which a static member stays in the group, as it is expected back."""
@@ -277,6 +303,17 @@ class Supervisor:
                 return self._failed(error)
             case ThreadFailed():
                 return self._thread_failed(event)
+            case GlobalFailed():
+                return self._global_failed(event)
+            case _:
+                self._note(event)
+        return None
+
+    def _note(self, event: Event) -> None:
+        """Handle an event that doesn't end the client."""
+        match event:
+            case GlobalMoved() | GlobalReport():
+                self._globals.note(event)
             case ThreadMoved(name, state):
                 self._thread_moved(name, ThreadState(state))
             case ThreadReport(name):
@@ -294,7 +331,6 @@ class Supervisor:
                 self.thread_registry.sources |= topics
                 for member in self._threads.alive[:1]:
                     member.thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
-        return None
 
     def _thread_failed(self, failed: ThreadFailed) -> Ending | None:
         """Do what the user's handler decides; a thread that is being removed has no successor."""
@@ -305,6 +341,15 @@ class Supervisor:
         if not self._threads.members[failed.thread].leaves:
             self._threads.replace(failed.thread)
         return None
+
+    def _global_failed(self, failed: GlobalFailed) -> Ending | None:
+        """The global thread has no successor. To end all instances takes a member of the group, which dies of it."""
+        alive = self._threads.alive
+        if failed.decision is Exceptions.SHUTDOWN_APPLICATION and alive:
+            alive[0].thread.shut_application_down(failed.error)
+            return None
+        self.told = True
+        return self._failed(failed.error)
 
     def _context(
         self, workforce: Workforce, instance: Instance, housekeeper: Housekeeper, number: int
@@ -350,8 +395,12 @@ class Supervisor:
         helped = {member.thread.name: partial(self.thread_registry.helpers, member.number) for member in members}
         self._await(closing, [member.thread for member in members], helped)
         self._threads.over()
+        self._globals.stop()
+        self._await(closing, self._globals.threads)
+        self._globals.over()
         self._mailbox.close()
-        self._give_up_removals()
+        with suppress(MailboxClosedError):
+            give_up_removals(self._mailbox.drain())
         for observer in self._observers:
             observer.close()
         self._await(closing, self._observers)
@@ -400,13 +449,6 @@ class Supervisor:
         self.error = self.error or error
         self.hanging = True
         self._stopped.set()
-
-    def _give_up_removals(self) -> None:
-        """Answer the requests to remove threads: these have ended with all others."""
-        with suppress(MailboxClosedError):
-            told = [event for event in self._mailbox.drain() if isinstance(event, RemoveThread)]
-            for removal in told:
-                removal.done.set()
 
     def _move(self, state: StreamsState) -> None:
         old, self.state = self.state, moved(self.state, state)

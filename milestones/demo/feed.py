@@ -34,8 +34,8 @@ class Feeder(threading.Thread):
         self._settings = {"bootstrap.servers": bootstrap_servers, **safely, "linger.ms": 5}
         self._topic, self._lines, self._partitions, self._seconds = topic, lines, partitions, seconds
         self._stop_requested = threading.Event()
-        self.sent = 0
-        self.finished = False
+        self.sent: int = 0
+        self.finished: bool = False
         self.error: BaseException | None = None
 
     def run(self) -> None:

@@ -59,6 +59,9 @@ class DemoInstance:
     *Owns*: the process and the thread that reads its output; that thread publishes `report`, replaced whole.
     """
 
+    number: int
+    log: Path
+
     def __init__(self, number: int, folder: Path, settings: Mapping[str, str]) -> None:
         self.number, self.log = number, folder / f"instance-{number}.log"
         environment = {**os.environ, **settings, "MILESTONES_STATE_DIR": str(folder / f"state-{number}")}
@@ -73,9 +76,9 @@ class DemoInstance:
                 env=environment,
                 start_new_session=True,
             )
-        self.pid = self._process.pid
-        self.report = Report()
-        self.killed = False
+        self.pid: int = self._process.pid
+        self.report: Report = Report()
+        self.killed: bool = False
         self._reader = threading.Thread(target=self._read, name=f"instance {number} output", daemon=True)
         self._reader.start()
 

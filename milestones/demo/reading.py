@@ -40,7 +40,7 @@ class TopicTable:
         self._consumer.assign({TopicPartition(topic, number): OFFSET_BEGINNING for number in range(partitions)})
         self._reached: dict[TopicPartition, int] = {}
         self.table: dict[bytes, bytes] = {}
-        self.records = 0
+        self.records: int = 0
 
     def poll(self, timeout_ms: int = 0) -> None:
         """Take what has come, at most ten thousand records."""
@@ -80,6 +80,9 @@ class DemoProgress:
 
     *Owns*: an admin client.
     """
+
+    lag: int
+    read: int
 
     def __init__(self, bootstrap_servers: str, group: str, source: str) -> None:
         self._servers, self._group, self._source = bootstrap_servers, group, source

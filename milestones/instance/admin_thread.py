@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -24,6 +24,7 @@ from milestones.common.kafka.blocking_call import CallThread
 from milestones.common.kafka.topics import ALL, Cluster, Described, described_in
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
+from milestones.instance.global_watch import GlobalWatch
 from milestones.instance.partition_offsets import AskBounds as AskBounds
 from milestones.instance.partition_offsets import Bounds as Bounds
 from milestones.instance.partition_offsets import BoundsDesk
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.instance.application import Application
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -120,7 +121,8 @@ class Housekeeper(threading.Thread):
         self._config, self._application, self._cleaner, self._clock = config, application, cleaner, clock
         self._tell, self._runs = tell, runs
         self._sources, self._internal = SourceWatch(application, sources), InternalWatch()
-        self._watched = set(application.source_topics) | application.internal_topics
+        self._globals = GlobalWatch(application.global_topics)
+        self._watched = set(application.source_topics) | application.internal_topics | set(application.global_topics)
         self._desk = BoundsDesk(self._changed)
         self._calls = AdminDesk()
         self._to_purge: dict[TopicPartition, int] = {}
@@ -241,7 +243,9 @@ class Housekeeper(threading.Thread):
         # A running application has all of them, but those of a pattern that matches nothing aren't made.
         has_all = self._runs() and not self._application.source_patterns
         expected = self._application.internal_topics if has_all else ()
-        for news in [*self._sources.look(counts), *self._internal.look(internal, expected)]:
+        for news in [
+            *self._sources.look(counts), *self._internal.look(internal, expected), *self._globals.look(found),
+        ]:  # fmt: skip
             self._tell(news)
 
     def close(self) -> None:

@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from milestones.common.assignment.plan import fingerprint
-from milestones.common.errors import TopologyError
+from milestones.common.errors import SourceTopicError, TopologyError
 from milestones.common.patterns import matches, matching
+from milestones.common.records import TopicPartition
 from milestones.common.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Application:
     subtopologies: tuple[SubTopology, ...]
     dead_letters: str | None = None
     """The dead letter topic: where a handler writes records that it skips."""
+    globals: SubTopology | None = None
+    """The global stores with their nodes, which have no tasks."""
 
     @classmethod
     def of(cls, topology: Topology, config: StreamsConfig) -> Application:
@@ -38,12 +41,32 @@ class Application:
             default_key_serde=config.default_key_serde,
             default_value_serde=config.default_value_serde,
         )
-        return cls(config.application_id, subtopologies, config.errors_dead_letter_queue_topic_name)
+        global_stores = topology.resolve_global(
+            default_key_serde=config.default_key_serde, default_value_serde=config.default_value_serde
+        )
+        if not subtopologies:
+            raise TopologyError(
+                "the topology reads no topic but those of global stores, and nothing reads these stores: add a source. "
+                "(A TopologyTestDriver runs it all the same.)"
+            )
+        return cls(config.application_id, subtopologies, config.errors_dead_letter_queue_topic_name, global_stores)
 
     @cached_property
     def source_topics(self) -> tuple[str, ...]:
         """All named source topics, the application's own repartition topics included."""
         return tuple(sorted({topic for sub in self.subtopologies for topic in sub.source_topics}))
+
+    @property
+    def global_topics(self) -> tuple[str, ...]:
+        """The topics of global stores, of which each instance reads all partitions."""
+        return () if self.globals is None else self.globals.source_topics
+
+    def global_partitions(self, counts: Mapping[str, int]) -> frozenset[TopicPartition]:
+        """All partitions of the topics of global stores. `counts`: of partitions, by topic. `SourceTopicError`."""
+        missing = [topic for topic in self.global_topics if topic not in counts]
+        if missing:
+            raise SourceTopicError(f"global topics don't exist: {', '.join(missing)}; create them, then start again")
+        return frozenset(TopicPartition(topic, at) for topic in self.global_topics for at in range(counts[topic]))
 
     @cached_property
     def source_patterns(self) -> tuple[str, ...]:
@@ -113,7 +136,8 @@ class Application:
         all exist."""
         dead_letters = frozenset() if self.dead_letters is None else frozenset({self.dead_letters})
         expected = {
-            "source": self.external_topics(()), "output": self.output_topics, "dead letter": dead_letters,
+            "source": self.external_topics(()), "global": frozenset(self.global_topics),
+            "output": self.output_topics, "dead letter": dead_letters,
         }  # fmt: skip
         missing = [
             f"{kind} topics don't exist: {', '.join(sorted(topics - set(existing)))}"
@@ -126,7 +150,7 @@ class Application:
     def named_topics(self) -> frozenset[str]:
         """All topics that the application doesn't make itself, by name."""
         dead_letters = () if self.dead_letters is None else (self.dead_letters,)
-        return self.output_topics.union(self.external_topics(()), dead_letters)
+        return self.output_topics.union(self.external_topics(()), self.global_topics, dead_letters)
 
     def external_topics(self, existing: Collection[str]) -> set[str]:
         """The source topics that the application doesn't make: named ones, and those of `existing` that a pattern

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.global_stores import GlobalStores
 from milestones.instance.admin_thread import HousekeeperAdmin
 from milestones.instance.listeners import Listeners
 from milestones.instance.snapshot_fetcher import NoSnapshots, SnapshotSource
@@ -53,6 +54,7 @@ class ThreadContext:
     thread_registry: ThreadRegistry = field(default_factory=ThreadRegistry)
     listeners: Listeners = field(default_factory=Listeners)
     snapshots: SnapshotSource = field(default_factory=NoSnapshots)
+    global_stores: GlobalStores = field(default_factory=GlobalStores)
     retry_policy: RetryPolicy = field(init=False)
 
     @property
@@ -141,4 +143,29 @@ class ThreadReport:
     ended: Mapping[TaskId, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class GlobalMoved:
+    """The global thread changed its state: `RUNNING` once its stores are complete."""
+
+    state: str
+
+
+@dataclass(frozen=True)
+class GlobalFailed:
+    """The global thread died of `error`; its stores stay open until it is asked to end."""
+
+    error: BaseException
+    decision: Exceptions
+
+
+@dataclass(frozen=True)
+class GlobalReport:
+    """How far the global stores are. `restoring`: records that they lack before tasks start; `lags`: records not in the
+    stores yet, by partition, as of the last fetch."""
+
+    restoring: int
+    lags: Mapping[TopicPartition, int]
+
+
+GlobalEvent = GlobalMoved | GlobalFailed | GlobalReport
 ThreadEvent = ThreadMoved | ProcessingThreadMoved | ThreadFailed | ThreadReport

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.common.state.directory import StateDirectory
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 AT_ONCE = 8
 """The number of transactional ids that are initialised at a time: each takes a producer with threads and connections of

@@ -11,7 +11,9 @@ import logging
 import resource
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaException
 
 from milestones.common.config.handlers import unused_dead_letters
 from milestones.common.errors import SourceTopicError
@@ -19,10 +21,13 @@ from milestones.common.kafka.login import Login, log_in
 from milestones.common.kafka.membership.metadata import verify_group_metadata_format
 from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account, MemoryBudget
+from milestones.common.records import TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
+from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.rocks import RocksSettings
 from milestones.instance.context import Decide, ThreadContext, ThreadEvent
+from milestones.instance.global_watch import uncompacted
 from milestones.instance.ids import InstanceIds
 from milestones.instance.snapshot_fetcher import snapshot_source
 
@@ -38,13 +43,15 @@ if TYPE_CHECKING:
     from milestones.instance.listeners import Listeners
     from milestones.instance.thread_registry import ThreadRegistry
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MANY_FILES = 1 << 20
 
 
 class Instance:
     """An instance's identity and local state, shared by its threads. The state manager has a lock of its own."""
+
+    stage: str
 
     def __init__(
         self,
@@ -58,8 +65,8 @@ class Instance:
         self._config, self._application, self._clock, self.stage = config, application, clock, stage
         allow_many_files()
         self._directory = StateDirectory(config.state_dir, config.application_id, clock)
-        self.process_id = self._directory.process_id
-        self.client_id = config.client_id or f"{config.application_id}-{self.process_id}"
+        self.process_id: str = self._directory.process_id
+        self.client_id: str = config.client_id or f"{config.application_id}-{self.process_id}"
         self._ids = InstanceIds(config, self._directory, self.client_id, clock)
         try:
             engines = open_engines(config.rocksdb_engine, rocks_settings(config))
@@ -67,15 +74,17 @@ class Instance:
         except BaseException:
             self._directory.close()
             raise
-        self.state = state_manager(self._directory, engines, stage, config.group_instance_id)
-        self.memory = MemoryBudget(config)
+        self.state: StateManager = state_manager(self._directory, engines, stage, config.group_instance_id)
+        self.memory: MemoryBudget = MemoryBudget(config)
         self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()
+        self.global_stores = GlobalStores()
+        self.global_partitions: frozenset[TopicPartition] = frozenset()
 
     def prepare(self, numbers: Iterable[int]) -> None:
         """Check the client library, Kafka, the topology's source and output topics and each client's login, and retire
-        obsolete ids. Sets `sources`, the source topics that exist. `numbers`: of the threads that poll with which the
-        instance starts; their ids aren't obsolete."""
+        obsolete ids. Sets `sources`, the source topics that exist, and `global_partitions`. `numbers`: of the threads
+        that poll with which the instance starts; their ids aren't obsolete."""
         verify_group_metadata_format()
         settings, application = self._config.admin_settings(f"{self.client_id}-start"), self._application
         cluster = Cluster(settings, login=Login(settings))
@@ -90,10 +99,22 @@ class Instance:
         if missing is not None:
             raise SourceTopicError(missing)
         self.sources = frozenset(application.external_topics(existing))
+        self.global_partitions = application.global_partitions(existing)
         if (warning := unused_dead_letters(self._config)) is not None:
             log.warning(warning)
+        self._warn_of_lost_rows(cluster)
         self._ids.retire_others(numbers)
         self._snapshots.start()
+
+    def _warn_of_lost_rows(self, cluster: Cluster) -> None:
+        """Warn of topics of global stores that aren't compacted, where the principal may see their settings."""
+        try:
+            warning = uncompacted(cluster.topic_settings(self._application.global_topics))
+        except KafkaException as error:
+            log.info("the settings of the topics of global stores can't be seen: %s", error)
+            return
+        if warning is not None:
+            log.warning("%s", warning)
 
     def cleaner(self) -> Callable[[int], bool]:
         """A function that removes the state of tasks that have left this instance; its argument is the wall clock's
@@ -132,6 +153,7 @@ class Instance:
             thread_registry=thread_registry,
             listeners=listeners,
             snapshots=self._snapshots,
+            global_stores=self.global_stores,
         )
 
     def left_group(self, number: int) -> None:

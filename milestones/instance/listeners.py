@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import ParamSpec
+from typing import Final, ParamSpec
 
 from milestones.common.records import TaskId, TopicPartition
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
@@ -79,8 +79,8 @@ class Listeners:
     """The user's listeners. *Concurrency*: set before threads start, read only from then on."""
 
     def __init__(self) -> None:
-        self.restore = StateRestoreListener()
-        self.standby = StandbyUpdateListener()
+        self.restore: StateRestoreListener = StateRestoreListener()
+        self.standby: StandbyUpdateListener = StandbyUpdateListener()
 
     @staticmethod
     def tell(call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milestones.common.errors import StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from milestones.common.state.spec import StoreSpec
     from milestones.common.task.changelog_task import ChangelogTask
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 Snapshots = Mapping[str, LocalSnapshot]
 """Downloaded snapshots by store."""
@@ -113,6 +113,9 @@ class SnapshotFetcher(threading.Thread):
     `Snapshots`, which the receiver owns from then on. Publishes `progress_ms`: the monotonic time of the last progress.
     """
 
+    url: str
+    timeout_ms: int
+
     def __init__(
         self, name: str, repository: SnapshotRepository, directory: Path, clock: Clock, timeout_ms: int
     ) -> None:
@@ -120,7 +123,7 @@ class SnapshotFetcher(threading.Thread):
         self._repository, self._clock, self._directory = repository, clock, scratch(directory)
         self._requests: Mailbox[AskSnapshots] = Mailbox(100_000, f"{name} requests")
         self.url, self.timeout_ms = repository.url, timeout_ms
-        self.progress_ms = clock.monotonic_ms()
+        self.progress_ms: int = clock.monotonic_ms()
 
     def ask(self, task: ChangelogTask) -> Fetching | None:
         specs = {spec.name: spec for spec in task.subtopology.stores}

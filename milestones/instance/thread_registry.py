@@ -32,7 +32,7 @@ class ThreadRegistry:
         self._helpers: dict[int, int] = {}
         self.paused: frozenset[int] = frozenset()
         self.sources: frozenset[str] = frozenset()
-        self.threads = threads
+        self.threads: int = threads
         """The number of threads, without those that leave."""
         self.leaving: frozenset[int] = frozenset()
         """The numbers of the threads that are to leave, and aren't `gone`."""

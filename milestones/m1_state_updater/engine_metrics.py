@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import EngineMetrics
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from milestones.common.metrics import Metrics
     from milestones.common.records import TaskId
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 INTERVAL_MS = 10_000
 """Kafka Streams' interval."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.mailbox import Mailbox, MailboxFullError
 from milestones.common.task.lifecycle import State
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task
     from milestones.m1_state_updater.messages import RestoreProgress
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class TaskHandover:

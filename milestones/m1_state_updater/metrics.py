@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, RestorationMetrics, UpdaterMetrics
 from milestones.m1_state_updater.progress import RestoreRate, StoreRestoreProgress, line
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from milestones.m1_state_updater.reader_hooks import UpdaterHooks
     from milestones.restoration.changelog_reader import ChangelogReader
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LOG_INTERVAL_MS = 10_000
 

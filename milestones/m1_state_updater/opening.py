@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milestones.baseline.store_requests import CloseRequest, OpenRequest, SetAsideRequest, StoreRequest, carry_out
 from milestones.common.mailbox import Mailbox, MailboxClosedError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import StoreAnswer
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 NOBODY = object()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.m1_state_updater.restore_quota import RestoreQuota
 from milestones.restoration.changelog_reader import MUCH
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 BATCH = 2_000
 """Records per round, about what one write to an engine takes: a round is what a message to the updater waits for."""
@@ -42,6 +42,12 @@ class UpdaterHooks:
     For metrics, all ints: `active_records`, `standby_records` taken; `active_ns`, `standby_ns` that applying them
     took; `calls` of fetch that brought any.
     """
+
+    active_records: int
+    standby_records: int
+    active_ns: int
+    standby_ns: int
+    calls: int
 
     def __init__(self, active_weight: int) -> None:
         self._quota = RestoreQuota(active_weight)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from confluent_kafka import KafkaException
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LOOK_MS, LONG_LOOK_MS, FAR = 10, 50, 20_000
 """How often the stream thread looks for answers; and how often while so many records are to be restored."""
@@ -62,6 +62,10 @@ class UpdaterHandle(Protocol):
 class PendingRestoration:
     """A task that was sent to the updater, and isn't back. `number`: of its stay; `position`: when it was sent;
     `removing`: `Remove` was sent for it."""
+
+    number: int
+    position: int
+    standby: bool
 
     def __init__(self, number: int, position: int, *, standby: bool) -> None:
         self.number, self.position, self.standby = number, position, standby

@@ -12,7 +12,7 @@ import logging
 import threading
 from time import perf_counter_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.task.lifecycle import State
 from milestones.m1_state_updater.messages import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from milestones.m1_state_updater.handover import TaskHandover
     from milestones.parts import Clients
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 PUBLISH_MS = 100
 FIRST_IDLE_MS, LONGEST_IDLE_MS = 5, 100
@@ -57,7 +57,7 @@ class StateUpdater:
         self._measures = UpdaterMeasures(context, handover.name, self._reader, self._hooks)
         self._next_publication_ms = 0
         self._idle_ms = FIRST_IDLE_MS
-        self.stopping = False
+        self.stopping: bool = False
 
     def run_once(self, now_ms: int) -> bool:
         """1. do what was asked for; 2. read and apply a batch; 3. hand out what is restored or failed; 4. publish."""

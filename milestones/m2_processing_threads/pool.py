@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.m2_processing_threads.worker import Worker
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 SHORTEST_WAIT_MS = 100
 """How long `join` waits for each thread at least."""

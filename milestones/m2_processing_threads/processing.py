@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.baseline.processing import retired
 from milestones.common.memory import Account
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
 """How often the stream thread has a turn while threads work: to send outputs, and to end turns (`Scheduler.wake`)."""

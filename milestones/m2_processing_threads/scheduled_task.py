@@ -23,7 +23,8 @@ A task's place has three names, each for its own level:
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from milestones.common.task.lifecycle import State
 
@@ -41,7 +42,8 @@ class Place(enum.Enum):
     LOCKED = "locked for commit"
     QUARANTINED = "quarantined"
 
-    __hash__ = object.__hash__
+    # The members are singletons; the hash of Enum is a Python call.
+    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
 class Job(enum.Enum):
@@ -60,10 +62,18 @@ class Lease:
 
     __slots__ = ("_before", "deadline_ms", "full", "job", "limit", "owner", "scheduled", "stop", "task")
 
+    deadline_ms: int
+    full: bool
+    job: Job
+    owner: str
+    scheduled: ScheduledTask
+    stop: bool
+    task: Task
+
     def __init__(self, scheduled: ScheduledTask, job: Job, owner: str, deadline_ms: int) -> None:
         self.scheduled, self.task, self.job = scheduled, scheduled.task, job
         self.owner, self.deadline_ms = owner, deadline_ms
-        self.limit = scheduled.limit
+        self.limit: int = scheduled.limit
         self.stop = self.full = False
         self._before = self.task.counters.processed
 
@@ -101,17 +111,25 @@ class ScheduledTask:
         "weight",
     )  # fmt: skip
 
+    flush: bool
+    full: bool
+    load: int
+    missed: bool
+    since_ms: int
+    task: Task
+    weight: int
+
     def __init__(self, task: Task, weight: int) -> None:
         self.task, self.weight = task, weight
-        self.place = Place.IDLE
+        self.place: Place = Place.IDLE
         self.lease: Lease | None = None
         self.close_mode: CloseMode | None = None
         self.flush = self.missed = self.full = False
         self.failure: TaskFailure | None = None
         self.number: int | None = None
         self.since_ms = self.load = 0
-        self.locked_until_ms = 0
-        self.limit = 1
+        self.locked_until_ms: int = 0
+        self.limit: int = 1
 
     def quarantine(self, failure: TaskFailure) -> None:
         if self.task.state is State.READY:

@@ -19,7 +19,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import OwnershipError
 from milestones.m2_processing_threads.agenda import Agenda
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 SLICE_MS = 50
 """How long a thread works on a task of the greatest weight while others wait; on the others it works shorter."""
@@ -52,6 +52,8 @@ class Scheduler:
     """*Owns*: the place of each task. *Concurrency*: all of it is under one lock. Processing threads that have nothing
     to do wait for `_look`, the stream thread waits for `_news`. `_void`: leases of tasks that are
     taken away; `dead`: the bug of which a processing thread has ended."""
+
+    threads: int
 
     def __init__(
         self,
@@ -84,9 +86,9 @@ class Scheduler:
         self._removed: list[RemovedTask] = []
         self._idle = 0
         self.dead: BaseException | None = None
-        self.closing = False
-        self.processed = 0
-        self.held_back = 0
+        self.closing: bool = False
+        self.processed: int = 0
+        self.held_back: int = 0
         self._waits = self._waited_ms = self._longest_ms = 0
 
     # -- the stream thread's side

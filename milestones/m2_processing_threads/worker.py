@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.baseline.processing import retired
 from milestones.m2_processing_threads.metrics import WorkerMeasures
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from milestones.common.metrics import Metrics
     from milestones.m2_processing_threads.scheduler import Scheduler
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MOST_RECORDS = 500
 """Records of one batch, at most. Between two batches the worker looks at requests and at the clock."""
@@ -38,6 +38,9 @@ class Worker:
     """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: what became of them.
 
     *Concurrency*: the stream thread sets `leaving`, when the worker isn't wanted any more; the worker sets `ended`."""
+
+    name: str
+    ended: bool
 
     def __init__(
         self, name: str, scheduler: Scheduler, clock: Clock, metrics: Metrics, most_output_bytes: Callable[[], int]

@@ -15,6 +15,9 @@ from milestones.common.errors import MilestonesError, TaskMigratedError
 class RolledBackError(MilestonesError):
     """The transaction of a commit was certainly rolled back, and a new producer is in place."""
 
+    cause: KafkaException
+    age_ms: int | None
+
     def __init__(self, cause: KafkaException, age_ms: int | None) -> None:
         super().__init__(f"the transaction was rolled back: {cause}")
         self.cause, self.age_ms = cause, age_ms
@@ -23,6 +26,9 @@ class RolledBackError(MilestonesError):
 class UnknownOutcomeError(TaskMigratedError):
     """How a commit ended isn't known, or another process has committed since. The transaction's producer was replaced,
     or can't send any more."""
+
+    cause: KafkaException
+    age_ms: int | None
 
     def __init__(self, message: str, cause: KafkaException, age_ms: int | None) -> None:
         super().__init__(message)

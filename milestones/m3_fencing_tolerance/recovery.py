@@ -28,7 +28,7 @@ damaged stores, and tasks whose positions show that Kafka has made a commit that
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
@@ -54,10 +54,13 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 class InPlaceRecovery:
     """Replaces the producer, not the tasks. For metrics: `fenced`, `recovered` in place, `lost`."""
+
+    recovered: int
+    lost: int
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients

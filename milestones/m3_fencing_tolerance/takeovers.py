@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import TransactionalIdError
 from milestones.common.kafka.failures import is_fenced
@@ -22,7 +22,7 @@ from milestones.common.kafka.failures import is_fenced
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MOST_TAKEOVERS, TAKEOVER_WINDOW_MS = 3, 600_000
 """So many take-overs within such a time prove that another process uses the id. Fewer may come from an earlier producer
@@ -36,7 +36,7 @@ class Takeovers:
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
         self._moments: deque[int] = deque(maxlen=MOST_TAKEOVERS)
-        self.fenced = 0
+        self.fenced: int = 0
 
     def note(self, error: Exception, age_ms: int | None) -> None:
         """Note an error of the producer; `age_ms`: the age of the transaction that was open then.

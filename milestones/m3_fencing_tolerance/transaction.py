@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class ResolvedTransaction(InTransaction):

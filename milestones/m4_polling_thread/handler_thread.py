@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from milestones.common.mailbox import Mailbox
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.instance.context import ThreadContext
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 A = TypeVar("A")
 

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import (
     OffsetsRefusedError,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Transacted
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 OF_THE_THREAD = (
     OwnershipError, StaleGenerationError, StateCorruptError, TaskCorruptedError, TaskMigratedError,

@@ -8,13 +8,14 @@ waits for the user's handler only when it dies, for `longest_wait_ms` at most.
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from milestones.common.mailbox import Mailbox
 from milestones.instance.context import Exceptions, ThreadContext
 from milestones.m4_polling_thread.handler_thread import HandlerThread
 from milestones.stream_thread.thread import StreamThread
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class PollingThread(StreamThread):

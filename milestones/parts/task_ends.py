@@ -53,6 +53,9 @@ class Blame:
 class DecidedError(Exception):
     """A task failed of `error`, for which the user's handler has ended more than the task: `decision`."""
 
+    error: BaseException
+    decision: Exceptions
+
     def __init__(self, error: BaseException, decision: Exceptions) -> None:
         super().__init__(str(error))
         self.error, self.decision = error, decision

@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import ReadClients
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Changelogs)
 

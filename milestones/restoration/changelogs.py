@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from milestones.instance.listeners import Listeners
     from milestones.instance.snapshot_fetcher import Fetching
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 DONE = object()
 
@@ -48,18 +48,23 @@ class Changelogs:
     `restored`: the number of records taken so far; `counts`: the same by partition.
     """
 
+    answers: Mailbox[Bounds]
+    asked: bool
+    heard_ms: int
+    task: ChangelogTask
+
     what_it_does = "restores"
 
     def __init__(self, task: ChangelogTask, answers: Mailbox[Bounds], now_ms: int, listeners: Listeners) -> None:
         self.task, self.answers, self._listeners = task, answers, listeners
-        self.stores = {
+        self.stores: dict[TopicPartition, str] = {
             TopicPartition(topic, task.id.partition): store for store, topic in task.subtopology.changelogs.items()
         }
         self.asked, self.heard_ms = False, now_ms
         self.failing_since_ms: int | None = None
         self.ends: Mapping[TopicPartition, int] | None = None
         self.positions: dict[TopicPartition, int] = {}
-        self.counts = dict.fromkeys(self.stores, 0)
+        self.counts: dict[TopicPartition, int] = dict.fromkeys(self.stores, 0)
         self._done: set[TopicPartition] | None = None
         self.fetching: Fetching | None = None
         self._snapshots: dict[str, LocalSnapshot] = {}
@@ -291,6 +296,8 @@ class ActiveChangelogs(Changelogs):
 class StandbyChangelogs(Changelogs):
     """The changelogs of a standby. `committed`: the group's committed offsets of source topics that serve as
     changelogs; a partition without one isn't read."""
+
+    committed: Mapping[TopicPartition, int]
 
     task: StandbyTask
     what_it_does = "is a standby now and lacks"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateCorruptError
 from milestones.common.testing.faults import reach
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from milestones.common.state.repository import LocalSnapshot
     from milestones.common.task.changelog_task import ChangelogTask
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 def ingest(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients, Commit, CommitGate, TaskEnds
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 2_000
@@ -77,7 +77,7 @@ class CommitSchedule:
         self._over: list[Task] = []
         self._frozen_bytes = 0
         self._roll_backs = 0
-        self.commits = 0
+        self.commits: int = 0
 
     def tell(self, changed: Iterable[Task]) -> None:
         """Something has happened to these tasks: the next `run_once` looks at them."""

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import MilestonesError, SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.failures import caught
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import ReadClients
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 COMMIT_AGAIN_MS = 1_000
 """How often a commit of where a task begins is asked for."""
@@ -46,6 +46,10 @@ class Inputs:
     *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`. For metrics: `polls`, `poll_ns`
     the time they took, `fetched` records; `pauses`, `buffered_bytes` as in `Throttle`.
     """
+
+    polls: int
+    poll_ns: int
+    fetched: int
 
     def __init__(self, context: ThreadContext, clients: ReadClients) -> None:
         self._context, self._config, self._application = context, context.config, context.application

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 OF_ONE_TRANSACTION = KafkaException, TaskCorruptedError, RefusedInTransactionError
 """Errors that cost only the tasks of the transaction their work, while transactions are kept apart."""

@@ -21,10 +21,13 @@ from milestones.common.metrics import (
     NodeMetrics,
     PartitionMetrics,
     StandbyMetrics,
+    SuppressBufferMetrics,
+    SuppressNodeMetrics,
     TaskMetrics,
     ThreadMetrics,
 )
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.topology.suppress_operators import SUPPRESSION_EMIT
 
 if TYPE_CHECKING:
     from milestones.common.task.commit_set import CommitSet
@@ -43,6 +46,9 @@ IDLE = 0, 0, 0, 0
 
 class TimedCommit:
     """A `Commit` that counts the commits that succeeded, and their time from beginning to end."""
+
+    calls: int
+    elapsed_ns: int
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
@@ -98,12 +104,17 @@ class Measured:
 
 
 class TaskMeasures:
+    scope: TaskMetrics
+    task: Task
+
     def __init__(self, task: Task, metrics: Metrics, thread: str, dropped_before: int) -> None:
         """`dropped_before`: outputs dropped of a task of this id that the thread had earlier."""
         self.task, self._dropped_before = task, dropped_before
         self._tags = {"thread_id": thread, "task_id": str(task.id)}
         self._metrics, self.scope = metrics, metrics.add(TaskMetrics, **self._tags)
         self._nodes: dict[str, NodeMetrics] = {}
+        self._suppressing: dict[str, SuppressNodeMetrics] = {}
+        self._held: dict[str, SuppressBufferMetrics] = {}
         self._seen = 0, 0
         self._processed, self._process_ns = Growth(), Growth()
         self._punctuated, self._punctuate_ns = Growth(), Growth()
@@ -136,16 +147,34 @@ class TaskMeasures:
                 node = self._nodes[name] = self._metrics.add(NodeMetrics, **self._tags, processor_node_id=name)
             node.process.total = counters.processed
             node.publish(now_ms)
+        if self._metrics.debug:
+            self._publish_suppress(now_ms)
+
+    def _publish_suppress(self, now_ms: int) -> None:
+        for (name, what), tally in list(self.task.counters.tallies.items()):
+            if what == SUPPRESSION_EMIT:
+                if name not in self._suppressing:
+                    tags = {**self._tags, "processor_node_id": name}
+                    self._suppressing[name] = self._metrics.add(SuppressNodeMetrics, **tags)
+                self._suppressing[name].suppression_emit.total = tally.total
+                self._suppressing[name].publish(now_ms)
+        for store, (records, size) in self.task.held().items():
+            if store not in self._held:
+                tags = {**self._tags, "in_memory_suppression_id": store}
+                self._held[store] = self._metrics.add(SuppressBufferMetrics, **tags)
+            self._held[store].suppression_buffer_count.add(records)
+            self._held[store].suppression_buffer_size.add(size)
+            self._held[store].publish(now_ms)
 
     def close(self) -> None:
-        for scope in (self.scope, *self._nodes.values()):
+        for scope in (self.scope, *self._nodes.values(), *self._suppressing.values(), *self._held.values()):
             self._metrics.remove(scope)
 
 
 class StandbyMeasures:
     def __init__(self, task: StandbyTask, metrics: Metrics, thread: str) -> None:
         self.task, self._metrics = task, metrics
-        self.scope = metrics.add(StandbyMetrics, thread_id=thread, task_id=str(task.id))
+        self.scope: StandbyMetrics = metrics.add(StandbyMetrics, thread_id=thread, task_id=str(task.id))
 
     def publish(self, now_ms: int, lag: int) -> None:
         self.scope.update.total = self.task.counters.restored

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import ApplicationShutdownError, MilestonesError, SourceTopicError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from milestones.parts import Clients
     from milestones.stream_thread.tasks import ThreadTasks
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LAST_WORDS_MS = 30_000
 """How long a thread that dies tries to tell the group."""
@@ -69,6 +69,10 @@ class Rebalance:
     membership, or had to join again, before there was an assignment), `ended_ms` when the last was completed.
     """
 
+    completed: int
+    elapsed_ns: int
+    failed: int
+
     def __init__(
         self,
         context: ThreadContext,
@@ -81,8 +85,8 @@ class Rebalance:
         self._warm_ups = WarmUps(context.config.acceptable_recovery_lag)
         self._reason = ""
         self._promised: frozenset[TaskId] = frozenset()
-        self.generation = -1
-        self.joining = True
+        self.generation: int = -1
+        self.joining: bool = True
         self.completed = self.elapsed_ns = self.failed = 0
         self.ended_ms: int | None = None
         self._began_ns: int | None = None

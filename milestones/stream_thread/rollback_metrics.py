@@ -15,6 +15,10 @@ from milestones.common.records import TaskId
 class RollBacks:
     """`count`, `records` that were processed in vain, `ms` until their tasks processed again."""
 
+    count: int
+    records: int
+    ms: int
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._away: set[TaskId] = set()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.clock import Clock
 from milestones.instance.context import Exceptions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from milestones.parts import TaskEnds
     from milestones.stream_thread.task_registry import AssignedTask
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
 """Before a task that has ended is opened anew: longer each time, unless the last time is so long ago."""

@@ -33,11 +33,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from milestones.common.errors import OwnershipError
 
@@ -73,7 +73,8 @@ class Phase(Enum):
     """It has failed for good, and nothing of it is open; the thread still has it."""
     GONE = "gone"
 
-    __hash__ = object.__hash__  # the members are singletons; Enum's own hash is a Python call
+    # The members are singletons; the hash of Enum is a Python call.
+    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
 _P = Phase
@@ -167,7 +168,7 @@ class TaskRegistry:
         self._tasks: dict[TaskId, AssignedTask] = {}
         self._phases: dict[Phase, dict[TaskId, AssignedTask]] = {phase: {} for phase in Phase}
         self._processing: dict[TaskId, Task] = {}
-        self.moves = 0
+        self.moves: int = 0
 
     def __iter__(self) -> Iterator[AssignedTask]:
         return iter(list(self._tasks.values()))

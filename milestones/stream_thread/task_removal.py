@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateLockedError
 from milestones.common.kafka.failures import caught
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from milestones.stream_thread.rollback_metrics import RollBacks
     from milestones.stream_thread.task_failures import TaskFailures
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 TAKE_MS = 100
 """How long a turn takes back what is closed; the last one may take longer."""
@@ -62,7 +62,7 @@ class TaskRemoval:
         self._context, self._registry, self._opening, self._inputs = context, registry, opening, inputs
         self._restoration, self._processing, self._positioning = restoration, processing, positioning
         self._failures, self._roll_backs = failures, roll_backs
-        self.closed = 0
+        self.closed: int = 0
         self._part_from: Mapping[Phase, Callable[[AssignedTask], None]] = {
             Phase.WAITING: self._part_from_waiting,
             Phase.OPENING: self._part_from_opening,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.kafka.failures import caught
 from milestones.common.records import OffsetAndMetadata, StoreId, TaskId, TopicPartition
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from milestones.stream_thread.inputs import Inputs
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MAKE_MS = 100
 """How long a turn makes tasks of open stores."""
@@ -72,17 +72,17 @@ class ThreadTasks:
         self._context, self._state, self._opening, self._inputs = context, state, opening, inputs
         self._restoration, self._processing = restoration, processing
         self._registry = TaskRegistry()
-        self.failures = TaskFailures(self._registry, ends, context.clock)
+        self.failures: TaskFailures = TaskFailures(self._registry, ends, context.clock)
         self._positioning = Positioning(context, clients)
         self._limits = CommittedLimits(context, clients)
-        self.processing = self._registry.processing
+        self.processing: Mapping[TaskId, Task] = self._registry.processing
         """The tasks that process: a view, which follows."""
-        self.roll_backs = RollBacks(context.clock)
+        self.roll_backs: RollBacks = RollBacks(context.clock)
         self._removal = TaskRemoval(
             context, self._registry, opening, inputs, restoration, processing, self._positioning, self.failures,
             self.roll_backs,
         )  # fmt: skip
-        self.created = 0
+        self.created: int = 0
 
     # -- which tasks there are
 

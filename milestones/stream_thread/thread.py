@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from milestones.common.errors import ApplicationShutdownError
 from milestones.common.mailbox import Mailbox
@@ -19,7 +20,7 @@ from milestones.parts import ClientFactory, Clients, DecidedError, ThreadParts
 from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.start_line import StartLine
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 STOP_PATIENCE_MS = 10_000
 """The time for which a thread that is to stop repeats its last commit to a Kafka that doesn't answer; half of
@@ -36,10 +37,16 @@ class RequestRejoin:
     reason: str
 
 
+@dataclass(frozen=True)
+class ShutApplicationDown:
+    error: BaseException
+
+
 class StreamThread(threading.Thread):
     """Polls, processes, commits, by its `StreamLoop`.
 
-    *Owns*: its clients, its tasks, and all that its parts own. *Receives*: membership events; `Stop`, `RequestRejoin`.
+    *Owns*: its clients, its tasks, and all that its parts own. *Receives*: membership events; `Stop`, `RequestRejoin`,
+    `ShutApplicationDown`.
     *Sends*: thread states, reports, its failure to the client; questions and purges to the housekeeper.
     """
 
@@ -55,8 +62,10 @@ class StreamThread(threading.Thread):
         self._start_line = start_line or StartLine(1)
         self._surroundings, self._parts, self._client_factory = context, parts, client_factory
         self._state = ThreadState.CREATED
-        self.left_group = False
-        self._requests: Mailbox[Stop | RequestRejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
+        self.left_group: bool = False
+        self._requests: Mailbox[Stop | RequestRejoin | ShutApplicationDown] = Mailbox(
+            capacity=100, name=f"{context.name} requests"
+        )
 
     def stop(self, *, leave_group: bool) -> None:
         """Ask the thread to commit, close and end; the caller joins it."""
@@ -67,6 +76,10 @@ class StreamThread(threading.Thread):
     def rejoin(self, reason: str) -> None:
         """Ask the group member for a rebalance."""
         self._requests.try_put(RequestRejoin(reason))
+
+    def shut_application_down(self, error: BaseException) -> None:
+        """Ask the thread to end all instances of the application, and itself, as by `error`."""
+        self._requests.try_put(ShutApplicationDown(error))
 
     def run(self) -> None:
         clients: Clients | None = None
@@ -107,6 +120,8 @@ class StreamThread(threading.Thread):
                     return request
                 case RequestRejoin(reason):
                     clients.member.request_rejoin(reason)
+                case ShutApplicationDown(error):
+                    raise DecidedError(error, Exceptions.SHUTDOWN_APPLICATION)
         return None
 
     def _fail(self, loop: StreamLoop | None, error: BaseException) -> ThreadFailed:

@@ -29,6 +29,9 @@ class Throttle:
 
     For metrics: `pauses` of full partitions, `buffered_bytes`."""
 
+    pauses: int
+    buffered_bytes: int
+
     def __init__(
         self,
         context: ThreadContext,

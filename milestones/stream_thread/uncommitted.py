@@ -32,6 +32,9 @@ class Uncommitted:
     `bytes`: memory of what isn't committed, its outputs too; `commit_bytes`: of what a commit would take, without what
     is being applied already."""
 
+    bytes: int
+    commit_bytes: int
+
     def __init__(self, tasks: CommittedTasks) -> None:
         self._thread_tasks = tasks
         self._told: dict[Task, None] = {}

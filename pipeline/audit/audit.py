@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import ConfigError
+from milestones.common.errors import ConfigError, TopologyError
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.instance.application import Application
@@ -66,6 +66,11 @@ def audit(
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
     application, context = Application.of(built, config), context_of(spark)
+    if application.globals is not None:
+        raise TopologyError(
+            f"{application.id} has global stores ({', '.join(spec.name for spec in application.globals.stores)}): what "
+            "their readers found depends on when they looked, so that no audit can tell right outputs from wrong ones"
+        )
     near = str(context.master).startswith("local")
     with ExitStack() as closing:
         folder = _folder(work, closing, near=near)

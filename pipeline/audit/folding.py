@@ -112,10 +112,11 @@ class Fold:
         task.start({source.partition: source.begin for source in self._job.sources}, {})
         yield from self._outputs(NOWHERE, -1, sure=True)
         yield from self._run({source: (source.begin, source.sure) for source in self._job.sources}, sure=True)
+        self._commit()
         for partition, records in self._counts.items():
             yield self._row(RowKind.INPUT, source=partition, seq=records)
         yield from self._run({source: (source.sure, source.end) for source in self._job.sources}, sure=False)
-        self._commit()
+        self._commit(sure=False)
         for doubt in self._doubts():
             yield self._row(RowKind.DOUBT, what=doubt)
         for store in self._job.stores:
@@ -137,7 +138,7 @@ class Fold:
                 return
             yield from self._process(sure=sure)
             if self._uncommitted >= COMMIT_RECORDS:
-                self._commit()
+                self._commit(sure=sure)
 
     def _process(self, *, sure: bool) -> Iterator[Row]:
         """All that may be processed before another partition's next batch has come."""
@@ -162,8 +163,14 @@ class Fold:
         for output in self._task.take_outputs():
             if output[0] not in self._own:
                 yield self._output(output, source, offset, sure=sure)
-            elif not sure and output[2] is not None:
-                self._touched[self._stores[output[0]]].add(output[2])
+            elif not sure:
+                self._touch([output])
+
+    def _touch(self, outputs: Iterable[Emitted]) -> None:
+        """Note the keys of changelogs that may have been written by records that may not be committed."""
+        for topic, _, key, *_ in outputs:
+            if topic in self._own and key is not None:
+                self._touched[self._stores[topic]].add(key)
 
     def _output(self, output: Emitted, source: TopicPartition, offset: int, *, sure: bool) -> Row:
         topic, partition, key, value, time, headers, _ = output
@@ -185,9 +192,10 @@ class Fold:
             at.topic, at.partition, key, value, -1, None, other, what,
         )  # fmt: skip
 
-    def _commit(self) -> None:
+    def _commit(self, *, sure: bool = True) -> None:
         """Commit to the stores on the local disk, without Kafka."""
         commit = self._task.freeze()
+        self._touch(() if sure else commit.outputs)
         self._task.applied(commit, dict.fromkeys(self._touched, commit.number))
         self._uncommitted = 0
 

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from confluent_kafka import KafkaException
 
@@ -26,7 +27,7 @@ from milestones.pipeline.audit.plan import AuditedPartition, AuditPlan, FoldJob,
 from milestones.pipeline.driving.order import inner_topics, levels
 from milestones.pipeline.reading import PartitionRange, read
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, int]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from milestones.common.serdes import Serde
-from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
 from milestones.common.state.kinds import kind_of
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.nodes import SinkNode
@@ -78,10 +77,11 @@ def _key(spec: StoreSpec, topic: str, data: Any) -> str:
 
 
 def _entry(spec: StoreSpec, topic: str, data: Any) -> str:
-    if data is None or not kind_of(spec).timed:
-        return text(spec.value_serde, topic, data)
-    value, (time,) = text(spec.value_serde, topic, data[TIMESTAMP_BYTES:]), TIMESTAMP.unpack_from(data)
-    return f"{value} of {time}"
+    if data is None:
+        return NOTHING
+    value, time = kind_of(spec).value(bytes(data))
+    shown = text(spec.value_serde, topic, value)
+    return shown if time is None else f"{shown} of {time}"
 
 
 def text(serde: Any, topic: str, data: Any) -> str:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -40,7 +40,7 @@ from milestones.pipeline.backfill.group import Group
 from milestones.pipeline.run import run_on_spark
 from milestones.pipeline.snapshots import CompactionRun, compact_changelog
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LOOK_S = 0.2
 """Between two looks at the run and its group. A live instance is a member for longer before it commits anything: the

@@ -22,6 +22,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from confluent_kafka import KafkaException
 
@@ -40,7 +41,7 @@ from milestones.pipeline.driving.spark_thread import Begin, Finished, SparkThrea
 from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, TaskRange
 from milestones.pipeline.progress import Progress, Round, RunState, round_of
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LOOK_MS = 50
 """How often the group and the job are looked at."""
@@ -77,7 +78,7 @@ class TaskFailedError(MilestonesError):
 
     def __init__(self, outcome: RangeOutcome) -> None:
         super().__init__(f"task {outcome.task} on {outcome.where}: {outcome.error}")
-        self.exit_code = outcome.exit_code
+        self.exit_code: int = outcome.exit_code
 
 
 @dataclass
@@ -125,7 +126,7 @@ class Driver(threading.Thread):
         self._not_before_ms = 0
         self._unanswered_ms: int | None = None
         self._asked_to_stop = threading.Event()
-        self.progress = Progress(mode="batch" if pace.batch else "micro_batch")
+        self.progress: Progress = Progress(mode="batch" if pace.batch else "micro_batch")
         self.error: BaseException | None = None
 
     def ask_to_stop(self) -> None:

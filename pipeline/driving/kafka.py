@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from milestones.common.assignment.plan import plan_tasks
 from milestones.common.config import StreamsConfig
@@ -23,7 +24,7 @@ from milestones.instance.application import Application
 from milestones.pipeline.driving.caps import Caps
 from milestones.pipeline.driving.order import circular_topics, inner_topics
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 TIMEOUT_MS = 10_000
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
 from milestones.common.assignment.model import SPARK, Assignment, Subscription
 from milestones.common.clock import Clock
@@ -21,7 +22,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.application import Application
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class Seat:
@@ -47,7 +48,7 @@ class Seat:
         self.tasks: Mapping[TaskId, tuple[TopicPartition, ...]] = {}
         self.lent: LentMembership | None = None
         self.wanted: str | None = None
-        self.generations = 0
+        self.generations: int = 0
 
     def start(self) -> None:
         self._member.start()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from pyspark import SparkContext
 
@@ -20,7 +21,7 @@ from milestones.pipeline.hosting.payload import Payload
 from milestones.pipeline.hosting.ranges import RangeOutcome, TaskRange
 from milestones.pipeline.spark_jobs import SparkJobError, reason_in
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

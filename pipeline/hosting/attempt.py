@@ -24,6 +24,7 @@ import socket
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
+from typing import Final
 
 from confluent_kafka import KafkaException
 from pyspark import TaskContext
@@ -35,6 +36,7 @@ from milestones.common.errors import (
     MilestonesError,
     RefusedTogetherError,
     StateCorruptError,
+    StateError,
     StateLockedError,
     TaskCorruptedError,
     TaskMigratedError,
@@ -47,8 +49,9 @@ from milestones.pipeline.hosting.hosted_task import Done, HostedTask
 from milestones.pipeline.hosting.payload import Payload, unpack
 from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
+from milestones.pipeline.hosting.worker_globals import WorkerGlobals, worker_globals
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 PASSING = (
     KafkaUnreachableError,
@@ -76,7 +79,9 @@ def attempt(payload: Payload, work: TaskRange, *, first: bool) -> RangeOutcome:
         topology, config = unpack(payload)
         if not (first or config.exactly_once):
             return ended(RangeEnd.TOO_LATE)
-        return _run(Application.of(topology, config), config, work, payload.history)
+        application = Application.of(topology, config)
+        everyone = worker_globals(payload.topology, application, config, SystemClock())
+        return _run(application, config, work, payload.history, everyone)
     except StaleGenerationError as error:
         log.info("task %s: %s", work.task, error)
         return ended(RangeEnd.STALE, error=str(error))
@@ -90,17 +95,23 @@ def attempt(payload: Payload, work: TaskRange, *, first: bool) -> RangeOutcome:
         return ended(RangeEnd.FAILED, error=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
 
 
-def _run(application: Application, config: StreamsConfig, work: TaskRange, history: str | None) -> RangeOutcome:
+def _run(
+    application: Application,
+    config: StreamsConfig,
+    work: TaskRange,
+    history: str | None,
+    everyone: WorkerGlobals | None,
+) -> RangeOutcome:
     try:
-        return _run_once(application, config, work, history)
+        return _run_once(application, config, work, history, everyone)
     except RefusedTogetherError as error:
         log.info("task %s: %s", work.task, error)
-        return _run_once(application, config, work, history, one_record_per_batch=True)
+        return _run_once(application, config, work, history, everyone, one_record_per_batch=True)
     except KafkaException as error:
         if is_stale_member(error) or classify(error) is not ErrorClass.ABORTABLE:
             raise
         log.info("task %s: %s", work.task, error)
-        return _run_once(application, config, work, history)
+        return _run_once(application, config, work, history, everyone)
 
 
 def _run_once(
@@ -108,15 +119,22 @@ def _run_once(
     config: StreamsConfig,
     work: TaskRange,
     history: str | None,
+    everyone: WorkerGlobals | None,
     *,
     one_record_per_batch: bool = False,
 ) -> RangeOutcome:
-    """`one_record_per_batch`: records are sent one by one, so that the one is known that Kafka refuses."""
+    """`everyone`: the global stores of this process. `one_record_per_batch`: records are sent one by one, so that the
+    one is known that Kafka refuses."""
     clients = HostedClients(
-        config, application, work, SystemClock(), history, one_record_per_batch=one_record_per_batch
+        config, application, work, SystemClock(), history, everyone, one_record_per_batch=one_record_per_batch
     )
     try:
         done: Done = HostedTask(clients, work).run()
+    except StateError as error:
+        damage = None if everyone is None else everyone.stores.damage
+        if damage is None:
+            raise
+        raise damage from error
     finally:
         clients.close()
     return RangeOutcome(

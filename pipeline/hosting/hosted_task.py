@@ -94,7 +94,7 @@ class HostedTask:
         self._tasks = HostedTasks({}, RollBacks(context.clock))
         commit = parts.commit(every, self._collection, parts.confirmation(context, every), self._tasks)
         self._commits = CommitSchedule(context, every, commit, self._tasks, self._tasks, parts.task_ends(context))
-        self.records = 0
+        self.records: int = 0
         self._moved_ms = self._clock.monotonic_ms()
 
     def run(self) -> Done:
@@ -102,6 +102,8 @@ class HostedTask:
         committed = self._clients.offsets.stable(self._work.ends)
         if not (self._work.anyway or self._left(committed)):
             return Done()
+        if self._clients.everyone is not None:
+            self._clients.everyone.catch_up(self._clients.member.check)
         state = self._parts.state(self._context, self._parts.partition_counts(self._context, self._all_clients))
         stores = open_stores(self._context, self._work.task)
         with closing(stores), closing(state.create(self._work.task, frozenset(self._work.ends), stores)) as task:

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from milestones.baseline.clients import initialise
 from milestones.common.assignment.model import SPARK
@@ -37,6 +37,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.disk import make_directory
 from milestones.common.state.engines import open_engines
+from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.spark_folders import spark_attempts_folder, spark_task_folder
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
@@ -50,8 +51,9 @@ from milestones.instance.listeners import Listeners, StateRestoreListener
 from milestones.instance.snapshot_fetcher import snapshot_source
 from milestones.pipeline.bounded import BoundedConsumer
 from milestones.pipeline.hosting.ranges import TaskRange
+from milestones.pipeline.hosting.worker_globals import WorkerGlobals
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 LOCK_PATIENCE_MS = 2_000
 """How long an earlier attempt, which is fenced by now, may take to let the state directory go."""
@@ -63,7 +65,7 @@ class HostedClients:
     `spent`: the producer makes no further transaction.
     """
 
-    spent = False
+    spent: bool = False
 
     def __init__(
         self,
@@ -72,19 +74,21 @@ class HostedClients:
         work: TaskRange,
         clock: Clock,
         history: str | None = None,
+        everyone: WorkerGlobals | None = None,
         *,
         one_record_per_batch: bool = False,
     ) -> None:
-        """`one_record_per_batch`: its producer does. `StaleGenerationError`."""
+        """`everyone`: the global stores of this process. `one_record_per_batch`: its producer does.
+        `StaleGenerationError`."""
         name = transactional_id(application.id, work.task)
-        self._config, self._name = config, name
+        self._config, self._name, self.everyone = config, name, everyone
         with ExitStack() as closing:
-            self.member = BorrowedMembership(config.member_settings(name, SPARK), work.lent, clock)
+            self.member: BorrowedMembership = BorrowedMembership(config.member_settings(name, SPARK), work.lent, clock)
             closing.callback(self.member.close)
             self.member.confirm()
             transactional = name if config.exactly_once else None
             self._admin = OwnAdmin(lambda: Cluster(config.admin_settings(name)))
-            self.producer = OutputProducer(
+            self.producer: OutputProducer = OutputProducer(
                 config.producer_settings(name, transactional), clock,
                 admin=self._admin, one_record_per_batch=one_record_per_batch,
             )  # fmt: skip
@@ -92,7 +96,7 @@ class HostedClients:
             if transactional is not None:
                 retry_policy = RetryPolicy(config.task_timeout_ms, clock)
                 initialise(self.producer, transactional, clock, retry_policy, config.task_timeout_ms)
-            self.offsets = GroupReader(
+            self.offsets: GroupReader = GroupReader(
                 config.admin_settings(name),
                 application.id,
                 timeout_ms=config.task_timeout_ms,
@@ -100,14 +104,14 @@ class HostedClients:
                 coordinator=self.member.coordinator,
             )
             closing.callback(self.offsets.close)
-            self.consumer = _consumer(config.consumer_settings(name), work, history)
+            self.consumer: BoundedConsumer = _consumer(config.consumer_settings(name), work, history)
             closing.callback(self.consumer.close)
-            self.restored = RestoreCounter()
+            self.restored: RestoreCounter = RestoreCounter()
             state = _open_state(config, application, work.task, clock, closing)
             snapshots = snapshot_source(config, f"{name}-snapshots", state.directory.path, clock)
             snapshots.start()
             closing.callback(snapshots.close)
-            self.context = ThreadContext(
+            self.context: ThreadContext = ThreadContext(
                 identity=AttemptIdentity(name),
                 stage=SPARK,
                 config=config,
@@ -123,6 +127,7 @@ class HostedClients:
                 memory=MemoryBudget(config).join(),
                 listeners=_told(self.restored),
                 snapshots=snapshots,
+                global_stores=GlobalStores() if everyone is None else everyone.stores,
             )
             self._closing = closing.pop_all()
 
@@ -177,7 +182,7 @@ class RestoreCounter(StateRestoreListener):
     """Counts what was restored."""
 
     def __init__(self) -> None:
-        self.records = 0
+        self.records: int = 0
 
     def on_batch_restored(
         self, partition: TopicPartition, store: str, batch_end_offset: int, num_restored: int

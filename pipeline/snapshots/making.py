@@ -16,7 +16,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateError
 from milestones.common.state.kinds import kind_of
@@ -32,7 +32,7 @@ from milestones.pipeline.snapshots.parquet import write_parquet
 if TYPE_CHECKING:
     from milestones.pipeline.snapshots.jobs import SnapshotJob
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

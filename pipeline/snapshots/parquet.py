@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 
 from milestones.common.records import TopicPartition
 from milestones.common.serdes import Serde
-from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
 from milestones.common.state.kinds import kind_of, layout_of
 from milestones.common.state.spec import StoreSpec
 from milestones.common.windowed import FOREVER
@@ -95,19 +94,20 @@ def write_parquet(
     columns = schema(spec)
     timestamped, windowed, rows = "timestamp" in columns.names, kind_of(spec).windowed, _rows(spec, entries)
     key, value = _reader(spec.key_serde, changelog.topic), _reader(spec.value_serde, changelog.topic)
+    parted = kind_of(spec).value
     files, root = fsspec.url_to_fs(folder)
     place = f"{root}/partition={changelog.partition}"
     part = f"{place}/.{uuid.uuid4().hex}.part"
     files.makedirs(place, exist_ok=True)
     with files.open(part, "wb") as file, pq.ParquetWriter(file, columns) as writer:
         while chunk := list(islice(rows, ROWS)):
-            head = TIMESTAMP_BYTES if timestamped else 0
-            data = [[key(k) for (k, *_), _ in chunk], [value(v[head:]) for _, v in chunk]]
+            parts = [parted(local) for _, local in chunk]
+            data = [[key(k) for (k, *_), _ in chunk], [None if v is None else value(v) for v, _ in parts]]
             if windowed is not None:
                 data.append([start for (_, start, _), _ in chunk])
                 data.append([None if end == FOREVER else end for (_, _, end), _ in chunk])
             if timestamped:
-                data.append([TIMESTAMP.unpack_from(v)[0] for _, v in chunk])
+                data.append([time for _, time in parts])
             arrays = [pa.array(rows, field.type) for rows, field in zip(data, columns, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
     files.mv(part, f"{place}/store.parquet")

@@ -26,11 +26,17 @@ from compat_tests.java.registry import Entry, Registry
 from compat_tests.java.topologies import ALL
 from milestones.common.kafka.embedded.errors import JarsError, JavaNotFoundError
 from milestones.common.records import Record
+from milestones.common.state import suppress_buffer
 from milestones.common.state.stores import KeyValueStore
+from milestones.common.state.suppress_buffer import SuppressBuffer
+from milestones.common.state.suppress_layout import Buffered, size_of
+from milestones.common.task.scope import RecordInWork
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.common.topology.aggregates import StreamAggregate, StreamCount
+from milestones.common.topology.global_tables import StreamGlobalJoin
 from milestones.common.topology.processor import ProcessorContext
 from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.topology.suppress_operators import Suppress
 from milestones.common.topology.table_operators import TableRepartitionMap, ToStream
 from tests.sources import ROOT
 
@@ -108,9 +114,9 @@ def test_what_ends_in_an_error_in_java_is_an_outcome(java: Java) -> None:
 def test_the_command_prints_a_line_for_each_topology(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "Java", lambda: java)
     monkeypatch.setattr(java, "close", lambda: None)
-    arguments = argparse.Namespace(topology=["suppress_time", "filter"], examples=2, cache=None)
+    arguments = argparse.Namespace(topology=["foreign_key_left", "filter"], examples=2, cache=None)
     lines = command.run(arguments, SEED, Console(file=io.StringIO()))
-    assert [(line.topology, line.result) for line in lines] == [("filter", EQUAL), ("suppress_time", ABSENT)]
+    assert [(line.topology, line.result) for line in lines] == [("filter", EQUAL), ("foreign_key_left", ABSENT)]
     arguments.topology = ["flter"]
     with pytest.raises(BenchError, match=r"no topology flter: see filter"):
         command.run(arguments, SEED, Console(file=io.StringIO()))
@@ -129,6 +135,14 @@ def wrapped(owner: type, wrap: Callable[[Any, OperatorContext, Process], Process
         monkeypatch.setattr(owner, name, lambda operator, context: wrap(operator, context, bind(operator, context)))
 
     return plant
+
+
+def planted(owner: type, bind: Callable[[Any, OperatorContext], Process]) -> Plant:
+    """Plants `bind` in place of the operator's own."""
+    return lambda monkeypatch: monkeypatch.setattr(owner, "bind", bind)
+
+
+BIND_SUPPRESS = Suppress.bind
 
 
 def a_tombstone_lost(_operator: Any, _context: OperatorContext, process: Process) -> Process:
@@ -167,6 +181,21 @@ def the_new_pair_first(operator: TableRepartitionMap, context: OperatorContext, 
     return swapped
 
 
+def a_row_looked_for_by_the_record_s_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    bind = StreamGlobalJoin.bind
+    monkeypatch.setattr(
+        StreamGlobalJoin, "bind", lambda join, context: bind(replace(join, select=lambda key, _: key), context)
+    )
+
+
+def a_null_key_lost(join: StreamGlobalJoin, _context: OperatorContext, process: Process) -> Process:
+    def strict(key: Any, value: Any, timestamp: int) -> None:
+        if value is not None and join.select(key, value) is not None:
+            process(key, value, timestamp)
+
+    return strict
+
+
 def a_header_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     forward = ProcessorContext.forward
 
@@ -184,13 +213,53 @@ def a_deletion_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeyValueStore, "_delete", delete)
 
 
+def a_window_closed_early(operator: Suppress, context: OperatorContext) -> Process:
+    return BIND_SUPPRESS(replace(operator, wait_ms=operator.wait_ms - 1), context)
+
+
+def the_first_time_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update of a key that is kept back begins to wait anew."""
+    put = SuppressBuffer.put
+
+    def anew(buffer: Any, time: int, key: Any, change: Any, context: Any) -> None:
+        data = buffer._key(key, "put")
+        if data in buffer._by_key:
+            buffer._place(data, None)
+        put(buffer, time, key, change, context)
+
+    monkeypatch.setattr(SuppressBuffer, "put", anew)
+
+
+def the_record_in_work_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecordInWork, "stand_in", lambda *_: ())
+    monkeypatch.setattr(RecordInWork, "resume", lambda *_: None)
+
+
+def headers_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def smaller(key: bytes, row: Buffered) -> int:
+        return size_of(key, row._replace(context=row.context._replace(headers=None)))
+
+    monkeypatch.setattr(suppress_buffer, "size_of", smaller)
+
+
+def a_bound_off_by_one(operator: Suppress, context: OperatorContext) -> Process:
+    return BIND_SUPPRESS(replace(operator, max_records=operator.max_records - 1), context)
+
+
 PLANTED: list[tuple[str, Plant, str, str]] = [
     ("a tombstone lost", wrapped(ToStream, a_tombstone_lost, "bind_new"), "table", "null"),
     ("a timestamp off by one", wrapped(StreamCount, a_timestamp_off_by_one), "group_by_key_count", "java"),
     ("a late record left out", wrapped(StreamAggregate, a_late_record_left_out), "group_by_key_aggregate", "java"),
     ("the new pair before the old", wrapped(TableRepartitionMap, the_new_pair_first), "table_group_by_count", "java"),
+    ("another row", a_row_looked_for_by_the_record_s_own_key, "join_stream_global_inner", "java"),
+    ("a null key lost", wrapped(StreamGlobalJoin, a_null_key_lost), "global_left_join_no_keys", "java"),
     ("a header dropped", a_header_dropped, "process", "header"),
     ("a deletion not logged", a_deletion_not_logged, "process", "seen-changelog"),
+    ("a window closed early", planted(Suppress, a_window_closed_early), "suppress_tumbling", "out"),
+    ("the first time forgotten", the_first_time_forgotten, "suppress_time", "java"),
+    ("the record in work sent", the_record_in_work_sent, "suppress_time", "header"),
+    ("a bound off by one", planted(Suppress, a_bound_off_by_one), "suppress_time_records", "ours"),
+    ("headers not counted", headers_not_counted, "suppress_time_bytes", "java"),
 ]
 
 

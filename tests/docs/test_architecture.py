@@ -120,8 +120,9 @@ def test_the_threads_of_an_instance_are_those_of_the_code() -> None:
 @pytest.mark.parametrize("stage", ["m2", "m4"])
 def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str, tmp_path: Path, stage: str) -> None:
     name = f"threads-{uuid4().hex[:8]}"
-    KafkaProbe(kafka).create({name: 1, f"{name}-out": 1})
+    KafkaProbe(kafka).create({name: 1, f"{name}-out": 1, f"{name}-global": 1})
     builder = StreamsBuilder()
+    builder.global_table(f"{name}-global")
     stream = builder.stream(name, key=serdes.STRING, value=serdes.STRING).group_by_key()
     stream.count(store="counts").to_stream().to(f"{name}-out", key=serdes.STRING, value=serdes.LONG)
     streams = Streams(

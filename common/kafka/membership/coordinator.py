@@ -25,6 +25,10 @@ R = TypeVar("R", bound=ResponsePayload)
 class CoordinatorError(MilestonesError):
     """The broker answered with an error code. Steers the membership only."""
 
+    request: str
+    code: ErrorCode
+    member_id: str
+
     def __init__(self, request: str, code: ErrorCode, member_id: str = "") -> None:
         super().__init__(f"{request}: {code.name}")
         self.request, self.code, self.member_id = request, code, member_id
@@ -40,7 +44,7 @@ class Coordinator:
         self._address: Address | None = None
         self._wire: Wire | None = None
         self._slow: Wire | None = None
-        self.contacts = 0
+        self.contacts: int = 0
         """The number of answers of brokers."""
 
     @property

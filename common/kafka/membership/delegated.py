@@ -57,7 +57,7 @@ class BorrowedMembership:
         verify_group_metadata_format()
         wire = WireSettings.of(settings.client)
         self._settings, self._lent, self._clock = settings, lent, clock
-        self.coordinator = Coordinator(
+        self.coordinator: Coordinator = Coordinator(
             settings.group_id, wire.bootstrap, connect or Connector(wire), settings.request_timeout_ms
         )
         self._standstill = Standstill(clock)

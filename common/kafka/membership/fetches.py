@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 from kio.schema.offset_fetch.v8 import OffsetFetchResponse
@@ -22,7 +23,7 @@ from milestones.common.kafka.membership.reactions import Reaction, failure, reac
 from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 REQUEST = "OffsetFetch"
 LONG_MS = 30_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 from kio.schema.join_group.v9 import JoinGroupResponse
@@ -29,7 +29,7 @@ from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TopicPartition
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 R = TypeVar("R", JoinGroupResponse, SyncGroupResponse)
 
 ANSWER_WAIT_MS = 20
@@ -47,9 +47,9 @@ class Handshake:
 
     def __init__(self, settings: MemberSettings, leader: Leader, coordinator: Coordinator, pulse: Pulse) -> None:
         self._settings, self._leader, self._coordinator, self._pulse = settings, leader, coordinator, pulse
-        self.member_id = ""
-        self.generation = -1
-        self.leads = False
+        self.member_id: str = ""
+        self.generation: int = -1
+        self.leads: bool = False
         self._protocol: str | None = None
         self._sent_ms: int | None = None
         self._sent_in_session_ms = 0

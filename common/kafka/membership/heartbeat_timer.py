@@ -20,12 +20,16 @@ class Pulse:
     `probe_ms`: the time to ask whether a coordinator that holds an answer back is still there. `contact_ms`: the time,
     in the session's time, of the last request that the coordinator has answered as to a member."""
 
+    beat_ms: int
+    retry_ms: int
+    probe_ms: int
+
     def __init__(self, settings: MemberSettings, now_ms: int, stood_still_ms: Callable[[], int] = lambda: 0) -> None:
         """`stood_still_ms`: gives the time for which the machine has stood still so far."""
         self._settings, self._stood_still_ms = settings, stood_still_ms
         self.beat_ms = self.retry_ms = self.probe_ms = now_ms
         self._still_ms = stood_still_ms()
-        self.contact_ms = self.in_session_ms(now_ms)
+        self.contact_ms: int = self.in_session_ms(now_ms)
         self._hurry_until_ms = now_ms
         self._failures = 0
         self._unreached_ms: int | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Final
 
 from kio.schema.join_group.v9 import JoinGroupResponse
 
@@ -23,7 +24,7 @@ from milestones.common.clock import SystemClock
 from milestones.common.kafka.membership.events import Assigning, Leader
 from milestones.common.kafka.membership.protocol import read_subscription
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> Assigning:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 from kio.schema.leave_group.v5 import LeaveGroupResponse
@@ -54,12 +55,14 @@ from milestones.common.kafka.membership.states import ENDS, WAITING, MemberState
 from milestones.common.kafka.membership.strangers import strangers
 from milestones.common.kafka.wire import ConnectionLostError
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class MemberMachine:
     """*Owns*: the coordinator's connections, the parts of the member. *Receives*: commands. *Sends*: events, the
     published `Membership`, replies."""
+
+    left: bool
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class MemberMachine:
         self._settings, self._coordinator = settings, coordinator
         self.polled_ms = now_ms
         """The time of the owner's last poll. *Concurrency*: written by the owner, read here; an int, swapped whole."""
-        self.state = MemberState.UNJOINED
+        self.state: MemberState = MemberState.UNJOINED
         self._pulse = Pulse(settings, now_ms, stood_still_ms)
         self._notices = Notices(post, publish)
         self._outage = Outage(settings.group_id)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
+from typing import Final
 
 from milestones.common.assignment.model import Subscription
 from milestones.common.clock import Clock, Standstill
@@ -43,7 +44,7 @@ from milestones.common.kafka.wire_settings import WireSettings
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MAX_EVENTS = 64
 MAX_COMMANDS = 1024
@@ -89,7 +90,7 @@ class GroupMember:
         self._losses = 0
         self._stale_below = 0
         self._commit: tuple[Mailbox[MilestonesError | None], int] | None = None
-        self.blocked_ns = 0
+        self.blocked_ns: int = 0
         self._thread = threading.Thread(target=self._run, name=f"{wire.client_id}-membership", daemon=True)
 
     # ---- the owner's side ----

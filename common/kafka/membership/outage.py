@@ -8,8 +8,9 @@ tries in between are at DEBUG.
 from __future__ import annotations
 
 import logging
+from typing import Final
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 AGAIN_MS = 30_000
 

@@ -29,7 +29,7 @@ class Notices:
 
     def __init__(self, post: Callable[[MemberEvent, int], None], publish: Callable[[Membership], None]) -> None:
         self._post_to, self._publish_to = post, publish
-        self.published = Membership()
+        self.published: Membership = Membership()
         self._joins = 0
         self._asked: str | None = None
         self._wish: str | None = None

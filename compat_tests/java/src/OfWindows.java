@@ -5,7 +5,6 @@ import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.kstream.CogroupedKStream;
 import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KGroupedStream;
@@ -25,7 +24,7 @@ import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.WindowStore;
 
-/** Windowed aggregations and cogroup. Windows are 10 ms wide, hop by 4, and close 5 ms after their end. */
+/** Windowed aggregations. Windows are 10 ms wide, hop by 4, and close 5 ms after their end. */
 final class OfWindows {
     static final Duration SIZE = Duration.ofMillis(10);
     static final Duration GRACE = Duration.ofMillis(5);
@@ -57,13 +56,6 @@ final class OfWindows {
         Topologies.dsl("windows_tumbling_rekeyed", OfWindows::rekeyed);
         Topologies.dsl("windows_tumbling_regrouped", OfWindows::regrouped);
         Topologies.dsl("windows_tumbling_filtered", OfWindows::filtered);
-        Topologies.dsl("cogroup", b -> cogrouped(b).aggregate(OfStreams::initial).toStream().to("out"));
-        Topologies.dsl("cogroup_rekeyed", OfWindows::cogroupRekeyed);
-        Topologies.dsl("cogroup_tumbling", b -> texts(cogrouped(b).windowedBy(TUMBLING).aggregate(OfStreams::initial)));
-        Topologies.dsl("cogroup_hopping", b -> texts(cogrouped(b).windowedBy(HOPPING).aggregate(OfStreams::initial)));
-        Topologies.dsl("cogroup_sliding", b -> texts(cogrouped(b).windowedBy(SLIDING).aggregate(OfStreams::initial)));
-        Topologies.dsl("cogroup_session",
-            b -> texts(cogrouped(b).windowedBy(SESSION).aggregate(OfStreams::initial, OfWindows::merge)));
     }
 
     /** `windows_KIND_count`, `_reduce` and `_aggregate`. */
@@ -174,18 +166,5 @@ final class OfWindows {
 
     private static void filtered(StreamsBuilder builder) {
         texts(keyed(builder).windowedBy(TUMBLING).count().filter((k, v) -> v % 2 == 0).mapValues(v -> "n" + v));
-    }
-
-    private static CogroupedKStream<String, String> cogrouped(StreamsBuilder builder) {
-        KGroupedStream<String, String> left = builder.<String, String>stream("left").groupByKey();
-        KGroupedStream<String, String> right = builder.<String, String>stream("right").groupByKey();
-        return left.<String>cogroup(OfStreams::aggregate).cogroup(right, (k, v, a) -> OfStreams.append(a, "r" + v));
-    }
-
-    private static void cogroupRekeyed(StreamsBuilder builder) {
-        KGroupedStream<String, String> left = builder.<String, String>stream("left").groupBy((k, v) -> v);
-        KGroupedStream<String, String> right = builder.<String, String>stream("right").groupByKey();
-        left.<String>cogroup(OfStreams::aggregate).cogroup(right, (k, v, a) -> OfStreams.append(a, "r" + v))
-            .aggregate(OfStreams::initial, Named.as("cogrouping"), Topologies.texts("cogrouped")).toStream().to("out");
     }
 }

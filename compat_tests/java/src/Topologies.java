@@ -28,9 +28,11 @@ final class Topologies {
         OfProcessors.add();
         OfStores.add();
         OfWindows.add();
+        OfCogroup.add();
         OfSuppress.add();
         OfStreamJoins.add();
         OfTableJoins.add();
+        OfGlobals.add();
     }
 
     private Topologies() {}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from milestones.common import serdes
 from milestones.common.records import TopicPartition
 from milestones.common.task.metadata import OffsetMetadata
+from milestones.common.topology import StreamsBuilder
 from tests.common.task.harness import Harness, a_store, processing
 
 IN = TopicPartition("in", 0)
@@ -58,3 +60,25 @@ def test_a_commit_from_another_thread_holds_whole_records_only() -> None:
     thread.join()
     assert (errors, h.task.input.position(IN)) == ([], RECORDS)
     assert commits > 1
+
+
+def test_what_a_commit_logs_of_a_buffer_is_what_it_writes() -> None:
+    """While updates come and go, each commit's changelog leads to the buffer of its boundary."""
+    builder = StreamsBuilder()
+    table = builder.stream("in", key=serdes.STRING, value=serdes.STRING).to_table()
+    table.suppress(after=20, name="held").to_stream().to("out", key=serdes.STRING, value=serdes.STRING)
+    h = Harness(builder.build()).start()
+    h.feed(*((f"k{index % 97}", f"{index}", index) for index in range(RECORDS)))
+    thread = threading.Thread(target=lambda: h.run(RECORDS))
+    thread.start()
+    topic, logged, done, held = h.task.subtopology.changelogs["held-store"], dict[bytes, Any](), False, 0
+    while not done:
+        done = not thread.is_alive()
+        commit = h.commit()
+        logged |= {output[2]: output[3] for output in commit.outputs if output[0] == topic}  # type: ignore[misc]
+        kept = {key: value for key, value in logged.items() if value is not None}
+        assert h.engine("held-store") == kept
+        held = max(held, len(kept))
+    thread.join()
+    assert h.task.input.position(IN) == RECORDS
+    assert held == 20

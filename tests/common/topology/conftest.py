@@ -10,6 +10,7 @@ import pytest
 
 from milestones.common.records import Emitted, Headers, Output, RecordMetadata, TaskId
 from milestones.common.state.cells import Cells
+from milestones.common.task.counters import TaskCounters
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SinkNode, SourceNode, SubTopology
@@ -57,7 +58,8 @@ class Services:
         self.drops: list[tuple[str, str]] = []
         self.commits = 0
         cells = Cells([])
-        self.memory, self.kept = cells.cell, cells.kept
+        self.memory, self.kept, self.tally = cells.cell, cells.kept, TaskCounters().tally
+        self.global_store = lambda _: None
 
     def store(self, name: str) -> Store:
         return self.stores[name]

@@ -233,7 +233,7 @@ def test_a_join_without_windows_or_with_something_else_is_refused() -> None:
     with pytest.raises(TopologyError, match=r"an operator needs a function, not 'pair'"):
         left.left_join(right, "pair", within=WITHIN)
     with pytest.raises(TopologyError, match=r"other_value must be a Serde"):
-        left.join(right, pair, within=WITHIN, other_value=str)
+        left.join(right, pair, within=WITHIN, other_value="str")
     with pytest.raises(TopologyError, match=r"a store can't be named 'a b'"):
         left.join(right, pair, within=WITHIN, store="a b")
     with pytest.raises(TypeError, match=r"caching"):

@@ -194,7 +194,7 @@ def test_a_key_is_repartitioned_only_when_it_may_have_changed() -> None:
         (lambda s: s.peek(print, name="no spaces"), "can't be named 'no spaces'"),
         (lambda s: s.peek(print, name="x" * 250), "longer than 249"),
         (lambda s: s.to(""), "can't be named ''"),
-        (lambda s: s.to("out", value=str), "must be a Serde"),
+        (lambda s: s.to("out", value="str"), "must be a Serde"),
         (lambda s: s.process(object()), "give the class"),
         (lambda s: s.group_by_key().count("a/b"), "can't be named 'a/b'"),
     ],

@@ -291,7 +291,7 @@ def test_the_repartition_topic_of_a_rekeyed_stream_takes_the_size_of_the_table_s
         (lambda s, t, other: t.join(s, pair), r"a KTable is joined with another KTable, not with <.*KStream.*to_table"),
         (lambda s, t, other: t.left_join("users", pair), "joined with another KTable, not with 'users'$"),
         (lambda s, t, other: s.join(s, pair), r"a join of two streams needs within=JoinWindows"),
-        (lambda s, t, other: s.left_join(None, pair), "joined with a KTable or another KStream, not with None"),
+        (lambda s, t, other: s.left_join(None, pair), "KTable, a GlobalKTable or another KStream, not with None"),
         (lambda s, t, other: s.join(t, pair, within=JoinWindows(5, grace=0)), "whose present rows are looked up"),
         (lambda s, t, other: s.join(t, pair, store="rows"), "whose present rows are looked up"),
         (lambda s, t, other: s.outer_join(t, pair), "has no outer join with a table"),

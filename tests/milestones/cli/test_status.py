@@ -14,7 +14,18 @@ from rich.console import Console
 
 from milestones.cli.main import invoke
 from milestones.cli.observing import _address, _rebalancing, read_metrics, scrape
-from milestones.cli.picture import Member, Picture, Scraped, StoreRow, TaskRow, as_json, inputs_of, members_of, picture
+from milestones.cli.picture import (
+    GlobalRow,
+    Member,
+    Picture,
+    Scraped,
+    StoreRow,
+    TaskRow,
+    as_json,
+    inputs_of,
+    members_of,
+    picture,
+)
 from milestones.cli.status import _watch
 from milestones.cli.view import height, view
 from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription
@@ -23,6 +34,7 @@ from milestones.common.kafka.groups import DescribedGroup, DescribedMember
 from milestones.common.kafka.membership.protocol import assignment_bytes, subscription_bytes
 from milestones.common.metrics import (
     ClientMetrics,
+    GlobalThreadMetrics,
     Metrics,
     MetricsEndpoint,
     ProcessingThreadMetrics,
@@ -159,6 +171,21 @@ def test_a_state_updater_s_restoration_shows_bytes_and_time_left_too() -> None:
     seen = Scraped("alpha", restored={A: 3_000}, remaining={A: 1_000}, stores={A: (counts,)})
     found = [line for line in printed(shown({"p1": seen})) if "1,000 left" in line]
     assert [line.partition("   75 %, ")[2] for line in found] == ["1,000 left (1.5 MB), 4 s to go"]
+
+
+@pytest.mark.parametrize(
+    ("everyone", "said"),
+    [
+        (GlobalRow(restored=30, left=10), "75 %, 10 left"),
+        (GlobalRow(restored=40), "caught up"),
+        (GlobalRow(restored=40, lag=1_200), "1,200 behind"),
+    ],
+)
+def test_global_stores_have_a_row_of_the_instance(everyone: GlobalRow, said: str) -> None:
+    found = shown({"p1": Scraped("alpha", globals=everyone)})
+    (row,) = [line for line in printed(found) if "global stores" in line]
+    assert row.endswith(said)
+    assert height(found) == height(shown({"p1": Scraped("alpha")})) + 1
 
 
 def test_several_stores_of_a_task_have_a_bar_each_and_the_slowest_says_when() -> None:
@@ -351,7 +378,9 @@ def served() -> Iterator[str]:
     store = metrics.add(RestorationMetrics, thread_id="alpha-StateUpdater-1", task_id="0_0", state_id="counts")
     store.restore.total, store.restore_remaining_records_total.value = 30, 10
     store.restore_remaining_bytes_total.value, store.restore_remaining_seconds.value = 1_000, -1
-    for scope in (client, thread, task, standby, worker, store):
+    everyone = metrics.add(GlobalThreadMetrics, thread_id="alpha-GlobalStreamThread")
+    everyone.restore.total, everyone.restore_remaining_records_total.value, everyone.records_lag.value = 50, 5, 6
+    for scope in (client, thread, task, standby, worker, store, everyone):
         scope.publish(clock.monotonic_ms())
     endpoint = MetricsEndpoint(metrics, "127.0.0.1", 0)
     yield str(metrics.address)
@@ -369,7 +398,7 @@ def test_metrics_are_read_as_instances_serve_them(served: str) -> None:
         "alpha", "RUNNING", "0.1.0", {"alpha-StreamThread-1": "PARTITIONS_ASSIGNED"},
         {"alpha-ProcessingThread-1-2": {"records": 40.0, "busy": 0.0}},
         restored={A: 30}, remaining={A: 10}, standby_lags={B: 7},
-        stores={A: (StoreRow("counts", 30, 10, 1_000, None),)},
+        stores={A: (StoreRow("counts", 30, 10, 1_000, None),)}, globals=GlobalRow(50, 5, 6),
     )  # fmt: skip
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from milestones.common import serdes
 from milestones.common.kafka.membership import JoinNeeded, Lost
 from milestones.common.memory import Account
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.topology import Processor
+from milestones.common.topology import Processor, StreamsBuilder
 from milestones.common.topology.timestamps import log_and_skip_on_invalid_timestamp
 from milestones.stream_thread.metrics import Growth
 from tests.milestones.fakes import CHANGELOG, IN, Running, World, counting, kafka_error, passing, put
@@ -193,3 +194,21 @@ def test_what_waits_to_be_processed_and_to_be_sent_is_said_too() -> None:
     held = r.world.budget.held()
     assert held[Account.OUTPUTS] > 0
     assert held[Account.INPUT] == r.loop._inputs.buffered_bytes > 0
+
+
+def test_a_suppressing_node_tells_what_it_keeps_back_and_what_it_has_sent() -> None:
+    builder = StreamsBuilder()
+    table = builder.stream("in", key=serdes.STRING, value=serdes.STRING).to_table()
+    table.suppress(after=5, name="held").to_stream().to("out", key=serdes.STRING, value=serdes.STRING)
+    world = World(builder.build())
+    world.context.metrics._level = "DEBUG"
+    r = Running(world).run(0)
+    log = world.logs[TopicPartition("in", 0)]
+    for key, timestamp in (("a", 1), ("b", 4), ("c", 7)):
+        log.add("x", key=key, timestamp=timestamp)
+    r.step(10)
+    buffer = of(r, "stream-state-metrics", in_memory_suppression_id="held-store")
+    nodes = [node["metrics"] for node in r.world.context.metrics.snapshot()["stream-processor-node-metrics"]]
+    assert [node["suppression-emit-total"] for node in nodes if "suppression-emit-total" in node] == [1]
+    assert buffer["suppression-buffer-count-max"] == 2
+    assert buffer["suppression-buffer-size-max"] > 60

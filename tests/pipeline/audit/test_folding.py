@@ -13,10 +13,12 @@ from confluent_kafka import Message
 
 from milestones import Processor, Record, StreamsBuilder, StreamsConfig, TimeWindows, Topology, serdes
 from milestones.common.kafka.partitioner import partition_of
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import RecordMetadata, TaskId, TopicPartition
+from milestones.common.state.suppress_layout import VERSION_3, Buffered, Context, encoded
 from milestones.common.windowed import START_AND_SEQUENCE
 from milestones.instance.application import Application
 from milestones.pipeline import scratch
+from milestones.pipeline.audit import folding
 from milestones.pipeline.audit.folding import Fold, fold
 from milestones.pipeline.audit.plan import AuditedPartition, FoldJob, StoreRange
 from milestones.pipeline.audit.rows import FOLDED, Problem, RowKind
@@ -148,3 +150,30 @@ def test_stores_of_windows_are_compared_by_what_is_there_and_each_row_once(
     key = START_AND_SEQUENCE.pack(day, 0)
     assert wrong == [(Problem.UNEXPECTED, b"b" + key), (Problem.LOST, b"lost" + key)]
     assert [row["seq"] for row in found if row["kind"] == RowKind.STORE] == [2]
+
+
+def test_updates_that_are_kept_back_are_compared_as_they_should_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that may not be committed leaves its key out."""
+    builder = StreamsBuilder()
+    table = builder.table("in", key=serdes.STRING, value=serdes.STRING)
+    table.suppress(after=100, name="held").to_stream().to("out", key=serdes.STRING, value=serdes.STRING)
+    application = Application.of(builder.build(), CONFIG)
+    spec = next(spec for spec in application.subtopology(0).stores if spec.kind == "suppress")
+
+    def kept(offset: int, value: bytes, time: int) -> bytes:
+        return encoded(Buffered(Context(time, None, RecordMetadata("in", 0, offset)), None, None, value, time))
+
+    rows = [(b"a", kept(0, b"x", 5)), (b"b", kept(1, b"wrong", 6)), (b"d", kept(7, b"other", 9))]
+    log = [Message(topic="log", partition=0, offset=n, key=k, value=v, headers=VERSION_3, timestamp=(1, 1))
+           for n, (k, v) in enumerate(rows)]  # fmt: skip
+    monkeypatch.setattr(scratch, "read", lambda *_: iter([log]))
+    records = [message(n, key, value, n + 5) for n, (key, value) in enumerate(
+        [(b"a", b"x"), (b"b", b"y"), (b"c", b"z"), (b"d", b"z")]
+    )]  # fmt: skip
+    monkeypatch.setattr(folding, "read", lambda _, __, first, end: iter([records[first:end]]))
+    source = AuditedPartition(TopicPartition("in", 0), 0, 3, 4)
+    job = FoldJob(TaskId(0, 0), [source], [StoreRange(spec.bare, TopicPartition("log", 0), 0, 3)], {"out": 3}, {})
+    with Fold(application, CONFIG, job) as one:
+        found = [dict(zip(NAMES, row, strict=True)) for row in one.rows()]
+    wrong = [(row["what"], row["key"]) for row in found if row["kind"] == RowKind.DIFFERENCE]
+    assert wrong == [(Problem.WRONG, b"b"), (Problem.LOST, b"c")], "d may be either"

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from milestones.common import serdes
-from milestones.common.records import TopicPartition
+from milestones.common.records import RecordMetadata, TopicPartition
 from milestones.common.state.kinds import layout_of
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.suppress_layout import Buffered, Context, encoded
 from milestones.common.windowed import START_AND_SEQUENCE
 from milestones.pipeline.snapshots.parquet import write_parquet
 from tests.common.task.harness import message
@@ -79,3 +80,16 @@ def test_rows_of_windows_have_their_keys_and_their_windows_once(tmp_path: Path) 
     times = {name: int(row.pop(name).timestamp() * 1000) for name in ("start", "end", "timestamp")}
     assert (row.pop("key"), row.pop("value")) == ("k", 7)
     assert times == {"start": 70_000, "end": 70_010, "timestamp": 70_005}
+
+
+def test_updates_that_are_kept_back_have_the_values_that_will_be_sent(tmp_path: Path) -> None:
+    spec = StoreSpec("held", "suppress", key_serde=serdes.STRING, value_serde=serdes.LONG)
+    context = Context(70_005, [("h", b"x")], RecordMetadata("in", 0, 4))
+    rows = [
+        (b"a", encoded(Buffered(context, None, None, (7).to_bytes(8, "big"), 70_000))),
+        (b"b", encoded(Buffered(context, None, (1).to_bytes(8, "big"), None, 70_000))),
+    ]
+    write_parquet(spec, CHANGELOG, iter(rows), tmp_path.as_uri())
+    found = pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist()
+    times = {int(row.pop("timestamp").timestamp() * 1000) for row in found}
+    assert (found, times) == ([{"key": "a", "value": 7}, {"key": "b", "value": None}], {70_005})

@@ -1,0 +1,96 @@
+"""The open global stores of an instance: a folder and an engine each, as a task's stores, and the positions in their
+topics, which have many partitions.
+
+*Guarantees*: entries and positions are written in one atomic step, so that a crash leaves a store as it was after some
+batch, at that batch's positions. The rest as `task_storage.py`.
+*Assumes*: as `task_storage.py`. Any thread may read a namespace beside the writes of the thread that has the storage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from milestones.common.records import GLOBAL
+from milestones.common.state.engine import Batch, Engine, Namespace
+from milestones.common.state.memory_storage import MemoryTaskStorage
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.store_engine import StoreEngine
+from milestones.common.state.task_storage import LocalTaskStorage
+
+_POSITIONS: Final = " positions"
+"""What the name of the namespace of positions ends with; no store's name has a space."""
+
+_PARTITION: Final = struct.Struct(">i")
+_OFFSET: Final = struct.Struct(">q")
+
+
+class GlobalStoreEngine(StoreEngine):
+    """A global store's engine. `positions`: the offset up to which (exclusive) each partition of the topic is in the
+    store; `offset` is their sum."""
+
+    def __init__(self, spec: StoreSpec, engine: Engine) -> None:
+        self._positions_name = spec.name + _POSITIONS
+        super().__init__(spec, engine)
+        self._open_positions()
+
+    def _open_positions(self) -> None:
+        written = self.engine.open(self._positions_name).scan(None, None)
+        self.positions = {_PARTITION.unpack(key)[0]: _OFFSET.unpack(value)[0] for key, value in written}
+
+    def write_at(self, batch: Batch, positions: Mapping[int, int]) -> None:
+        """Write entries and positions, in one step."""
+        known = {**self.positions, **positions}
+        if not batch and known == self.positions:
+            return
+        moved = {_PARTITION.pack(at): _OFFSET.pack(offset) for at, offset in positions.items()}
+        name, total = self.spec.name, sum(known.values())
+        self.engine.apply({name: batch, self._positions_name: moved}, {name: total})
+        self.positions, self.offset = known, total
+
+    def empty(self) -> Namespace:
+        """As of a task's store; the positions go first, so that a crash in between leaves none without entries."""
+        self.engine.drop(self._positions_name)
+        emptied = super().empty()
+        self._open_positions()
+        return emptied
+
+
+class LocalGlobalStorage(LocalTaskStorage):
+    """See `storage.GlobalStorage`. On disk, but for stores in memory."""
+
+    store_engine = GlobalStoreEngine
+
+    def positions(self, store: str) -> Mapping[int, int]:
+        return self._global(store).positions
+
+    def write_at(self, batches: Mapping[str, Batch], positions: Mapping[str, Mapping[int, int]]) -> None:
+        for store, at in positions.items():
+            self._global(store).write_at(batches.get(store, {}), at)
+
+    def _global(self, store: str) -> GlobalStoreEngine:
+        engine = self._stores[store]
+        assert isinstance(engine, GlobalStoreEngine)  # by `store_engine`
+        return engine
+
+
+class MemoryGlobalStorage(MemoryTaskStorage):
+    """See `storage.GlobalStorage`. Without a disk."""
+
+    store_engine = GlobalStoreEngine
+
+    def __init__(self, specs: tuple[StoreSpec, ...]) -> None:
+        super().__init__(GLOBAL, specs)
+
+    def positions(self, store: str) -> Mapping[int, int]:
+        return self._global(store).positions
+
+    def write_at(self, batches: Mapping[str, Batch], positions: Mapping[str, Mapping[int, int]]) -> None:
+        for store, at in positions.items():
+            self._global(store).write_at(batches.get(store, {}), at)
+
+    def _global(self, store: str) -> GlobalStoreEngine:
+        engine = self.stores[store]
+        assert isinstance(engine, GlobalStoreEngine)  # by `store_engine`
+        return engine

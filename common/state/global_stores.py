@@ -1,0 +1,157 @@
+"""`GlobalStores`: an instance's global stores, as its tasks read them.
+
+    GlobalStreamThread --applies a batch--> namespace <--get, scan-- any number of tasks, each by a store of its own
+
+*Guarantees*: a range is as of its call, and has whole batches; two reads of a store on disk, one after the other, never
+go back. Every write by these stores is refused.
+*Assumes*: `show` is called before a task is made that reads, and the namespaces stay open until the last one has ended:
+what `engine.py` allows beside an `apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from milestones.common.errors import StateCorruptError, StateError, TopologyError
+from milestones.common.records import TaskId
+from milestones.common.state.cells import Cells
+from milestones.common.state.engine import Namespace
+from milestones.common.state.kinds import kind_of
+from milestones.common.state.layers import ABSENT, StoreLayers
+from milestones.common.state.read_cache import ReadCache, ReadCaches
+from milestones.common.state.rows import InWork, Rows, StoreParts
+from milestones.common.state.spec import StoreSpec
+
+
+class ShownStore(NamedTuple):
+    """A global store that is complete."""
+
+    spec: StoreSpec
+    namespace: Namespace
+
+
+class GlobalStores:
+    """The global stores of an instance by name; none before they are shown.
+
+    *Concurrency*: the mapping is swapped whole; any thread reads it."""
+
+    def __init__(self) -> None:
+        self._shown: Mapping[str, ShownStore] = {}
+        self.damage: StateCorruptError | None = None
+        """What a task has met as it read; the thread that has the stores ends with it."""
+
+    def show(self, stores: Iterable[ShownStore]) -> None:
+        """Let tasks read these stores."""
+        self._shown = {store.spec.name: store for store in stores}
+
+    def reader(self, name: str, task: TaskId, record: InWork) -> Rows | None:
+        """The store of that name for one task, not open yet; None when there is no such global store."""
+        shown = self._shown.get(name)
+        if shown is None:
+            return None
+        spec, namespace = shown
+        refused = _Refused(name, task)
+        return kind_of(spec).store(StoreParts(
+            task, ReadOnlyLayers(namespace, name, refused, self._damaged), _NOTHING_REMEMBERED, spec.key_serde,
+            spec.value_serde, str(spec.source_topic), refused, record, spec, Cells([]),
+        ))  # fmt: skip
+
+
+    def _damaged(self, error: StateCorruptError) -> StateError:
+        """Note the damage; returns the error of the reading task, which can do nothing about it."""
+        self.damage = error
+        return StateError(f"a global store is damaged, so this instance ends; the next start restores it: {error}")
+
+
+class GlobalReaders:
+    """The global stores as one task's user code reads them: a store of each, from the first question on.
+
+    *Owned* by the thread that has the task."""
+
+    def __init__(self, stores: GlobalStores, task: TaskId, record: InWork) -> None:
+        self._stores, self._task, self._record = stores, task, record
+        self._readers: dict[str, Rows] = {}
+
+    def store(self, name: str) -> Rows | None:
+        """The store of that name, open; None when there is no such global store."""
+        if name not in self._readers:
+            reader = self._stores.reader(name, self._task, self._record)
+            if reader is None:
+                return None
+            reader.open()
+            self._readers[name] = reader
+        return self._readers[name]
+
+    def close(self) -> None:
+        """Close the stores that were given out; later questions get others."""
+        readers, self._readers = self._readers, {}
+        for reader in readers.values():
+            reader.close()
+
+
+class _Refused:
+    """Refuses a write; called as a `Log` is, before anything is staged."""
+
+    def __init__(self, store: str, task: TaskId) -> None:
+        self._store, self._task = store, task
+
+    def __call__(self, key: bytes, value: bytes | None, timestamp: int) -> NoReturn:
+        raise TopologyError(
+            f"store {self._store} is global, so task {self._task} can only read it: only its own processor writes it. "
+            "Send the record to the store's topic"
+        )
+
+
+class ReadOnlyLayers(StoreLayers):
+    """The namespace of a global store, without any layer over it. `damaged` makes the error of a reader."""
+
+    __slots__ = ("_damaged", "_refuse", "_source")
+
+    def __init__(
+        self, namespace: Namespace, name: str, refuse: _Refused, damaged: Callable[[StateCorruptError], StateError]
+    ) -> None:
+        super().__init__(namespace, [], _NOTHING_REMEMBERED, name)
+        self._refuse, self._source, self._damaged = refuse, namespace, damaged
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            return self._source.get(key)
+        except StateCorruptError as error:
+            raise self._damaged(error) from error
+
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            found = self._source.scan(start, end, reverse=reverse)
+        except StateCorruptError as error:
+            raise self._damaged(error) from error
+        return self._watched(found)
+
+    def _watched(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            yield from found
+        except StateCorruptError as error:
+            raise self._damaged(error) from error
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        self._refuse(key, value, 0)
+
+
+class _NothingRemembered(ReadCache):
+    """Keeps nothing, as another thread may write at any time. Any number of stores share it."""
+
+    __slots__ = ()
+
+    def find(self, key: bytes) -> Any:
+        return ABSENT
+
+    def keep(self, key: bytes, value: Any, size: int) -> None:
+        """Keep nothing."""
+
+    def forget(self, key: bytes) -> None:
+        """Nothing is kept."""
+
+
+_NOTHING_REMEMBERED = _NothingRemembered(ReadCaches(0))

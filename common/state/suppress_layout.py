@@ -1,0 +1,293 @@
+"""The bytes of a suppress buffer's rows: in its changelog, and, the same, in the store.
+
+| version, in the header `v` | value of the changelog |
+|---|---|
+| none (0) | buffer time (8), old, new |
+| 1 | buffer time (8), context, old and new in one part |
+| 2 | context, old and new in one part, prior, buffer time (8) |
+| 3 | context, prior, old, new, buffer time (8) |
+
+A part is a length (4), then so many bytes; -1 is null, and -2, of version 3's old value, is "the same as prior". A
+context is timestamp (8), offset (8), topic (a part), partition (4), the number of headers (4), name and value of each
+(two parts). Keys are those of the table. These are Kafka Streams' bytes, which writes version 3, since 2.4. Records of
+values carry the header, deletions none; neither has a time of its own.
+
+*Guarantees*: writes version 3, reads all. Kafka Streams 2.4 and 2.5.0 wrote the bytes of version 3 with the header of
+version 2: what isn't wholly the one is read as the other.
+*Assumes*: a changelog of version 0 or 1, which has no prior values, is restored in one go: they are those of the first
+record of each key.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from milestones.common.errors import StateFormatError
+from milestones.common.records import Emitted, Headers, RecordMetadata
+from milestones.common.state.changelog import ChangelogRecord, Log
+from milestones.common.state.engine import Span
+
+VERSION: Final = "v"
+VERSION_3: Final[Headers] = [(VERSION, b"\x03")]
+"""The headers of each changelog record with a value."""
+
+WHEN_SENT: Final = 0
+"""The timestamp of an output for which Kafka's client takes the time of sending."""
+
+_TIME: Final = struct.Struct(">q")
+_CONTEXT: Final = struct.Struct(">qq")
+_INT: Final = struct.Struct(">i")
+_NULL, _LIKE_PRIOR = -1, -2
+
+
+class Context(NamedTuple):
+    """The properties of a record that is kept back, but for its key and value. `origin` None: it came from a
+    punctuation."""
+
+    timestamp: int
+    headers: Headers | None
+    origin: RecordMetadata | None
+
+
+class Buffered(NamedTuple):
+    """A table's update that is kept back. `prior`: the row's value before the first update that was; `time`: by which
+    its time to go is told."""
+
+    context: Context
+    prior: bytes | None
+    old: bytes | None
+    new: bytes | None
+    time: int
+
+
+def size_of(key: bytes, row: Buffered) -> int:
+    """The bytes of a row as Kafka Streams counts them: characters of names, for one."""
+    context = row.context
+    size = 8 + len(key) + 8 + 8 + 4
+    size += _characters(context.origin.topic) if context.origin is not None else 0
+    size += sum(_characters(name) + len(value or b"") for name, value in context.headers or ())
+    size += len(row.prior or b"") + len(row.new or b"")
+    return size if row.old == row.prior else size + len(row.old or b"")
+
+
+def _characters(text: str) -> int:
+    """Java's: of UTF-16."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+# -- writing
+
+
+def encoded(row: Buffered) -> bytes:
+    """The bytes of version 3."""
+    context, prior, old, new, time = row
+    topic, partition, offset = context.origin or _NOWHERE
+    headers = context.headers or ()
+    parts = [_CONTEXT.pack(context.timestamp, offset), _part(topic.encode()), _INT.pack(partition)]
+    parts.append(_INT.pack(len(headers)))
+    for name, value in headers:
+        parts += _part(name.encode()), _part(value)
+    parts.append(_part(prior))
+    parts.append(_part(old) if old is None or old != prior else _INT.pack(_LIKE_PRIOR))
+    parts += _part(new), _TIME.pack(time)
+    return b"".join(parts)
+
+
+_NOWHERE: Final = RecordMetadata("", -1, -1)
+
+
+def _part(data: bytes | None) -> bytes:
+    return _INT.pack(_NULL) if data is None else _INT.pack(len(data)) + data
+
+
+# -- reading
+
+
+class _Reader:
+    """Takes the parts of a value one after the other. `ValueError` where there is less than is said."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def number(self, of: struct.Struct = _INT) -> int:
+        if self._at + of.size > len(self._data):
+            raise ValueError("it is cut off")
+        (number,) = of.unpack_from(self._data, self._at)
+        self._at += of.size
+        return int(number)
+
+    def part(self) -> bytes | None:
+        return self.of_length(self.number())
+
+    def of_length(self, length: int) -> bytes | None:
+        if length == _NULL:
+            return None
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise ValueError(f"it has a part of {length} bytes")
+        data, self._at = self._data[self._at : end], end
+        return data
+
+    def present(self) -> bytes:
+        data = self.part()
+        if data is None:
+            raise ValueError("it lacks a part")
+        return data
+
+    def context(self) -> Context:
+        timestamp, offset = self.number(_TIME), self.number(_TIME)
+        topic, partition = self.present().decode(), self.number()
+        headers: Headers = [(self.present().decode(), self.part()) for _ in range(self.number())]
+        origin = RecordMetadata(topic, partition, offset) if topic else None
+        return Context(timestamp, headers or None, origin)
+
+    def end(self) -> None:
+        if self._at < len(self._data):
+            raise ValueError(f"{len(self._data) - self._at} bytes are left")
+
+
+def decoded(data: bytes) -> Buffered:
+    """The row of version 3's bytes. `ValueError`."""
+    reader = _Reader(data)
+    context, prior = reader.context(), reader.part()
+    length = reader.number()
+    old = prior if length == _LIKE_PRIOR else reader.of_length(length)
+    row = Buffered(context, prior, old, reader.part(), reader.number(_TIME))
+    reader.end()
+    return row
+
+
+def prior_of(data: bytes) -> bytes | None:
+    """The prior value of a row of the store: an update needs nothing else of the former one."""
+    unpack = _INT.unpack_from
+    at = _CONTEXT.size
+    at += 2 * _INT.size + unpack(data, at)[0]  # topic, partition
+    (headers,) = unpack(data, at)
+    at += _INT.size
+    for _ in range(2 * headers):
+        at += _INT.size + max(0, unpack(data, at)[0])
+    (length,) = unpack(data, at)
+    at += _INT.size
+    return None if length == _NULL else data[at : at + length]
+
+
+def new_value(data: bytes) -> tuple[bytes | None, int]:
+    """The value that a row of the store will send, and its time."""
+    row = decoded(data)
+    return row.new, row.context.timestamp
+
+
+def _two(data: bytes) -> tuple[bytes | None, bytes | None]:
+    """Old and new value of one part."""
+    reader = _Reader(data)
+    both = reader.part(), reader.part()
+    reader.end()
+    return both
+
+
+def _version_0(data: bytes, record: ChangelogRecord) -> Buffered:
+    """The context is that of the changelog record."""
+    origin = RecordMetadata(record.topic(), record.partition(), record.offset())
+    reader = _Reader(data)
+    time, old, new = reader.number(_TIME), reader.part(), reader.part()
+    reader.end()
+    return Buffered(Context(record.timestamp()[1], record.headers() or None, origin), old, old, new, time)
+
+
+def _version_1(data: bytes) -> Buffered:
+    reader = _Reader(data)
+    time, context, (old, new) = reader.number(_TIME), reader.context(), _two(reader.present())
+    reader.end()
+    return Buffered(context, old, old, new, time)
+
+
+def _version_2(data: bytes) -> Buffered:
+    reader = _Reader(data)
+    context, (old, new) = reader.context(), _two(reader.present())
+    row = Buffered(context, reader.part(), old, new, reader.number(_TIME))
+    reader.end()
+    return row
+
+
+def _version_2_or_3(data: bytes) -> Buffered:
+    try:
+        return _version_2(data)
+    except ValueError:
+        return decoded(data)
+
+
+class SuppressLayout:
+    """Rows of suppress buffers: the store has the bytes of version 3, whatever the changelog has."""
+
+    key_of = None
+
+    def __init__(self) -> None:
+        self._priors: dict[bytes, bytes | None] = {}
+        """Of keys whose record has none."""
+
+    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+        entries: dict[bytes, bytes | None] = {}
+        for record in records:
+            key, value = record.key(), record.value()
+            if key is None:
+                continue
+            if value is None:
+                self._priors.pop(key, None)
+            entries[key] = None if value is None else self._current(record, key, value)
+        return entries
+
+    def _current(self, record: ChangelogRecord, key: bytes, value: bytes) -> bytes:
+        """The bytes of version 3."""
+        version = next((data for name, data in reversed(record.headers() or ()) if name == VERSION), None)
+        try:
+            match version:
+                case None:
+                    return encoded(self._with_prior(key, _version_0(value, record)))
+                case b"\x01":
+                    return encoded(self._with_prior(key, _version_1(value)))
+                case b"\x02":
+                    return encoded(_version_2_or_3(value))
+                case b"\x03":
+                    decoded(value)
+                    return value
+        except ValueError as error:
+            raise StateFormatError(
+                f"{_place(record)} is no row of a suppress buffer ({error}): another application writes to the topic; "
+                "end it, and reset this one, or delete the topic, which costs the updates that are kept back"
+            ) from error
+        raise StateFormatError(
+            f"{_place(record)} has version {version!r} of a suppress buffer's rows, and this version knows 0 to 3: a "
+            "newer Kafka Streams wrote it; go on with that one, or reset the application"
+        )
+
+    def _with_prior(self, key: bytes, row: Buffered) -> Buffered:
+        """`row` with the prior value of the rows before it."""
+        prior = self._priors.get(key)
+        self._priors[key] = prior = row.old if prior is None else prior
+        return row._replace(prior=prior)
+
+    def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        log(key, stored, timestamp)
+
+    def logs(self, local: bytes) -> bool:
+        return True
+
+    def expired(self, observed: int | None = None) -> list[Span]:
+        return []
+
+
+def _place(record: ChangelogRecord) -> str:
+    return f"{record.topic()}-{record.partition()}@{record.offset()}"
+
+
+def suppress_changelog(
+    topic: str, partition: int, store: str, append: Callable[[Emitted], None], _: object = None
+) -> Log:
+    """As `changelog.changelog`: records of version 3."""
+
+    def log(key: bytes, value: bytes | None, _timestamp: int) -> None:
+        append((topic, partition, key, value, WHEN_SENT, None if value is None else VERSION_3, store))
+
+    return log

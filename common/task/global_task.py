@@ -1,0 +1,210 @@
+"""`GlobalTask`: the program of an instance's global stores, over all partitions of their topics.
+
+    add ---> InputBuffer ---> one record (`Runner`) ---> RecordScope ---merge---> overlay --commit--> namespaces
+                                    | failed                                     with the positions     ^
+                                    +---- handler                                                       | any task reads
+
+It has a task's parts, and neither outputs, punctuations nor a place in the group: no other member takes it over.
+
+*Guarantees*: a commit writes the entries of whole records together with the positions after them; a reader never sees
+less. A record that can't be read, or whose processor fails, is the handler's to skip; else the task stands before it.
+*Assumes*: one thread has it. Partitions are read from `positions` on, in offset order; between partitions the record
+with the smallest timestamp of those that were added comes first, and no partition waits for another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from milestones.common.errors import TopologyError
+from milestones.common.records import GLOBAL, TopicPartition
+from milestones.common.state.cells import Cells
+from milestones.common.state.global_stores import GlobalStores, ShownStore
+from milestones.common.state.read_cache import ReadCaches
+from milestones.common.state.record_caches import RecordCaches, TaskCaches
+from milestones.common.task.boundary import Boundary
+from milestones.common.task.counters import TaskCounters
+from milestones.common.task.input import TaskInput
+from milestones.common.task.runner import Runner
+from milestones.common.task.task_context import TaskContext, TaskSettings
+from milestones.common.task.task_program import TaskProgram
+from milestones.common.task.task_stores import TaskStores
+from milestones.common.topology.compiled import Program, compile_program
+
+if TYPE_CHECKING:
+    from milestones.common.state.engine import Batch
+    from milestones.common.state.storage import GlobalStorage
+    from milestones.common.topology.nodes import SubTopology
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class GlobalContext(TaskContext):
+    """A global store's processor can't be called by time, and sends nothing."""
+
+    def schedule(self, *_: Any) -> NoReturn:
+        raise TopologyError(
+            "the processor of a global store can't schedule: it is called for the records of its topic alone"
+        )
+
+    def stream_time(self) -> NoReturn:
+        raise TopologyError("the processor of a global store has no stream time: its partitions come in any order")
+
+    def request_commit(self) -> None:
+        """Do nothing: each batch is committed."""
+
+
+class GlobalTask:
+    """*Owns*: the storage, the program, the input. Used in this order: `open`, (`clear`), `start`, then `add` and
+    `process`, `close` at the end. `stores`: where the complete stores are shown."""
+
+    def __init__(
+        self,
+        subtopology: SubTopology,
+        partitions: Collection[TopicPartition],
+        settings: TaskSettings,
+        open_stores: Callable[[], GlobalStorage],
+    ) -> None:
+        self.subtopology, self.partitions = subtopology, tuple(sorted(partitions))
+        self.topics = {spec.name: str(spec.source_topic) for spec in subtopology.stores}
+        self.counters = TaskCounters()
+        self._settings, self._open_stores = settings, open_stores
+        self._storage: GlobalStorage | None = None
+        self._boundary = Boundary()
+        self.input = TaskInput(self.partitions, self._boundary)
+        caches = TaskCaches(RecordCaches())
+        buffers = tuple(self.input.buffers.values())
+        self._runner = Runner(GLOBAL, settings, buffers, self._boundary, self.counters, caches)
+        cells = Cells(self._runner.scope.touched)
+        self._stores = TaskStores(
+            GLOBAL, subtopology, self._opened, self._runner.scope, ReadCaches(0), caches, cells
+        )
+        self._context = GlobalContext(GLOBAL, settings, self._runner, self._stores.typed, cells, self.counters.tally)
+        self._runner.dropped, self._runner.forget = self._context.dropped, self._stores.forget
+        self._program = TaskProgram(GLOBAL, self._runner.scope, self._compiled)
+        self._committed: Mapping[TopicPartition, int] = {}
+
+    # -- the beginning
+
+    def open(self) -> None:
+        """Open the stores. `StateError`."""
+        self._stores.open()
+
+    def _opened(self) -> GlobalStorage:
+        self._storage = self._open_stores()
+        return self._storage
+
+    @property
+    def storage(self) -> GlobalStorage:
+        """The open storage."""
+        assert self._storage is not None  # opened
+        return self._storage
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The positions of the stores, of partitions that have one."""
+        return {
+            TopicPartition(topic, partition): offset
+            for store, topic in self.topics.items()
+            for partition, offset in self.storage.positions(store).items()
+        }
+
+    def clear(self, store: str, reason: object) -> None:
+        """Empty a store that can't be continued, before `start`: it is read from the beginning."""
+        self._stores.clear(store, reason)
+
+    def start(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Initialise the processors, and begin at these positions, one per partition. Errors as of `process`."""
+        for partition, position in positions.items():
+            self.input.buffers[partition].seek(position, -1)
+        self._committed = dict(positions)
+        self._stores.make_typed(self._runner.record, cached=False)
+        program = self._program.make()
+        self._stores.let_in()
+        self._runner.record.leave(self._context.wall_ms())
+        self._runner.run_alone(program.init, "Processor.init")
+        self.commit()
+
+    def _compiled(self) -> Program:
+        topics = {partition.topic for partition in self.partitions}
+        observe = self.counters.counting if self._settings.count_nodes else None
+        program = compile_program(self.subtopology, self._context, sorted(topics), observe)
+        self.input.connect(program.sources)
+        return program
+
+    def show(self, stores: GlobalStores) -> None:
+        """Let tasks read the stores, which are complete."""
+        stores.show(ShownStore(spec, self.storage.namespace(spec.name)) for spec in self.subtopology.stores)
+
+    # -- work
+
+    def process(self, now_ms: int) -> int:
+        """Process all added records, and commit them; returns their number. `ProcessingError` when a handler says
+        FAIL: the records before that one are committed."""
+        done, waiting = 0, self.input.waiting()
+        try:
+            while waiting and (some := self._runner.process(waiting, now_ms)):
+                done += some
+                waiting = self.input.waiting()
+        finally:
+            self.commit()
+        return done
+
+    def commit(self) -> None:
+        """Write the finished records, and how far they go. `StateError`."""
+        self._say_what_is_lost()
+        positions = {partition: buffer.next_offset() for partition, buffer in self.input.buffers.items()}
+        if not self._boundary.changed and positions == self._committed:
+            return
+        self._boundary.changed = False
+        self._stores.freeze()
+        self._stores.applied({}, lambda batches, _: self._write(batches, positions))
+        self._committed = positions
+
+    def _write(self, batches: Mapping[str, Batch], positions: Mapping[TopicPartition, int]) -> None:
+        by_topic: dict[str, dict[int, int]] = {topic: {} for topic in self.topics.values()}
+        for (topic, partition), offset in positions.items():
+            by_topic[topic][partition] = offset
+        self.storage.write_at(batches, {store: by_topic[topic] for store, topic in self.topics.items()})
+
+    def _say_what_is_lost(self) -> None:
+        """There is no producer for the dead letters of handlers."""
+        letters = Counter(output[0] for output in self._boundary.take_outputs())
+        for topic, count in letters.items():
+            log.warning(
+                "%d dead letters for %s of records of global stores aren't written: no producer is here. The records "
+                "are skipped", count, topic,
+            )  # fmt: skip
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call `function`, and commit its writes to stores: for tools and tests."""
+        result = self._runner.call(function, self._context.wall_ms())
+        self.commit()
+        return result
+
+    def store(self, name: str) -> Any:
+        """A store as its processor sees it."""
+        return self._stores.typed(name)
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
+        """By partition, the offset up to which all records are in the stores."""
+        return self._committed
+
+    @property
+    def dropped_records(self) -> int:
+        """The number of skipped records."""
+        return sum(self._context.dropped_records.values())
+
+    def close(self) -> None:
+        """Close the processors and the stores. Raises the processors' errors, once all is closed."""
+        try:
+            self._program.end()
+        finally:
+            self._context.close_global_stores()
+            self.input.clear()
+            self._stores.close()

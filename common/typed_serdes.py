@@ -1,0 +1,187 @@
+"""Serdes by type: `of(str)`, `of(Order)`, `json(list[Order])`.
+
+| type | bytes |
+|---|---|
+| `str`, `int`, `float`, `bool`, `bytes`, `uuid.UUID`, `list` of one of these rows | Kafka's own, of its serdes |
+| a pydantic model | JSON by pydantic |
+| a dataclass, an attrs class, `msgspec.Struct`, `TypedDict`, `NamedTuple`, enum, `dict`, a union... | JSON by msgspec |
+
+*Guarantees*: what is read is of the type, or an error says what isn't, and where. Values that can't be changed are
+known as such, so that stores share them: frozen classes whose fields can't be changed either.
+*Assumes*: a class is imported from where it is defined, when its serde travels to another process.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import inspect as kinds
+
+from milestones.common import serdes
+from milestones.common.serdes import Serde, check_finite, list_serde
+
+T = TypeVar("T")
+
+SerdeLike: TypeAlias = "Serde[T] | type[T]"
+"""A serde, or a type that has one."""
+
+_KAFKAS: Final[Mapping[Any, Serde[Any]]] = {
+    str: serdes.STRING,
+    int: serdes.LONG,
+    float: serdes.DOUBLE,
+    bool: serdes.BOOLEAN,
+    bytes: serdes.BYTES,
+    uuid.UUID: serdes.UUID,
+    Any: serdes.JSON,
+    object: serdes.JSON,
+    dict: serdes.JSON,
+    list: serdes.JSON,
+    NoneType: serdes.VOID,
+}
+
+
+def of(kind: SerdeLike[T]) -> Serde[T]:
+    """The serde of a type: Kafka's own where Kafka has one, else JSON. A serde is its own.
+
+    `int` is `LONG`, `float` is `DOUBLE`, `list[T]` is Kafka's list of the serde of `T`, `dict` is `JSON`; `T | None` is
+    `T`, as every serde leaves None alone. `TypeError` for a type that JSON doesn't know.
+    """
+    return kind if isinstance(kind, Serde) else _of(kind)
+
+
+def json(kind: type[T]) -> Serde[T]:
+    """JSON of a type, also of one that Kafka has bytes of its own for, such as `json(list[Order])`."""
+    return _PydanticSerde(kind) if _is_pydantic(kind) else _MsgspecSerde(kind)
+
+
+def _of(kind: Any) -> Serde[Any]:
+    given = get_args(kind)
+    if get_origin(kind) in (Union, UnionType) and NoneType in given:
+        rest = tuple(each for each in given if each is not NoneType)
+        return _of(Union[rest])  # noqa: UP007  # of a tuple
+    if get_origin(kind) is list:
+        return list_serde(_of(given[0]))
+    try:
+        known = _KAFKAS.get(kind)
+    except TypeError:  # not hashable: not a type either
+        known = None
+    return known or json(kind)
+
+
+def _is_pydantic(kind: Any) -> bool:
+    """Whether pydantic made the class, a model or a dataclass. A class that pydantic made has had pydantic imported."""
+    return "pydantic" in sys.modules and isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
+
+
+class _JsonSerde(Serde[Any]):
+    """JSON of one type, written and read by a library."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(
+        self, kind: Any, dump: Callable[[Any], bytes], load: Callable[[bytes], Any], *, plain: Callable[[Any], Any],
+        immutable: bool,
+    ) -> None:  # fmt: skip
+        of_class = kind if isinstance(kind, type) and get_origin(kind) is None and _is_record(kind) else object
+
+        def write(value: Any) -> bytes:
+            if not isinstance(value, of_class):
+                raise TypeError(f"expected {_name(kind)}")
+            data = dump(value)
+            if data.partition(b"null")[1]:
+                check_finite(plain(value))
+            return data
+
+        super().__init__(write, load, name=f"JSON({_name(kind)})", immutable=immutable)
+        self._kind = kind
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return json, (self._kind,)
+
+
+class _MsgspecSerde(_JsonSerde):
+    __slots__ = ()
+
+    def __init__(self, kind: Any) -> None:
+        try:
+            seen = _all_kinds(kinds.type_info(kind))
+            decoder = msgspec.json.Decoder(kind)
+        except Exception as error:
+            raise _no_serde(kind, str(error)) from error
+        for each in seen:
+            if isinstance(each, kinds.CustomType):
+                raise _no_serde(kind, f"JSON doesn't know {_name(each.cls)}")
+        super().__init__(
+            kind, msgspec.json.Encoder().encode, decoder.decode, plain=msgspec.to_builtins,
+            immutable=not any(map(_is_mutable, seen)),
+        )  # fmt: skip
+
+
+class _PydanticSerde(_JsonSerde):
+    __slots__ = ()
+
+    def __init__(self, kind: Any) -> None:
+        from pydantic import TypeAdapter  # an extra
+
+        adapter = TypeAdapter(kind)
+        super().__init__(
+            kind, adapter.dump_json, adapter.validate_json, plain=adapter.dump_python, immutable=False
+        )
+
+
+def _no_serde(kind: Any, why: str) -> TypeError:
+    return TypeError(
+        f"there is no serde of {kind!r}: {why}; give a Serde (see milestones.serdes), or a type such as str, int, "
+        "a dataclass, a msgspec.Struct, a pydantic model or a list of these"
+    )
+
+
+def _name(kind: Any) -> str:
+    return kind.__qualname__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)
+
+
+def _is_record(kind: type) -> bool:
+    """Whether JSON writes instances of the class by their fields, and of no other class in their place."""
+    return issubclass(kind, msgspec.Struct) or is_dataclass(kind) or _is_pydantic(kind)
+
+
+def _all_kinds(root: kinds.Type) -> list[kinds.Type]:
+    """A type and all that it is made of."""
+    seen: dict[int, kinds.Type] = {}
+    waiting = [root]
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in seen:
+            seen[id(each)] = each
+            waiting += _parts(each)
+    return list(seen.values())
+
+
+def _parts(kind: kinds.Type) -> Iterator[kinds.Type]:
+    for name in ("item_type", "key_type", "value_type"):
+        if (one := getattr(kind, name, None)) is not None:
+            yield one
+    yield from getattr(kind, "item_types", ())
+    yield from getattr(kind, "types", ())
+    yield from (field.type for field in getattr(kind, "fields", ()))
+
+
+_MUTABLE = (
+    kinds.AnyType, kinds.RawType, kinds.ByteArrayType, kinds.MemoryViewType, kinds.ListType, kinds.SetType,
+    kinds.DictType, kinds.TypedDictType,
+)  # fmt: skip
+
+
+def _is_mutable(kind: kinds.Type) -> bool:
+    """Whether values of the type itself can be changed, whatever they are made of."""
+    if isinstance(kind, kinds.StructType):
+        return not kind.cls.__struct_config__.frozen
+    if isinstance(kind, kinds.DataclassType):
+        return not getattr(getattr(kind.cls, "__dataclass_params__", None), "frozen", False)
+    return isinstance(kind, _MUTABLE)

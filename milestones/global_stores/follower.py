@@ -1,0 +1,210 @@
+"""The global stores of one process, on their way along their topics.
+
+    open --> begin (ends, topic ids known) --restore up to the ends--> complete --follow--> ...
+
+*Guarantees*: a store that can't be continued (its topic is another one of the same name, or no longer has the offset
+that is next) is read from the beginning. The stores are complete when they have all that was committed in their topics
+when `begin` was told the ends; a transaction that was open then isn't waited for.
+*Assumes*: one thread; read committed. Once tasks read the stores, none may be emptied: a loss is an error from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import StateError, TimeoutExceededError
+from milestones.common.records import TopicPartition
+from milestones.common.testing.faults import reach
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from milestones.common.clock import Clock
+    from milestones.common.kafka.consumers import AssignedConsumer, Fetched
+    from milestones.common.task.global_task import GlobalTask
+    from milestones.instance.listeners import Listeners
+    from milestones.instance.partition_offsets import Bounds
+
+log = logging.getLogger(__name__)
+
+WAIT_MS = 100
+"""For the first record of a batch; a request to end waits as long."""
+
+BATCH = 2_000
+"""Records of a round: those of a store are one write to its engine, which holds the GIL."""
+
+
+class GlobalFollower:
+    """*Owns*: the task with the stores, the consumer. `restored`: the number of records taken before the stores were
+    complete."""
+
+    def __init__(
+        self, task: GlobalTask, consumer: Callable[[], AssignedConsumer], listeners: Listeners, clock: Clock
+    ) -> None:
+        self.task, self._make_consumer = task, consumer
+        self._listeners, self._clock = listeners, clock
+        self._consumer: AssignedConsumer | None = None
+        self._stores = {topic: store for store, topic in task.topics.items()}
+        self._ends: dict[TopicPartition, int] | None = None
+        self._counts: dict[TopicPartition, int] = {}
+        self.restored = 0
+
+    # -- the beginning
+
+    def begin(self, answer: Bounds) -> None:
+        """Begin at the stores' positions, with these bounds of all partitions. `StateError`; errors of processors."""
+        self._leave_other_topics(answer.topic_ids)
+        self._leave_lost_positions(answer.bounds)
+        known = self.task.positions()
+        positions = {at: known.get(at, first) for at, (first, _) in answer.bounds.items()}
+        self.task.start(positions)
+        self._ends = {at: end for at, (_, end) in answer.bounds.items()}
+        self._counts = dict.fromkeys(positions, 0)
+        missing = self.missing()
+        if missing:
+            log.info("global stores lack %s", {str(at): count for at, count in missing.items()})
+        for at, position in positions.items():
+            self._tell(self._listeners.restore.on_restore_start, at, position, self._ends[at])
+        self._note_ends(self._ends.keys() - missing.keys())
+        self._consumer = self._make_consumer()
+        self._consumer.assign(positions)
+
+    def fits(self, answer: Bounds) -> bool:
+        """Whether the stores can be continued up to these bounds: all topics are the same ones, and have the offsets
+        that are next."""
+        known, reached = self.task.storage.changelog_ids(), self.task.reached
+        same = all(
+            known.get(store, id) == id
+            for store, topic in self.task.topics.items()
+            if (id := answer.topic_ids.get(topic)) is not None
+        )
+        return same and answer.bounds.keys() == reached.keys() and all(
+            first <= reached[at] <= end for at, (first, end) in answer.bounds.items()
+        )
+
+    def aim(self, answer: Bounds) -> None:
+        """Take these ends, which `complete` is about from now on."""
+        self._ends = {at: end for at, (_, end) in answer.bounds.items()}
+        missing = self.missing()
+        if missing and self._consumer is None:
+            self._consumer = self._make_consumer()
+            self._consumer.assign({at: self.task.reached[at] for at in missing})
+
+    def _leave_other_topics(self, topic_ids: Mapping[str, str]) -> None:
+        """Empty the stores of deleted topics, then write down the ids of the present ones: in this order a crash in
+        between does no harm."""
+        known, ids = self.task.storage.changelog_ids(), {}
+        for store, topic in self.task.topics.items():
+            id = topic_ids.get(topic)
+            if id is None:
+                continue
+            ids[store] = id
+            if known.get(store, id) != id:
+                self._clear(store, f"topic {topic} was deleted and made anew (topic id {known[store]} then, {id} now)")
+        self.task.storage.keep_changelog_ids(ids)
+
+    def _leave_lost_positions(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        lost: dict[str, str] = {}
+        for at, position in self.task.positions().items():
+            first, end = bounds.get(at, (0, -1))
+            if not first <= position <= end:
+                there_is = f"offsets {first} to {end}" if at in bounds else "no such partition"
+                lost[self._stores[at.topic]] = f"{at} has {there_is}, the store is at {position}"
+        for store, why in lost.items():
+            self._clear(store, why)
+
+    def _clear(self, store: str, why: str) -> None:
+        log.warning("global store %s is read from the beginning of its topic: %s", store, why)
+        self.task.clear(store, why)
+
+    # -- on the way
+
+    def missing(self) -> dict[TopicPartition, int]:
+        """The number of records up to the ends that `begin` was told, by partition that hasn't reached its end."""
+        reached = self.task.reached
+        return {at: end - reached[at] for at, end in (self._ends or {}).items() if reached[at] < end}
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stores have all that was there at the beginning."""
+        return self._ends is not None and not self.missing()
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """The number of records that aren't in the stores yet, by partition, as of its last fetch."""
+        consumer, ends = self._consumer, self._ends or {}
+        if consumer is None:
+            return {}
+        return {
+            at: max(0, max(consumer.known_end(at) or 0, ends[at]) - position)
+            for at, position in self.task.reached.items()
+        }
+
+    def read_to_the_ends(self, go_on: Callable[[], object], timeout_ms: int) -> None:
+        """Read until the stores are complete, or `go_on`, which is asked before each batch, says no.
+        `TimeoutExceededError` when nothing came for so long."""
+        moved_ms = self._clock.monotonic_ms()
+        while not self.complete and go_on():
+            now_ms = self._clock.monotonic_ms()
+            if self.run_once(WAIT_MS):
+                moved_ms = now_ms
+            elif now_ms - moved_ms > timeout_ms:
+                raise TimeoutExceededError(
+                    f"nothing came of {', '.join(map(str, sorted(self.missing())))}, which global stores need, within "
+                    f"task_timeout_ms ({timeout_ms}): its brokers may be away"
+                )
+
+    def run_once(self, wait_ms: int = WAIT_MS) -> bool:
+        """1. fetch a batch; 2. process it, with its writes and positions in the stores at the end; 3. tell the listener
+        while it restores. True when there was a record."""
+        if self._consumer is None:
+            return False
+        fetched = self._consumer.fetch(BATCH, wait_ms).allowed()
+        self._check(fetched)
+        before = self.missing().keys()
+        now_ms = self._clock.monotonic_ms()
+        for at, messages in fetched.records.items():
+            self.task.input.add(at, messages)
+        for at, end in fetched.ends.items():
+            self.task.input.reached_end(at, end, now_ms)
+        self.task.process(now_ms)
+        if fetched.records:
+            reach("global.batch")
+        for at in before & fetched.records.keys():
+            self._took(at, fetched.records[at])
+        self._note_ends(before - self.missing().keys())
+        return bool(fetched.records)
+
+    def _check(self, fetched: Fetched) -> None:
+        for at in [*fetched.out_of_range, *fetched.gone]:
+            raise StateError(
+                f"{at} no longer has the offset {self.task.reached[at]}, where global store {self._stores[at.topic]} "
+                "stands: its topic was truncated, or made anew. Tasks can't be given an empty store; the next start "
+                "reads it from the beginning"
+            )
+
+    def _took(self, at: TopicPartition, messages: list[Message]) -> None:
+        self._counts[at] += len(messages)
+        self.restored += len(messages)
+        self._tell(self._listeners.restore.on_batch_restored, at, messages[-1].offset() or 0, len(messages))
+
+    def _note_ends(self, complete: set[TopicPartition]) -> None:
+        for at in complete:
+            self._tell(self._listeners.restore.on_restore_end, at, self._counts[at])
+
+    def _tell(self, call: Callable[..., None], at: TopicPartition, *numbers: int) -> None:
+        self._listeners.tell(call, at, self._stores[at.topic], *numbers)
+
+    def stop_fetching(self) -> None:
+        """Close the consumer; the stores stay open."""
+        if self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            consumer.close()
+
+    def close(self) -> None:
+        """Close the consumer, the processors and the stores, once no task reads them."""
+        try:
+            self.stop_fetching()
+        finally:
+            self.task.close()

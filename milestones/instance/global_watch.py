@@ -1,0 +1,58 @@
+"""`GlobalWatch`: what becomes of the topics of global stores while an instance runs.
+
+*Guarantees*: a topic that was deleted, made anew, or given more partitions is told once.
+*Assumes*: the thread that looks owns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.topics import Described
+
+
+def uncompacted(settings: Mapping[str, Mapping[str, str]]) -> str | None:
+    """The warning about topics of global stores, by their settings, that lose records; None when all keep theirs."""
+    losing = sorted(topic for topic, told in settings.items() if told.get("cleanup.policy", "compact") != "compact")
+    if not losing:
+        return None
+    return (
+        f"global stores are made of {', '.join(losing)}, from which old records are deleted: an instance with an empty "
+        "disk won't have their rows, while others do; set cleanup.policy=compact"
+    )
+
+
+class GlobalWatch:
+    """*Owns*: the topics as it has seen them."""
+
+    def __init__(self, topics: Collection[str]) -> None:
+        self._topics = topics
+        self._seen: dict[str, Described] = {}
+        self._missing: frozenset[str] = frozenset()
+
+    def look(self, found: Mapping[str, Described]) -> list[SourceTopicError]:
+        """The errors of a look that has `found` these topics; one is deleted when two looks in a row miss it."""
+        missing = frozenset(self._seen) - found.keys()
+        gone, self._missing = missing & self._missing, missing
+        news = [
+            SourceTopicError(
+                f"topic {topic} of a global store was deleted under the running application: create it again, with all "
+                "records of the table, and restart"
+            )
+            for topic in sorted(gone)
+        ]
+        for topic in sorted(found.keys() & set(self._topics)):
+            told = found[topic]
+            before = self._seen.setdefault(topic, told)
+            if before.id != told.id and None not in (before.id, told.id):
+                news.append(SourceTopicError(
+                    f"topic {topic} of a global store was deleted and made anew under the running application: restart "
+                    "it, and the store is read anew"
+                ))  # fmt: skip
+            elif before.partitions != told.partitions:
+                news.append(SourceTopicError(
+                    f"topic {topic} of a global store had {before.partitions} partitions and has {told.partitions} "
+                    "now, so keys have moved between them: restart the application, and all of them are read"
+                ))  # fmt: skip
+        return news

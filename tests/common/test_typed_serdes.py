@@ -1,0 +1,210 @@
+"""What a user may rely on when a type is given where a serde is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import pickle
+import uuid
+from collections import namedtuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Optional, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milestones import (
+    Processor,
+    ProcessorContext,
+    Record,
+    SerializationError,
+    StoreSpec,
+    StreamsBuilder,
+    TopologyError,
+    serdes,
+)
+from milestones.testing import TopologyTestDriver
+
+
+@dataclasses.dataclass
+class Order:
+    customer: str
+    amount: float
+    note: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: int
+    y: int
+
+
+class Trade(msgspec.Struct, frozen=True):
+    price: float
+    at: Point | None = None
+
+
+class Basket(msgspec.Struct, frozen=True):
+    items: list[str]
+
+
+class Tree(msgspec.Struct):
+    children: list[Tree] = []
+
+
+class Customer(pydantic.BaseModel):
+    name: str
+    age: int = 0
+    score: float = 0.0
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Place(TypedDict):
+    city: str
+
+
+class Pair(NamedTuple):
+    left: int
+    right: int
+
+
+class Last(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        self.store = context.get_state_store("last")
+
+    def process(self, record: Record) -> None:
+        self.store.put(record.key, record.value)
+
+
+class Opaque:
+    """A class that JSON doesn't know."""
+
+
+KAFKAS = {
+    str: serdes.STRING,
+    int: serdes.LONG,
+    float: serdes.DOUBLE,
+    bool: serdes.BOOLEAN,
+    bytes: serdes.BYTES,
+    uuid.UUID: serdes.UUID,
+    dict: serdes.JSON,
+    Any: serdes.JSON,
+    Optional[int]: serdes.LONG,  # noqa: UP045  # users write it
+}
+
+
+@pytest.mark.parametrize("kind", KAFKAS, ids=str)
+def test_a_type_that_kafka_has_a_serde_of_is_that_serde(kind: Any) -> None:
+    assert serdes.of(kind) is KAFKAS[kind]
+    assert serdes.of(kind | None if kind is not Any else Any) is KAFKAS[kind]
+
+
+def test_a_serde_is_its_own() -> None:
+    assert serdes.of(serdes.SHORT) is serdes.SHORT
+
+
+def test_a_list_has_the_bytes_of_kafkas_list_and_as_json_those_of_an_array() -> None:
+    assert serdes.of(list[int]).serialize("t", [1]) == serdes.list_serde(serdes.LONG).serialize("t", [1])
+    assert serdes.json(list[int]).serialize("t", [1]) == b"[1]"
+    inner = serdes.of(list[Order])
+    assert inner.deserialize("t", inner.serialize("t", [Order("a", 1.0), None])) == [Order("a", 1.0), None]  # type: ignore[list-item]
+
+
+VALUES = [
+    Order("ada", 2.5), Point(1, 2), Trade(1.0, Point(3, 4)), Basket(["a"]), Tree([Tree()]), Customer(name="ada"),
+    Color.RED, Pair(1, 2), datetime(2026, 1, 2, tzinfo=UTC),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_an_object_comes_back_as_it_was_also_through_a_pickled_serde(value: Any) -> None:
+    serde = serdes.of(type(value))
+    again = pickle.loads(pickle.dumps(serde))
+    assert again.deserialize("t", serde.serialize("t", value)) == value
+    assert again.name == serde.name
+
+
+def test_a_typed_dict_and_a_union_are_json() -> None:
+    assert serdes.of(Place).deserialize("t", b'{"city": "Rome"}') == {"city": "Rome"}
+    assert serdes.of(int | str).deserialize("t", b'"a"') == "a"  # type: ignore[arg-type]  # a type form
+
+
+@given(st.builds(Order, st.text(), st.floats(allow_nan=False, allow_infinity=False), st.none() | st.text()))
+def test_any_order_comes_back(order: Order) -> None:
+    serde = serdes.of(Order)
+    assert serde.deserialize("t", serde.serialize("t", order)) == order
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        (Order, b'{"customer": 5, "amount": 1}', r"Expected `str`, got `int` - at `\$.customer`"),
+        (Order, b'{"customer": "a"}', "amount"),
+        (Customer, b'{"name": "a", "age": "x"}', "age"),
+        (Color, b'"blue"', "blue"),
+        (bool, b"\x02", "0 or 1"),
+    ],
+)
+def test_bytes_of_another_shape_are_an_error_that_says_where(kind: Any, data: bytes, text: str) -> None:
+    with pytest.raises(SerializationError, match=text):
+        serdes.of(kind).deserialize("orders", data)
+
+
+@pytest.mark.parametrize("wrong", [{"customer": "a", "amount": 1.0}, Point(1, 2), 5])
+def test_a_value_of_another_class_is_refused(wrong: Any) -> None:
+    with pytest.raises(SerializationError, match="expected Order"):
+        serdes.of(Order).serialize("orders", wrong)
+
+
+def test_numbers_that_json_lacks_are_refused() -> None:
+    for value in (Order("a", float("nan")), Customer(name="a", score=float("inf"))):
+        with pytest.raises(SerializationError, match=r"JSON has no (nan|inf)"):
+            serdes.of(type(value)).serialize("orders", value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "immutable"),
+    [(Point, True), (Trade, True), (Color, True), (Pair, True), (tuple[int, str], True), (datetime, True),
+     (Order, False), (Basket, False), (Tree, False), (Customer, False), (Place, False), (tuple[list[int]], False)],
+    ids=str,
+)  # fmt: skip
+def test_values_are_shared_only_when_nothing_in_them_can_be_changed(kind: Any, immutable: bool) -> None:
+    assert serdes.of(kind).immutable is immutable
+
+
+@pytest.mark.parametrize("kind", [Opaque, list[Opaque], 5, "str", dict[str, Opaque]], ids=str)
+def test_a_type_without_a_serde_is_refused_when_the_topology_is_built(kind: Any) -> None:
+    with pytest.raises(TopologyError, match="value must be a Serde, or a type that has one: there is no serde of"):
+        StreamsBuilder().stream("orders", value=kind)
+
+
+def test_types_stand_for_serdes_in_the_whole_language_and_in_its_test_driver() -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(StoreSpec("last", key_serde=str, value_serde=Order))
+    orders = builder.stream("orders", key=str, value=Order)
+    orders.process(Last, "last")
+    spent = orders.group_by(lambda _, order: order.customer, key=str).aggregate(
+        lambda: 0.0, lambda _key, order, total: total + order.amount, "spent", key=str, value=float
+    )
+    customers = builder.table("customers", key=str, value=Customer)
+    spent.join(customers, lambda total, customer: Trade(total, Point(customer.age, 0)), value=Trade).to_stream().to(
+        "out", value=Trade
+    )
+    with TopologyTestDriver(builder, default_key_serde=str) as driver:
+        driver.create_input_topic("customers", value=Customer).pipe("ada", Customer(name="Ada", age=36))
+        driver.create_input_topic("orders", value=Order).pipe("o1", Order("ada", 2.5))
+        assert driver.store("last").get("o1") == Order("ada", 2.5)
+        assert driver.create_output_topic("out", value=Trade).read_key_values() == [
+            ("ada", Trade(2.5, Point(36, 0)))
+        ]
+
+
+def test_a_namedtuple_without_types_is_json() -> None:
+    kind = namedtuple("kind", "a b")
+    assert serdes.of(kind).serialize("t", kind(1, "x")) == b'[1,"x"]'
