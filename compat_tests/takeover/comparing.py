@@ -30,6 +30,9 @@ OURS = "milestones.commit:"
 SEQUENCE_BYTES = 4
 """Of the number at the end of a joined record's key, which begins anew with the process."""
 
+SUPPRESSED = "v"
+"""The header of rows that wait in a suppression."""
+
 ByKey: TypeAlias = "Mapping[bytes | None, list[Row]]"
 
 
@@ -102,7 +105,8 @@ def _ends(rows: Sequence[Row]) -> str:
 
 
 def same_changelog(topic: str, alone: Iterable[Row], found: Iterable[Row]) -> Findings:
-    """The last row of each key, by partition."""
+    """The last row of each key, by partition; without the time of a row that waits in a suppression, which has none of
+    its own: the producer gives it one."""
     return _same_rows(topic, _folded(alone), _folded(found))
 
 
@@ -115,7 +119,8 @@ def same_log(topic: str, alone: Iterable[Row], found: Iterable[Row]) -> Findings
 def _folded(rows: Iterable[Row]) -> dict[tuple[int, bytes], Any]:
     partitions: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        partitions[row.partition].append(row)
+        timeless = any(name == SUPPRESSED for name, _ in row.headers)
+        partitions[row.partition].append(row._replace(timestamp=0) if timeless else row)
     return {
         (partition, key): entry
         for partition, own in partitions.items()

@@ -77,6 +77,7 @@ class Part:
     | `at-least` | the last value, a number, is no lower |
     | `keys` | there is a record |
 
+    `everywhere`: suffixes of topics of global tables, which get one record of each key before anybody starts.
     `borrowed`: headers come from whichever record a result is sent by. `records(rng, count, first_ms)`: the input."""
 
     build: Callable[[StreamsBuilder, Topics], None]
@@ -84,6 +85,7 @@ class Part:
     repeats: Repeats = "keys"
     tables: tuple[str, ...] = ()
     on_disk: tuple[str, ...] = ()
+    everywhere: tuple[str, ...] = ()
     borrowed: bool = False
     records: Callable[[Part, random.Random, int, int], Input] | None = None
 
@@ -101,6 +103,11 @@ class Part:
         return found
 
 
+def rows_of_global_tables(first_ms: int) -> Iterable[Sent]:
+    """Of a half of the keys."""
+    return [Sent(b"k%d" % key, b"everywhere %d" % key, first_ms - KEYS + key) for key in range(0, KEYS, 2)]
+
+
 def _shuffled(rng: random.Random, records: Sequence[tuple[str, Sent]]) -> Input:
     for at in range(0, len(records), SHUFFLED):
         yield from rng.sample(block := records[at : at + SHUFFLED], len(block))
@@ -115,6 +122,7 @@ def mixed(part: Part, rng: random.Random, count: int, first_ms: int) -> Input:
         yield suffix, Sent(b"k%d" % rng.randrange(KEYS), value, first_ms + number * STEP_MS)
 
 
+SIDES = ("left", "right")
 MEETINGS = ("LR", "RL", "L", "R", "LLR", "RRL", "LLRR")
 """Which sides have records of a key, one soon after the other."""
 LONG_APART_MS = 4 * (NEAR.before_ms + NEAR.grace_ms)
@@ -214,6 +222,32 @@ def reduced(builder: StreamsBuilder, topics: Topics) -> None:
     out(texts.to_stream(), topics)
 
 
+def suppressed(builder: StreamsBuilder, topics: Topics) -> None:
+    counts = grouped(builder, topics).windowed_by(WINDOWS).count("held-per-window", retention=HOUR_MS)
+    windowed(counts.suppress(until="window_closes"), topics)
+
+
+def held(builder: StreamsBuilder, topics: Topics) -> None:
+    rows = builder.table(topics.source("table"), key=TEXT, value=TEXT)
+    out(rows.suppress(after=300, name="held").to_stream(), topics)
+
+
+def cogrouped(builder: StreamsBuilder, topics: Topics) -> None:
+    def append(_: str, value: str, text: str) -> str:
+        return last(text) + value
+
+    left, right = (
+        braked(builder, topics, side).group_by_key(key=TEXT, value=TEXT) for side in SIDES
+    )
+    texts = left.cogroup(append).cogroup(right, lambda key, value, text: append(key, "r" + value, text))
+    out(texts.aggregate(str, "cogrouped", key=TEXT, value=TEXT).to_stream(), topics)
+
+
+def global_join(builder: StreamsBuilder, topics: Topics) -> None:
+    table = builder.global_table(topics.source("table"), "everywhere", key=TEXT, value=TEXT)
+    out(braked(builder, topics).left_join(table, both, on=lambda key, _: key), topics)
+
+
 class Seen(Processor):
     """Forwards what was seen of the key; a value that ends with 0 has it forgotten."""
 
@@ -235,7 +269,6 @@ def processor(builder: StreamsBuilder, topics: Topics) -> None:
     out(braked(builder, topics).process(Seen, "seen"), topics)
 
 
-SIDES = ("left", "right")
 PARTS: Mapping[str, Part] = {
     "windows": Part(windows),
     "sessions": Part(sessions),
@@ -247,6 +280,10 @@ PARTS: Mapping[str, Part] = {
     "regrouped": Part(regrouped, ("table",), tables=("rows",), on_disk=("rows", "per-digit")),
     "reduced": Part(reduced),
     "processor": Part(processor),
+    "suppressed": Part(suppressed),
+    "held": Part(held, ("table",)),
+    "cogrouped": Part(cogrouped, SIDES),
+    "global-join": Part(global_join, everywhere=("table",)),
 }
 
 NAME = "take-over:"

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 
 from compat_tests.harness.cluster import TopicDetails
-from compat_tests.harness.feed import Sent
+from compat_tests.harness.feed import Feed, Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge_disks, judge_history, judge_leftovers, judge_transactions
 from compat_tests.harness.world import World
@@ -23,7 +24,7 @@ from compat_tests.takeover import comparing
 from compat_tests.takeover.brake import BEGINS
 from compat_tests.takeover.comparing import Metadata
 from compat_tests.takeover.java_instance import JavaInstance
-from compat_tests.takeover.parts import PARTS, Application
+from compat_tests.takeover.parts import PARTS, Application, rows_of_global_tables
 from milestones.testing import Not
 
 AGE_MS = 1_800_000
@@ -66,11 +67,19 @@ class TakeOver:
             part = PARTS[name]
             for suffix in part.inputs:
                 world.input(f"{name}-{suffix}", partitions)
+            for suffix in part.everywhere:
+                self._write_global(world.topic(f"{name}-{suffix}"), partitions, first_ms)
             of_part = part.input(world.rng, records // len(names), first_ms, partitions, portions)
             for portion, of_portion in zip(made, of_part, strict=True):
                 for suffix, record in of_portion:
                     portion.setdefault(f"{name}-{suffix}", []).append(record)
         return made
+
+    def _write_global(self, topic: str, partitions: int, first_ms: int) -> None:
+        """No group commits offsets of a global table's topic: it is no feed of the world's."""
+        self.world.cluster.create({topic: partitions})
+        with closing(Feed(self.world.cluster, topic, partitions)) as feed:
+            feed.send(rows_of_global_tables(first_ms))
 
     # ---- legs
 

@@ -90,6 +90,13 @@ def test_the_last_row_of_each_key_must_be_the_same(found: Sequence[Row], right: 
     assert kinds(comparing.same_changelog("rows", ALONE, found)) == (set() if right else {"changelog"})
 
 
+def test_rows_that_wait_in_a_suppression_have_no_time_of_their_own() -> None:
+    alone, found = ([Row("held", 0, 1, b"k", b"v", time, (("v", b"\3"),))] for time in (5, 6))
+    assert comparing.same_changelog("held", alone, found) == []
+    other = [row._replace(value=b"w") for row in found]
+    assert kinds(comparing.same_changelog("held", alone, other)) == {"changelog"}
+
+
 def joined(number: int, value: bytes | None = b"v", time: int = 7) -> Row:
     return Row("log", 0, number, b"key" + struct.pack(">qi", time, number), value, time)
 

@@ -10,6 +10,7 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.EmitStrategy;
+import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KGroupedStream;
@@ -18,6 +19,8 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.api.Processor;
@@ -55,6 +58,10 @@ final class Parts {
         ALL.put("regrouped", Parts::regrouped);
         ALL.put("reduced", Parts::reduced);
         ALL.put("processor", Parts::processor);
+        ALL.put("suppressed", Parts::suppressed);
+        ALL.put("held", Parts::held);
+        ALL.put("cogrouped", Parts::cogrouped);
+        ALL.put("global-join", Parts::globalJoin);
     }
 
     private Parts() {}
@@ -144,6 +151,36 @@ final class Parts {
     private static void processor(StreamsBuilder builder, Topics topics) {
         builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("seen"), TEXT, TEXT));
         out(braked(builder, topics, "in").process(Seen::new, "seen"), topics);
+    }
+
+    private static void suppressed(StreamsBuilder builder, Topics topics) {
+        windowed(grouped(builder, topics).windowedBy(WINDOWS)
+            .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("held-per-window").withRetention(HOUR))
+            .suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded())), topics);
+    }
+
+    private static void held(StreamsBuilder builder, Topics topics) {
+        out(builder.<String, String>table(topics.in("table"))
+            .suppress(Suppressed.<String>untilTimeLimit(Duration.ofMillis(300), BufferConfig.unbounded())
+                .withName("held"))
+            .toStream(), topics);
+    }
+
+    private static void cogrouped(StreamsBuilder builder, Topics topics) {
+        KGroupedStream<String, String> left = braked(builder, topics, "left").groupByKey(Grouped.with(TEXT, TEXT));
+        KGroupedStream<String, String> right = braked(builder, topics, "right").groupByKey(Grouped.with(TEXT, TEXT));
+        out(left.<String>cogroup((key, value, text) -> last(text) + value)
+            .cogroup(right, (key, value, text) -> last(text) + "r" + value)
+            .aggregate(() -> "", Materialized.<String, String, KeyValueStore<Bytes, byte[]>>as("cogrouped")
+                .withKeySerde(TEXT).withValueSerde(TEXT))
+            .toStream(), topics);
+    }
+
+    private static void globalJoin(StreamsBuilder builder, Topics topics) {
+        GlobalKTable<String, String> table = builder.globalTable(topics.in("table"),
+            Materialized.<String, String, KeyValueStore<Bytes, byte[]>>as("everywhere")
+                .withKeySerde(TEXT).withValueSerde(TEXT));
+        out(braked(builder, topics, "in").leftJoin(table, (key, value) -> key, Parts::both), topics);
     }
 
     private static String both(String left, String right) {
