@@ -20,6 +20,17 @@ Headers = list[Header]
 Change = tuple[Any, Any]
 """An update of a table's row as it travels between table nodes: (new value, old value); None is absence."""
 
+
+class StaleChange(tuple[Any, Any]):
+    """A `Change` of a versioned table that isn't the latest of its key: it came out of order, and the row stays."""
+
+    __slots__ = ()
+
+
+def is_latest(change: Change) -> bool:
+    """Whether an update is the latest of its key. Only a versioned table has others."""
+    return type(change) is not StaleChange
+
 UNKNOWN_TIMESTAMP = -1
 """A record without a timestamp, as Kafka's protocol writes it."""
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ForwardRef, is_typeddict
 
 import milestones as m
-from milestones import assignment, embedded, serdes, testing
+from milestones import assignment, embedded, serdes, stores, testing
 from milestones.common import serdes as built_in
 
-MODULES = (m, serdes, testing, embedded, assignment)
+MODULES = (m, serdes, stores, testing, embedded, assignment)
 """What a user imports from, beside `milestones.pipeline`: `docs/spark.md` describes that."""
 
 SECTIONS: Mapping[str, Sequence[Any]] = {
@@ -69,6 +69,17 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.WindowStore,
         m.TimestampedWindowStore,
         m.SessionStore,
+        m.VersionedStore,
+        m.VersionedValue,
+        m.LruStore,
+        stores.key_value,
+        stores.timestamped_key_value,
+        stores.window,
+        stores.timestamped_window,
+        stores.session,
+        stores.versioned,
+        stores.lru,
+        stores.SpecOptions,
     ],
     "Exception handlers": [
         m.LogAndFail,
@@ -173,8 +184,9 @@ TYPES: Mapping[str, tuple[Any, str]] = {
 GIVEN = {
     m.KStream, m.KTable, m.GlobalKTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
     m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.Cancellable, m.KeyValueStore,
-    m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.WindowedKStream,
-    m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription, testing.InputTopic, testing.OutputTopic,
+    m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.VersionedStore, m.LruStore,
+    m.WindowedKStream, m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription, testing.InputTopic,
+    testing.OutputTopic,
 }  # fmt: skip
 """Classes that a user subclasses, or whose objects the runtime makes."""
 
@@ -193,6 +205,9 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.TimestampedWindowStore: {"open", "fetch_raw", "put_raw", "put_window", "rows", "backward_rows", "get_raw",
                                "delete_raw"},
     m.SessionStore: {"open", "close", "flush", "set_flush_listener", "closed_between", "get_raw"},
+    m.VersionedStore: {"open", "close", "flush", "set_flush_listener", "get_raw", "put_raw", "delete_raw", "get_as_of",
+                       "versioned", "last_put"},
+    m.LruStore: {"open"},
     m.TimeWindows: {"starts"},
     m.UnlimitedWindows: {"starts"},
     testing.TopologyTestDriver: {"unread"},

@@ -4,13 +4,13 @@ What a user imports:
 
     from milestones import Streams, StreamsBuilder, serdes
 
-*Guarantees*: what isn't in `__all__` here, or in `milestones.serdes`, `testing`, `assignment`, `embedded` or
+*Guarantees*: what isn't in `__all__` here, or in `milestones.serdes`, `stores`, `testing`, `assignment`, `embedded` or
 `pipeline`, is private.
 """
 
 from __future__ import annotations
 
-from milestones import serdes
+from milestones import serdes, stores
 from milestones.client.client_events import Status
 from milestones.client.streams import StateListener, Streams, UncaughtHandler
 from milestones.common.config import ConfigErrors, StreamsConfig
@@ -41,10 +41,12 @@ from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.public import publish
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
+from milestones.common.state.lru_store import LruStore
 from milestones.common.state.repository import SnapshotError
 from milestones.common.state.session_store import SessionStore
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.versioned_store import VersionedStore, VersionedValue
 from milestones.common.state.window_stores import TimestampedWindowStore, WindowStore
 from milestones.common.task.metadata import OffsetMetadataError
 from milestones.common.topology import (
@@ -103,7 +105,7 @@ __all__ = [
     "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions",
     "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable", "Handler", "Headers",
     "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError",
-    "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError", "MilestonesError",
+    "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LruStore", "MembershipError", "MilestonesError",
     "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError",
     "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext", "ProductionError",
     "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail",
@@ -114,10 +116,11 @@ __all__ = [
     "StreamsConfig", "StreamsState", "SuppressBufferFullError", "SuspendReason", "TaskId", "ThreadState",
     "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore", "TimestampedWindowStore",
     "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError",
-    "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "WhenFull", "WindowOptions", "WindowStore",
-    "Windowed", "WindowedCogroupedKStream", "WindowedKStream", "WindowedSerde", "Windows",
-    "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes",
-    "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
+    "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "VersionedStore", "VersionedValue",
+    "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream", "WindowedKStream",
+    "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
+    "send_to_dead_letter_topic", "serdes", "stores", "use_partition_time_on_invalid_timestamp",
+    "wallclock_timestamp_extractor",
 ]  # fmt: skip
 
 publish(__name__)

@@ -52,7 +52,7 @@ class ScratchStore:
         settings. Errors as of `read`."""
         records, expired = 0, list[Span]()
         for batch in read(consumer, changelog, first, end):
-            self._engine.apply({self._store: self._layout.restored(batch)}, {})
+            self._engine.apply({self._store: self._layout.restored(batch, self._namespace)}, {})
             if (gone := self._layout.expired()) != expired:
                 self._engine.expire(self._store, gone)
                 expired = gone

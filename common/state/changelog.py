@@ -4,6 +4,7 @@
 |---|---|---|---|
 | key-value | as stored | of the input record | as written |
 | timestamped-key-value | the plain value | the value's own | 8-byte big-endian timestamp, then the plain value |
+| versioned | the plain value | the version's own | `versions.py` |
 
 Keys are the same on both sides; an absent value deletes. These are Kafka Streams' bytes. A row has the time that its
 changelog record can have: 0 is kept as `FIRST_TIMESTAMP`.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from milestones.common.records import Emitted, Headers
-from milestones.common.state.engine import Span
+from milestones.common.state.engine import EMPTY, Namespace, Span
 from milestones.common.writable import first_timestamp
 
 Log = Callable[[bytes, "bytes | None", int], None]
@@ -68,9 +69,11 @@ def not_logged(key: bytes, value: bytes | None, timestamp: int) -> None:
 class Layout(Protocol):
     """The local bytes of one store, beside those of its changelog. One per store and task."""
 
-    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+    def restored(
+        self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
+    ) -> dict[bytes, bytes | None]:
         """The writes of `records`, in changelog order: the last value of each local key, None deletes. Records without
-        a key are passed over, as in Kafka Streams."""
+        a key are passed over, as in Kafka Streams. `stored`: what the records before have led to."""
         ...
 
     def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
@@ -87,13 +90,39 @@ class Layout(Protocol):
         """Whether an entry is in the changelog."""
         ...
 
+    def doubtful(self, writes: Iterable[tuple[bytes, bytes | None]], stored: Namespace) -> Iterable[bytes]:
+        """What to `log_again` after a roll-back of these writes of local keys, whose changelog records stay. `stored`:
+        the store without them."""
+        ...
+
+    def log_again(self, log: Log, doubt: bytes, stored: Namespace, timestamp: int) -> None:
+        """Log what is stored in place of a record of a roll-back, so that the changelog ends as the store is; with
+        `timestamp` where it has none of its own."""
+        ...
+
     def expired(self, observed: int | None = None) -> list[Span]:
         """The spans of local keys that are gone when `observed` (ms) is the highest time of the store, by default of
         the records that were restored."""
         ...
 
 
-class _SameKeys:
+class OneRowPerRecord:
+    """Each changelog record is the value of one local key."""
+
+    def logs(self, local: bytes) -> bool:
+        raise NotImplementedError
+
+    def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        raise NotImplementedError
+
+    def doubtful(self, writes: Iterable[tuple[bytes, bytes | None]], stored: Namespace) -> Iterable[bytes]:
+        return (local for local, _ in writes if self.logs(local))
+
+    def log_again(self, log: Log, doubt: bytes, stored: Namespace, timestamp: int) -> None:
+        self.log_stored(log, doubt, stored.get(doubt), timestamp)
+
+
+class _SameKeys(OneRowPerRecord):
     """Local keys that are those of the changelog, for good."""
 
     key_of = None
@@ -108,7 +137,9 @@ class _SameKeys:
 class PlainLayout(_SameKeys):
     """Keys and values as the changelog has them."""
 
-    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+    def restored(
+        self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
+    ) -> dict[bytes, bytes | None]:
         return _without_none({record.key(): record.value() for record in records})
 
     def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
@@ -118,7 +149,9 @@ class PlainLayout(_SameKeys):
 class TimestampedLayout(_SameKeys):
     """Values with their time in front, 8 bytes, big-endian."""
 
-    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+    def restored(
+        self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
+    ) -> dict[bytes, bytes | None]:
         pack = TIMESTAMP.pack
         return _without_none({
             record.key(): None

@@ -64,6 +64,28 @@ class Namespace(Protocol):
         ...
 
 
+class _Empty:
+    """The namespace of no engine."""
+
+    name = ""
+
+    def get(self, key: bytes, /) -> bytes | None:
+        return None
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+    def offset(self) -> int | None:
+        return None
+
+    def approximate_entries(self) -> int:
+        return 0
+
+
+EMPTY: Final[Namespace] = _Empty()
+"""Of a store that nothing was ever written to."""
+
+
 class Engine(Protocol):
     """Physical storage of one or more namespaces."""
 

@@ -20,12 +20,17 @@ from milestones.common.state.changelog import (
     TimestampedLayout,
     changelog,
 )
+from milestones.common.state.join_buffer import JoinBuffer, join_buffer_changelog
+from milestones.common.state.lru_rows import LruLayout
+from milestones.common.state.lru_store import LruStore
 from milestones.common.state.rows import Rows, StoreParts
 from milestones.common.state.session_store import SessionStore
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore
 from milestones.common.state.suppress_buffer import SuppressBuffer
 from milestones.common.state.suppress_layout import SuppressLayout, new_value, suppress_changelog
+from milestones.common.state.versioned_layout import VersionedLayout
+from milestones.common.state.versioned_store import VersionedStore
 from milestones.common.state.window_layouts import (
     session_layout,
     session_of,
@@ -88,6 +93,16 @@ def _bounded(spec: StoreSpec) -> Mapping[str, str]:
     return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
 
 
+def _with_lag(spec: StoreSpec) -> Mapping[str, str]:
+    """No version may be compacted away before it is older than the history, and a day: a restoration needs each."""
+    lag_ms = min(spec.retention_ms + ADDITIONAL_RETENTION_MS, LONGEST_RETENTION_MS)
+    return {"min.compaction.lag.ms": str(lag_ms)}
+
+
+def _of_history(spec: StoreSpec) -> str:
+    return f"segments of {spec.segment_ms} ms"
+
+
 def _by_segments(spec: StoreSpec) -> str:
     return f"segments of {spec.segment_ms} ms{', and by time' if spec.closing else ''}"
 
@@ -135,6 +150,9 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
         held=SuppressBuffer.held,
     ),
     "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of),
+    "versioned": Kind(VersionedStore, VersionedLayout, value=_timed_value, topic=_with_lag, arrangement=_of_history),
+    "lru": Kind(LruStore, LruLayout),
+    "join-buffer": Kind(JoinBuffer, _plain, value=new_value, changelog=join_buffer_changelog),
 }
 
 

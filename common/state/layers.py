@@ -207,9 +207,9 @@ class StoreLayers:
         """The writes of the pending commit; None when none is pending."""
         return self._frozen if self._pending else None
 
-    def uncommitted_keys(self) -> Iterable[bytes]:
-        """The keys with writes that the engine doesn't have."""
-        return chain(self._overlay, self._frozen or ())
+    def uncommitted(self) -> Iterable[tuple[bytes, bytes | None]]:
+        """The writes that the engine doesn't have, the last ones first."""
+        return chain(self._overlay.items(), () if self._frozen is None else self._frozen.items())
 
     def applied(self) -> None:
         """Drop the frozen layer, all of which the engine has now."""

@@ -11,7 +11,7 @@ what a key is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol
 
 from milestones.common.errors import MilestonesError, SerializationError, StateError
 from milestones.common.records import TaskId
@@ -63,7 +63,10 @@ class StoreParts(NamedTuple):
 
 
 class Rows(Generic[K, V]):
-    """Values by key. Opened by its task: before that and after its close every call is a `StateError`."""
+    """Values by key. Opened by its task: before that and after its close every call is a `StateError`. `versioned`:
+    each key has a value for each time."""
+
+    versioned: ClassVar[bool] = False
 
     __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type", "_immutable",
                  "_layers", "_listener", "_log", "_read_cache", "_record", "_remembered", "_send_old_values", "_serdes",

@@ -12,21 +12,25 @@ keys' bytes, as in Kafka Streams. The rest as `rows.py`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from milestones.common.state.cells import observed_time
 from milestones.common.state.rows import Rows, StoreParts
-from milestones.common.state.window_layouts import BY_TIME, SEGMENT, TimeOrder, by_time_between, first_segment, span
+from milestones.common.state.window_layouts import (
+    BY_TIME,
+    SEGMENT,
+    TimeOrder,
+    by_time_between,
+    first_segment,
+    present_segments,
+    span,
+)
 from milestones.common.windowed import Windowed
 
 Found = Iterator[tuple[Windowed[Any], Any]]
 
 HEAD = SEGMENT.size
-
-_FEW = 16
-"""Fewer segments are all looked into, without a look first for those that have rows."""
-
 
 class SegmentedRows(Rows):
     """Rows by key and tail. A subclass's `open` says how both are encoded."""
@@ -100,24 +104,12 @@ class SegmentedRows(Rows):
         begin, end = least or b"", None
         if least is not None and least == most:  # only rows of this key, and few others, lie between
             begin, end = least + tails[0], least + tails[1]
-        numbers = self._segments(times[0] // self._segment_ms, min(times[1] // self._segment_ms, self._last_segment))
+        last = min(times[1] // self._segment_ms, self._last_segment)
+        numbers = present_segments(self._layers.scan, times[0] // self._segment_ms, last)
         if reverse:
             numbers = numbers[::-1]
         scans = [self._layers.scan(*span(number, begin, end), reverse=reverse) for number in numbers]
         return self._within(scans, least, most, wanted)
-
-    def _segments(self, first: int, last: int) -> Sequence[int]:
-        """The segments from `first` to `last`; of many, those that have rows."""
-        if last - first < _FEW:
-            return range(first, last + 1)
-        found: list[int] = []
-        while first <= last:
-            local, _ = next(self._layers.scan(SEGMENT.pack(first), SEGMENT.pack(last + 1)), (None, None))
-            if local is None:
-                break
-            found += SEGMENT.unpack_from(local)
-            first = found[-1] + 1
-        return found
 
     def _within(
         self,

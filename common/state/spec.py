@@ -12,12 +12,23 @@ from typing import Any, Literal, get_args
 
 from milestones.common.errors import TopologyError
 
-StoreKind = Literal["key-value", "timestamped-key-value", "window", "timestamped-window", "session", "suppress"]
+StoreKind = Literal[
+    "key-value", "timestamped-key-value", "window", "timestamped-window", "session", "suppress", "versioned", "lru",
+    "join-buffer",
+]
 
-BOUNDED: frozenset[StoreKind] = frozenset({"window", "timestamped-window", "session"})
+BOUNDED: frozenset[StoreKind] = frozenset({"window", "timestamped-window", "session", "versioned"})
 """The kinds whose rows are gone after a time."""
 
+_HISTORY_SEGMENTS = ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000), (1 << 63, 24, 300_000))
+"""Of a history up to so many ms: into how many segments it is cut, and the shortest segment, as in Kafka Streams."""
+
 SHORTEST_SEGMENT_MS = 60_000
+
+_NEVER_CACHED: Mapping[StoreKind, str] = {
+    "versioned": "a versioned store can't be cached: each version counts",
+    "lru": "an LRU store can't be cached: what makes room is gone at once",
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,11 @@ class StoreSpec:
     Of window and session stores: `retention_ms` is how long before the highest time seen a window may start, or a
     session end, before it is gone; `window_ms` the size of the windows. `duplicates`: several values per key and start,
     for joins. `closing`: there is an order by time, too, for windows that are emitted when they close.
+
+    Of versioned stores: `retention_ms` is the history, how long before the highest time seen a value may have held and
+    still be known. `segment_interval_ms`: the time that a segment spans; 0 means Kafka Streams' default.
+
+    Of LRU stores: `max_entries` is how many entries stay.
     """
 
     name: str
@@ -48,10 +64,18 @@ class StoreSpec:
     window_ms: int = 0
     duplicates: bool = False
     closing: bool = False
+    segment_interval_ms: int = 0
+    max_entries: int = 0
 
     @property
     def segment_ms(self) -> int:
         """The time that one segment spans, as in Kafka Streams: what is gone is dropped by segments."""
+        if self.kind == "versioned":
+            return self.segment_interval_ms or next(
+                max(self.retention_ms // count, least)
+                for most, count, least in _HISTORY_SEGMENTS
+                if self.retention_ms <= most
+            )
         return max(self.retention_ms // 2, SHORTEST_SEGMENT_MS)
 
     @property
@@ -63,8 +87,24 @@ class StoreSpec:
         if self.kind not in get_args(StoreKind):
             kinds = " and ".join(map(repr, get_args(StoreKind)))
             raise TopologyError(f"store {self.name}: there is no kind {self.kind!r}; there are {kinds}")
-        if self.kind in BOUNDED and self.retention_ms < max(1, self.window_ms):
+        if self.cached and self.kind in _NEVER_CACHED:
+            raise TopologyError(f"store {self.name}: {_NEVER_CACHED[self.kind]}")
+        if self.kind == "versioned":
+            self._check_versioned()
+        elif (self.kind == "lru") != (self.max_entries > 0):
+            raise TopologyError(
+                f"store {self.name}: a {self.kind} store with max_entries={self.max_entries}: an LRU store has at "
+                "least one entry, and no other store has a limit"
+            )
+        elif self.kind in BOUNDED and self.retention_ms < max(1, self.window_ms):
             raise TopologyError(
                 f"store {self.name}: its retention of {self.retention_ms} ms is shorter than its windows of "
                 f"{self.window_ms} ms: a window would be gone before it ends"
+            )
+
+    def _check_versioned(self) -> None:
+        if self.retention_ms < 0 or self.segment_interval_ms < 0:
+            raise TopologyError(
+                f"store {self.name}: a history of {self.retention_ms} ms in segments of {self.segment_interval_ms} ms: "
+                "neither can be negative"
             )

@@ -26,8 +26,8 @@ from typing import Final, NamedTuple
 
 from milestones.common.errors import StateFormatError
 from milestones.common.records import Emitted, Headers, RecordMetadata
-from milestones.common.state.changelog import ChangelogRecord, Log
-from milestones.common.state.engine import Span
+from milestones.common.state.changelog import ChangelogRecord, Log, OneRowPerRecord
+from milestones.common.state.engine import EMPTY, Namespace, Span
 
 VERSION: Final = "v"
 VERSION_3: Final[Headers] = [(VERSION, b"\x03")]
@@ -218,7 +218,7 @@ def _version_2_or_3(data: bytes) -> Buffered:
         return decoded(data)
 
 
-class SuppressLayout:
+class SuppressLayout(OneRowPerRecord):
     """Rows of suppress buffers: the store has the bytes of version 3, whatever the changelog has."""
 
     key_of = None
@@ -227,7 +227,9 @@ class SuppressLayout:
         self._priors: dict[bytes, bytes | None] = {}
         """Of keys whose record has none."""
 
-    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+    def restored(
+        self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
+    ) -> dict[bytes, bytes | None]:
         entries: dict[bytes, bytes | None] = {}
         for record in records:
             key, value = record.key(), record.value()

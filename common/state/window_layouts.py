@@ -15,7 +15,7 @@ of which has a row that a reader may see.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from milestones.common.state.changelog import (
@@ -24,10 +24,11 @@ from milestones.common.state.changelog import (
     ChangelogRecord,
     Layout,
     Log,
+    OneRowPerRecord,
     PlainLayout,
     TimestampedLayout,
 )
-from milestones.common.state.engine import Span
+from milestones.common.state.engine import EMPTY, Namespace, Span
 from milestones.common.state.spec import StoreSpec
 from milestones.common.windowed import END_AND_START, FOREVER, START_AND_SEQUENCE, Windowed
 
@@ -45,7 +46,7 @@ class TimeOrder(NamedTuple):
     row_of: Callable[[bytes], bytes]
 
 
-class SegmentedLayout:
+class SegmentedLayout(OneRowPerRecord):
     """Rows of segments. `values`: how values are kept; `order`: the time of a row, and its place in time."""
 
     def __init__(self, spec: StoreSpec, values: Layout, order: TimeOrder) -> None:
@@ -53,9 +54,11 @@ class SegmentedLayout:
         self._values, self._order = values, order
         self._observed = -1
 
-    def restored(self, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+    def restored(
+        self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
+    ) -> dict[bytes, bytes | None]:
         entries: dict[bytes, bytes | None] = {}
-        for key, value in self._values.restored(records).items():
+        for key, value in self._values.restored(records, stored).items():
             time = self._order.time_of(key)
             self._observed = max(self._observed, time)
             if time // self._segment_ms >= self.first_segment(self._observed):
@@ -100,6 +103,27 @@ def by_time_between(first: int, last: int) -> Span:
 def first_segment(observed: int, retention_ms: int, segment_ms: int) -> int:
     """The number of the first segment that isn't gone when `observed` (ms) is the highest time."""
     return max(0, (observed - retention_ms) // segment_ms)
+
+
+Scan = Callable[["bytes | None", "bytes | None"], Iterator[tuple[bytes, bytes]]]
+"""Entries with first <= key < second, ascending."""
+
+_FEW = 16
+"""Fewer segments are all looked into, without a look first for those that have rows."""
+
+
+def present_segments(scan: Scan, first: int, last: int) -> Sequence[int]:
+    """The segments from `first` to `last`; of many, those that have rows."""
+    if last - first < _FEW:
+        return range(first, last + 1)
+    found: list[int] = []
+    while first <= last:
+        local, _ = next(scan(SEGMENT.pack(first), SEGMENT.pack(last + 1)), (None, None))
+        if local is None:
+            break
+        found += SEGMENT.unpack_from(local)
+        first = found[-1] + 1
+    return found
 
 
 def span(segment: int, begin: bytes, end: bytes | None) -> Span:

@@ -21,7 +21,7 @@ from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.rows import Rows, StoreParts
-from milestones.common.state.spec import StoreSpec
+from milestones.common.state.spec import BOUNDED, StoreSpec
 from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.topology.nodes import SubTopology
@@ -180,7 +180,7 @@ class TaskStores:
         """Write changelog records, in order, to the storage, which has the store up to `next_offset` then."""
         store = self._stores[name]
         store.read_cache.clear()
-        self.storage.apply({name: store.layout.restored(records)}, {name: next_offset})
+        self.storage.apply({name: store.layout.restored(records, store.namespace)}, {name: next_offset})
         self._expire(store, store.layout.expired())
 
     def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
@@ -200,7 +200,7 @@ class TaskStores:
     def freeze(self) -> None:
         for name, store in self._stores.items():
             store.layers.freeze()
-            if store.spec.retention_ms:
+            if store.spec.kind in BOUNDED:
                 store.expiring = store.layout.expired(self._cells.cell(observed_time(name), -1).merged)
 
     def log_frozen(self) -> list[Emitted]:
@@ -245,19 +245,20 @@ class TaskStores:
         """Drop all uncommitted writes. `logged`: their changelog records may stay in the changelogs."""
         for name, store in self._stores.items():
             if logged and store.log is not not_logged:
-                self._doubtful.setdefault(name, set()).update(store.layers.uncommitted_keys())
+                doubts = store.layout.doubtful(store.layers.uncommitted(), store.namespace)
+                self._doubtful.setdefault(name, set()).update(doubts)
             store.layers.abort()
             if store.buffer is not None:
                 store.buffer.abort()
         self._caches.release()
 
     def log_again(self, timestamp: int) -> None:
-        """Log the committed values of all keys of which changelogs may have others, so that the changelogs end as the
+        """Log the committed values in place of records that changelogs may have of a roll-back, so that they end as the
         stores are. Repeated after each roll-back, until a commit confirms these records."""
-        for name, keys in self._doubtful.items():
+        for name, doubts in self._doubtful.items():
             store = self._stores[name]
-            for key in sorted(filter(store.layout.logs, keys)):
-                store.layout.log_stored(store.log, key, store.namespace.get(key), timestamp)
+            for doubt in sorted(doubts):
+                store.layout.log_again(store.log, doubt, store.namespace, timestamp)
 
     def trust_changelogs(self) -> None:
         """Log no values again: the changelogs end as the stores are, or the stores are restored from them."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar, overload
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
@@ -45,6 +45,8 @@ from milestones.common.topology.topology import Topology
 from milestones.common.type_variables import K, V
 from milestones.common.typed_serdes import SerdeLike
 from milestones.common.typed_serdes import of as serde_of
+
+S = TypeVar("S")
 
 APPLICATION_ID = "topology-test-driver"
 
@@ -176,13 +178,32 @@ class TopologyTestDriver:
             self._commit(task)
         self._process()
 
-    def store(self, name: str) -> Any:
-        """A state store, as a processor sees it; what a test writes is committed at once. `KeyError` when unknown."""
-        everything: list[Task | GlobalTask] = [*self._tasks, *([] if self._globals is None else [self._globals])]
-        tasks = {spec.name: task for task in everything for spec in task.subtopology.stores}
+    @overload
+    def store(self, name: str) -> Any: ...
+
+    @overload
+    def store(self, name: str, kind: type[S]) -> S: ...
+
+    def store(self, name: str, kind: type[Any] = object) -> Any:
+        """A state store, as a processor sees it; what a test writes is committed at once. `kind`: its class, such as
+        `KeyValueStore`, for the type checker. `KeyError` when unknown, `TypeError` when the store is of another
+        class."""
+        tasks = self._with_stores()
         if name not in tasks:
             raise KeyError(f"no store {name!r}; there are {sorted(tasks)}")
-        return _DriverStore(tasks[name].store(name), partial(self._call, tasks[name]))
+        store = tasks[name].store(name)
+        if not isinstance(store, kind):
+            raise TypeError(f"store {name!r} is a {type(store).__name__}, not a {kind.__name__}")
+        return _DriverStore(store, partial(self._call, tasks[name]))
+
+    def stores(self) -> dict[str, Any]:
+        """All state stores by name, as `store` gives them."""
+        return {name: self.store(name) for name in self._with_stores()}
+
+    def _with_stores(self) -> dict[str, Task | GlobalTask]:
+        """The task of each store."""
+        everything: list[Task | GlobalTask] = [*self._tasks, *([] if self._globals is None else [self._globals])]
+        return {spec.name: task for task in everything for spec in task.subtopology.stores}
 
     def close(self) -> None:
         """Close processors and stores; a processor's error comes out here. Harmless when repeated."""

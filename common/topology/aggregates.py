@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from milestones.common.records import Change
 from milestones.common.topology.program import OperatorContext, Process, TableStore
+from milestones.common.topology.versioned_tables import VersionedTable, forwarding_versions
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
@@ -26,6 +27,8 @@ NULL_KEY_OR_VALUE = "null key or value"
 
 def forwarding(context: OperatorContext, store: TableStore, send_old_values: bool) -> Process:
     """The target of an operator's updates: its children, or none when the store's cache emits at the flush."""
+    if store.versioned:
+        return forwarding_versions(context, cast(VersionedTable, store), send_old_values)
     forward = context.forward
 
     def flushed(key: Any, new: Any, old: Any, timestamp: int) -> None:

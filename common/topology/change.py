@@ -7,7 +7,7 @@
 | 2 | varint length of the new value, new value, old value |
 | 3, 4, 5 | the same with one more byte before the last: is it the latest (versioned tables) |
 
-*Guarantees*: writes 0 to 2, reads all.
+*Guarantees*: writes 0 to 2, as Kafka Streams does; reads all. An update that isn't the latest is a `StaleChange`.
 *Assumes*: at least one of the two values isn't None.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from milestones.common.records import Change
+from milestones.common.records import Change, StaleChange
 from milestones.common.serdes import Serde
 
 
@@ -52,7 +52,12 @@ class ChangeSerde(Serde[Any]):
             flag = data[-1]
             if flag > 5:
                 raise ValueError(f"{flag} is no format of a table's update")
-            kind, end = (flag, -1) if flag < 3 else (flag - 3, -2)
+            if flag < 3:
+                return values(flag, data, -1)
+            change = values(flag - 3, data, -2)
+            return change if _latest(data[-2]) else StaleChange(change)
+
+        def values(kind: int, data: bytes, end: int) -> Change:
             if kind == 0:
                 return None, read(data[:end])
             if kind == 1:
@@ -64,6 +69,12 @@ class ChangeSerde(Serde[Any]):
             return read(data[start:middle]), read(data[middle:end])
 
         return deserialize
+
+
+def _latest(flag: int) -> bool:
+    if flag > 1:
+        raise ValueError(f"{flag} doesn't say whether an update is the latest")
+    return flag == 1
 
 
 def _unused(_: Any) -> Any:

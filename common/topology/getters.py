@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from milestones.common.topology.joins import Alone, Joiner
 from milestones.common.topology.program import OperatorContext, TableStore
+from milestones.common.topology.versioned_tables import VersionedTable
 
 Row: TypeAlias = tuple[Any, int]
 """Value and timestamp."""
@@ -25,8 +26,15 @@ Get: TypeAlias = Callable[[Any], "Row | None"]
 _NOTHING: Row = (None, -1)
 
 
+GetAsOf: TypeAlias = Callable[[Any, int], "Row | None"]
+"""A key's row that held at a time (ms), None when there was none."""
+
+
 class Getter(Protocol):
-    """How to read the rows of one table."""
+    """How to read the rows of one table. `versioned`: those of each time."""
+
+    @property
+    def versioned(self) -> bool: ...
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -37,12 +45,17 @@ class Getter(Protocol):
         """The function that reads a row, for one task."""
         ...
 
+    def bind_as_of(self, context: OperatorContext) -> GetAsOf:
+        """The function that reads a row of a versioned table as of a time."""
+        ...
+
 
 @dataclass(frozen=True)
 class StoreGetter:
     """Rows of a table that is kept."""
 
     store: str
+    versioned: bool = False
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -51,6 +64,10 @@ class StoreGetter:
     def bind(self, context: OperatorContext) -> Get:
         store: TableStore = context.store(self.store)
         return store.get_raw
+
+    def bind_as_of(self, context: OperatorContext) -> GetAsOf:
+        store: VersionedTable = context.store(self.store)
+        return store.get_as_of
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,19 @@ class FilterGetter:
 
         return filtered
 
+    @property
+    def versioned(self) -> bool:
+        return self.parent.versioned
+
+    def bind_as_of(self, context: OperatorContext) -> GetAsOf:
+        get, predicate, negate = self.parent.bind_as_of(context), self.predicate, self.negate
+
+        def filtered(key: Any, time: int) -> Row | None:
+            row = get(key, time)
+            return None if row is None or bool(predicate(key, row[0])) is negate else row
+
+        return filtered
+
 
 @dataclass(frozen=True)
 class MapValuesGetter:
@@ -87,27 +117,43 @@ class MapValuesGetter:
     def stores(self) -> tuple[str, ...]:
         return self.parent.stores
 
+    @property
+    def versioned(self) -> bool:
+        return self.parent.versioned
+
     def bind(self, context: OperatorContext) -> Get:
-        get, mapper, with_key = self.parent.bind(context), self.mapper, self.with_key
+        get, map_row = self.parent.bind(context), self._map_row
 
         def mapped(key: Any) -> Row | None:
             row = get(key)
-            if row is None:
-                return None
-            value = mapper(key, row[0]) if with_key else mapper(row[0])
-            return None if value is None else (value, row[1])
+            return None if row is None else map_row(key, row)
 
         return mapped
+
+    def bind_as_of(self, context: OperatorContext) -> GetAsOf:
+        get, map_row = self.parent.bind_as_of(context), self._map_row
+
+        def mapped(key: Any, time: int) -> Row | None:
+            row = get(key, time)
+            return None if row is None else map_row(key, row)
+
+        return mapped
+
+    def _map_row(self, key: Any, row: Row) -> Row | None:
+        value = self.mapper(key, row[0]) if self.with_key else self.mapper(row[0])
+        return None if value is None else (value, row[1])
 
 
 @dataclass(frozen=True)
 class JoinGetter:
-    """The joined rows of two tables, the later of both timestamps with each."""
+    """The joined rows of two tables, the later of both timestamps with each. A join isn't versioned, whatever its
+    tables are (KIP-914)."""
 
     left: Getter
     right: Getter
     joiner: Joiner
     alone: Alone
+    versioned: ClassVar[bool] = False
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -129,3 +175,6 @@ class JoinGetter:
             return None if value is None else (value, max(left_time, right_time))
 
         return joined
+
+    def bind_as_of(self, context: OperatorContext) -> GetAsOf:
+        raise NotImplementedError  # only of versioned tables

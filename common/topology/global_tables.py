@@ -110,12 +110,12 @@ def join_global_table(stream: KStream, table: GlobalKTable, join: StreamJoin) ->
             f"{stream.name} is joined with the global table {table.name}, by a key that `on` chooses: pass "
             "on=lambda key, value: ..., which gives the key of the table's row"
         )
-    serdes = (join.key, join.value, join.other_value)
-    if join.within is not None or join.stores != JoinStores() or any(serde is not None for serde in serdes):
+    of_others = (join.within, join.grace, join.key, join.value, join.other_value)
+    if join.stores != JoinStores() or any(each is not None for each in of_others):
         raise TopologyError(
             f"{stream.name} is joined with the global table {table.name}, whose present rows are looked up, without a "
-            "store or topic of the join's own: key, value, other_value, within, store, logging, in_memory and "
-            "changelog_config are of other joins"
+            "store or topic of the join's own: key, value, other_value, within, grace, store, logging, in_memory "
+            "and changelog_config are of other joins"
         )
     operator = StreamGlobalJoin(
         table._store, function_of(join.on), join.joiner, join.with_key, join.alone.left

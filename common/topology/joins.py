@@ -16,6 +16,7 @@ from milestones.common.topology.graph import Graph
 from milestones.common.topology.join_windows import JoinWindows
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.windows import Duration
 
 Joiner: TypeAlias = Callable[[Any, Any], Any]
 """(value, other value) -> joined value."""
@@ -68,6 +69,7 @@ class StreamJoin(NamedTuple):
     other_value: Serde[Any] | None
     within: JoinWindows | None = None
     stores: JoinStores = JoinStores()
+    grace: Duration | None = None
     on: Callable[[Any, Any], Any] | None = None
 
     def checked(self) -> StreamJoin:

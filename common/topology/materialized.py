@@ -22,6 +22,9 @@ from milestones.common.typed_serdes import SerdeLike
 class KeepOptions(TypedDict, total=False):
     """How a table is kept.
 
+    `history`: keep the table versioned, in a store that knows each key's value at each time of so long before now, by
+    the time of the records (KIP-889); with `segment`, old values are dropped by segments of that time. Never cached.
+
     `logging` False: no changelog topic. `caching` False: every update is sent, whatever the cache's size is.
     `in_memory`: no RocksDB. `changelog_config`: topic settings that override those of the changelog.
     """
@@ -30,6 +33,8 @@ class KeepOptions(TypedDict, total=False):
     caching: bool
     in_memory: bool
     changelog_config: Mapping[str, str]
+    history: Duration | None
+    segment: Duration | None
 
 
 class StoreOptions(KeepOptions, total=False):
@@ -60,12 +65,18 @@ class Materialized:
     in_memory: bool = False
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     retention: Duration | None = None
+    history: Duration | None = None
+    segment: Duration | None = None
 
     @classmethod
     def of(cls, store: str | None = None, **options: Unpack[WindowOptions]) -> Materialized:
         """The choices of these keyword arguments; `TopologyError` for a name or a serde that can't be one."""
         if store is not None:
             check_name(store, "a store")
+        elif options.get("history") is not None:
+            raise TopologyError("a versioned table (history=...) is kept: give its store a name")
+        if options.get("segment") is not None and options.get("history") is None:
+            raise TopologyError("segment= is of versioned tables, which have a history=, too")
         serdes = {what: check_serde(options.get(what), what) for what in ("key", "value")}
         choices: dict[str, Any] = {**options, **serdes}
         return cls(store, **choices)
@@ -76,8 +87,8 @@ class Materialized:
         return self != _DEFAULT
 
     def spec(self, name: str, key: Choice, value: Choice) -> StoreSpec:
-        """The spec of this table's store: timestamped key-value."""
-        return StoreSpec(
+        """The spec of this table's store: versioned, or timestamped key-value."""
+        spec = StoreSpec(
             name=name,
             kind="timestamped-key-value",
             persistent=not self.in_memory,
@@ -86,6 +97,15 @@ class Materialized:
             key_serde=key,
             value_serde=value,
             changelog_config=dict(self.changelog_config),
+        )
+        if self.history is None:
+            return spec
+        return replace(
+            spec,
+            kind="versioned",
+            cached=False,
+            retention_ms=milliseconds(self.history, "a history"),
+            segment_interval_ms=0 if self.segment is None else milliseconds(self.segment, "a segment", least=1),
         )
 
     def bounded_spec(
@@ -99,6 +119,8 @@ class Materialized:
                 f"store {name}: its retention of {retention_ms} ms is shorter than window and grace, {needed_ms} ms: "
                 "late records would find their windows gone"
             )
+        if self.history is not None:
+            raise TopologyError(f"store {name}: a table of windows can't be versioned; its retention= is a history")
         spec = self.spec(name, key, value)
         return replace(
             spec, kind=kind, cached=self.caching and not closing, retention_ms=retention_ms, window_ms=window_ms,

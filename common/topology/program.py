@@ -138,7 +138,9 @@ class TaskServices(Protocol):
 
 
 class TableStore(Protocol):
-    """The calls of table operators to a timestamped key-value store. Plain tuples, no copies."""
+    """The calls of table operators to a timestamped key-value store, or a versioned one. Plain tuples, no copies."""
+
+    versioned: bool
 
     def get_raw(self, key: Any) -> tuple[Any, int] | None:
         """(value, timestamp) of `key`, None when it is absent."""

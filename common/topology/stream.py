@@ -41,6 +41,7 @@ from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_joins import join_table
 from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.windows import Duration
 from milestones.common.type_variables import KR, VR, K, V
 from milestones.common.typed_serdes import SerdeLike
 
@@ -237,6 +238,7 @@ class KStream(Explained, Generic[K, V]):
         *,
         on: Callable[[Any, Any], Any] | None = None,
         within: JoinWindows | None = None,
+        grace: Duration | None = None,
         with_key: bool = False,
         name: str | None = None,
         key: Serde[Any] | None = None,
@@ -254,11 +256,15 @@ class KStream(Explained, Generic[K, V]):
         serdes of stores and topics; a table has serdes of its own. `name`: of the nodes and of the topics.
         `JoinOptions`, of two streams only, has the other keyword arguments.
 
+        With a versioned table a record is joined with the row that held at its time. `grace`: how long it waits for
+        that row, by the time of the stream's records; then it is joined, in the order of time (KIP-923).
+
         With a global table, `on(key, value)` gives the key of the row, whatever the record's own key is, so that
         neither side is repartitioned; a record for which it gives None goes no further.
         """
+        stores_kept = JoinStores(**stores)
         return self._join(
-            other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value, within, JoinStores(**stores), on)
+            other, StreamJoin(joiner, INNER, with_key, name, key, value, other_value, within, stores_kept, grace, on)
         )
 
     def left_join(
@@ -268,6 +274,7 @@ class KStream(Explained, Generic[K, V]):
         *,
         on: Callable[[Any, Any], Any] | None = None,
         within: JoinWindows | None = None,
+        grace: Duration | None = None,
         with_key: bool = False,
         name: str | None = None,
         key: Serde[Any] | None = None,
@@ -278,7 +285,8 @@ class KStream(Explained, Generic[K, V]):
         """As `join`; a record for which there is no partner is joined with None. Where it may have one among the
         records of a stream, it waits until its window and the grace are over; one that has no key is sent at once."""
         return self._join(
-            other, StreamJoin(joiner, LEFT, with_key, name, key, value, other_value, within, JoinStores(**stores), on)
+            other,
+            StreamJoin(joiner, LEFT, with_key, name, key, value, other_value, within, JoinStores(**stores), grace, on),
         )
 
     def outer_join(

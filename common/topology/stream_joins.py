@@ -88,6 +88,11 @@ def join_streams(left: KStream, right: KStream, join: StreamJoin) -> tuple[Graph
             f"a join of two streams needs within=JoinWindows(...), how far apart in time its records may be, not "
             f"{windows!r}"
         )
+    if join.grace is not None:
+        raise TopologyError(
+            f"{left.name} is joined with the stream {right.name}, whose grace is of its windows: JoinWindows(..., "
+            "grace=...); grace= of a join is of versioned tables"
+        )
     topics = (None, None) if join.name is None else (f"{join.name}-left", f"{join.name}-right")
     this = left._by_key(topics[0], join.key, join.value)
     other = right._by_key(topics[1], join.key, join.other_value)

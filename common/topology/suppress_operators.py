@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from milestones.common.errors import SuppressBufferFullError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Change
 from milestones.common.state.layers import ABSENT
 from milestones.common.state.suppress_buffer import Kept
 from milestones.common.state.suppress_layout import Context
-from milestones.common.topology.getters import Get, Getter, Row
+from milestones.common.topology.getters import Get, GetAsOf, Getter, Row
 from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.windowed import FOREVER, Windowed
 
@@ -126,6 +126,7 @@ class BufferGetter:
 
     buffer: str
     parent: Getter
+    versioned: ClassVar[bool] = False
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -142,3 +143,6 @@ class BufferGetter:
             return None if prior is None else (prior, UNKNOWN_TIMESTAMP)
 
         return suppressed
+
+    def bind_as_of(self, context: OperatorContext) -> GetAsOf:
+        raise NotImplementedError  # only of versioned tables

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
+from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
@@ -28,6 +29,7 @@ from milestones.common.topology.table_operators import (
     ToStream,
 )
 from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.versioned_tables import carrying, latest_only
 from milestones.common.topology.windows import Duration
 from milestones.common.type_variables import KR, VO, VR, K, V
 from milestones.common.typed_serdes import SerdeLike
@@ -43,7 +45,7 @@ class TableState:
 
     `spec`: the store that the table has or would have. `parent`: the table whose updates this one maps, None for the
     first of a line. `named`: the user named the store. `rows`: makes of the getter of the parent's rows that of this
-    table's."""
+    table's. `chosen`: the user chose how the table is kept, if it is."""
 
     def __init__(
         self,
@@ -52,8 +54,10 @@ class TableState:
         parent: TableState | None = None,
         named: bool | None = None,
         rows: Callable[[Getter], Getter] | None = None,
+        chosen: bool = False,
     ) -> None:
         self._spec, self._has_store, self._parent, self._rows = spec, has_store, parent, rows
+        self._chosen = chosen
         self.named: bool = has_store if named is None else named
         self.send_old_values: bool = False
 
@@ -70,6 +74,20 @@ class TableState:
     def store_name(self) -> str | None:
         return self._spec.name if self._has_store else None
 
+    @property
+    def versioned(self) -> bool:
+        """Whether the table is versioned: by its own store, or, when it isn't kept, by its parent's."""
+        if self._has_store:
+            return self._spec.kind == "versioned"
+        return not self._chosen and self._parent is not None and self._parent.versioned
+
+    @property
+    def history_ms(self) -> int | None:
+        """The history of the table's rows, None when it isn't versioned."""
+        if self._has_store:
+            return self._spec.retention_ms if self._spec.kind == "versioned" else None
+        return None if self._parent is None else self._parent.history_ms
+
     def want_old_values(self, force: bool) -> bool:
         """Send old values from now on, if that is possible; returns whether. `force`: give the first table of the line
         a store for that."""
@@ -85,7 +103,7 @@ class TableState:
         """How to read the table's rows from now on: the first table of the line gets a store for that."""
         if self._has_store or self._parent is None or self._rows is None:
             self._has_store = True
-            return StoreGetter(self._spec.name)
+            return StoreGetter(self._spec.name, self._spec.kind == "versioned")
         return self._rows(self._parent.getter())
 
 
@@ -167,7 +185,10 @@ class KTable(Explained, Generic[K, V]):
             name,
             materialized,
             value,
-            lambda state: TableMapValues(mapper, with_key, state.store_name, state.send_old_values),
+            lambda state: carrying(
+                TableMapValues(mapper, with_key, state.store_name, state.send_old_values),
+                self._state.versioned, state.store is not None,
+            ),
             lambda parent: MapValuesGetter(parent, mapper, with_key),
         )
 
@@ -186,7 +207,10 @@ class KTable(Explained, Generic[K, V]):
         from milestones.common.topology.grouped import KGroupedTable  # which makes tables
 
         function_of(selector)
-        node = self._add("KTABLE-SELECT-", name, lambda: TableRepartitionMap(selector))
+        node = self._add(
+            "KTABLE-SELECT-", name,
+            lambda: latest_only(TableRepartitionMap(selector), self._state.versioned, counted=False),
+        )
         self._state.want_old_values(force=True)
         key_choice = check_serde(key, "key") or weaken(self._key)
         value_choice = check_serde(value, "value") or weaken(self._value)
@@ -254,6 +278,11 @@ class KTable(Explained, Generic[K, V]):
         first ones are sent early; `"stop"`, that of windows: the application stops, by a `SuppressBufferFullError`.
         `name`: the node's, and with `-store` that of the store; the other keywords are those of `StoreOptions`.
         """
+        if self._state.versioned:
+            raise TopologyError(
+                f"{self.name} is versioned, of which every update counts: suppress() takes other tables; keep it in a "
+                "store of its own first, without history="
+            )
         choice = Suppression(
             until, after, max_records, max_bytes, when_full, name, logging, in_memory, changelog_config or {}
         )
@@ -296,7 +325,10 @@ class KTable(Explained, Generic[K, V]):
             name,
             materialized,
             materialized.value or self._value,
-            lambda state: TableFilter(predicate, negate, state.store_name, state.send_old_values),
+            lambda state: carrying(
+                TableFilter(predicate, negate, state.store_name, state.send_old_values, self._state.versioned),
+                self._state.versioned, state.store is not None,
+            ),
             lambda parent: FilterGetter(parent, predicate, negate),
         )
         table._state.send_old_values = self._state.want_old_values(force=False)
@@ -315,7 +347,9 @@ class KTable(Explained, Generic[K, V]):
             self._graph.names.store(prefix)
         key = materialized.key or self._key
         spec: StoreSpec = materialized.spec(materialized.store or "", key, value)
-        state = TableState(spec, has_store=materialized.store is not None, parent=self._state, rows=rows)
+        state = TableState(
+            spec, has_store=materialized.store is not None, parent=self._state, rows=rows, chosen=materialized.given
+        )
         node = self._add(prefix, name, lambda: operator(state), lambda: state.store)
         return KTable(self._graph, node, key, value, state)
 

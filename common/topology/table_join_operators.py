@@ -108,7 +108,8 @@ class KeepUpdates:
 
 @dataclass(frozen=True)
 class StreamTableJoin:
-    """Joins each record with the present row of its key. `alone`: a record without one is joined with None."""
+    """Joins each record with the present row of its key, or, of a versioned table, with the row that held at the time
+    of the record. `alone`: a record without one is joined with None."""
 
     table: Getter
     joiner: Callable[..., Any]
@@ -116,6 +117,9 @@ class StreamTableJoin:
     alone: bool
 
     def bind(self, context: OperatorContext) -> Process:
+        return self._bind_as_of(context) if self.table.versioned else self._bind(context)
+
+    def _bind(self, context: OperatorContext) -> Process:
         get, joiner, with_key, alone = self.table.bind(context), self.joiner, self.with_key, self.alone
         forward, dropped, node = context.forward, context.dropped, context.node
 
@@ -124,6 +128,22 @@ class StreamTableJoin:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
             row = None if key is None else get(key)
+            if row is None and not alone:
+                return
+            other = None if row is None else row[0]
+            forward(key, joiner(key, value, other) if with_key else joiner(value, other), timestamp)
+
+        return process
+
+    def _bind_as_of(self, context: OperatorContext) -> Process:
+        get, joiner, with_key, alone = self.table.bind_as_of(context), self.joiner, self.with_key, self.alone
+        forward, dropped, node = context.forward, context.dropped, context.node
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if value is None or (key is None and not alone):
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            row = None if key is None else get(key, timestamp)
             if row is None and not alone:
                 return
             other = None if row is None else row[0]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.getters import Getter, JoinGetter, StoreGetter
+from milestones.common.topology.grace_joins import WaitingJoin
 from milestones.common.topology.graph import GraphNode, ProcessorGraphNode
 from milestones.common.topology.joins import Alone, Joiner, JoinStores, StreamJoin, check_one_builder, not_joinable
 from milestones.common.topology.materialized import Materialized
@@ -22,6 +23,8 @@ from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_join_operators import KeepUpdates, PassUpdates, StreamTableJoin, TableJoin
 from milestones.common.topology.topology import Topology
 from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.versioned_tables import latest_only
+from milestones.common.topology.windows import Duration, milliseconds
 
 if TYPE_CHECKING:
     from milestones.common.topology.stream import KStream
@@ -39,9 +42,15 @@ class JoinedState(TableState):
         super().__init__(spec, has_store)
         self._sides = left, right
         self.getters: tuple[Getter, Getter] = left.getter(), right.getter()
-        self._getter: Getter = (
-            StoreGetter(spec.name) if has_store else JoinGetter(*self.getters, joiner=joiner, alone=alone)
-        )
+        self._getter: Getter = JoinGetter(*self.getters, joiner=joiner, alone=alone)
+        if has_store:
+            self._getter = StoreGetter(spec.name, spec.kind == "versioned")
+
+    @property
+    def versioned_sides(self) -> tuple[bool, bool]:
+        """Of each table whether it is versioned."""
+        left, right = self._sides
+        return left.versioned, right.versioned
 
     def want_old_values(self, force: bool) -> bool:
         for side in self._sides:
@@ -71,8 +80,10 @@ class TableJoinNode(GraphNode):
             TableJoin(right_rows, self.joiner, False, left_alone, right_alone, send),
             TableJoin(left_rows, self.joiner, True, right_alone, left_alone, send),
         )
-        for name, table, operator in zip(self.sides, self.tables, operators, strict=True):
-            topology.add_node(ProcessorNode(name, (table,), operator))
+        for name, table, operator, versioned in zip(
+            self.sides, self.tables, operators, self.state.versioned_sides, strict=True
+        ):
+            topology.add_node(ProcessorNode(name, (table,), latest_only(operator, versioned)))
         merge = PassUpdates() if store is None else KeepUpdates(store.name, send)
         topology.add_node(ProcessorNode(self.name, self.sides, merge))
         for name, operator in zip(self.sides, operators, strict=True):
@@ -116,11 +127,33 @@ def join_table(stream: KStream, table: KTable, join: StreamJoin) -> tuple[GraphN
             f"{stream.name} is joined with the table {table.name}, whose present rows are looked up: within, store, "
             "logging, in_memory and changelog_config are of joins with a stream"
         )
+    grace_ms = None if join.grace is None else _grace_of(stream, table, join.grace)
     by_key = stream._by_key(join.name, join.key, join.value)
     name = graph.names.given(join.name, _LEFT_JOIN if join.alone.left else _JOIN)
     rows = table._state.getter()
-    operator = StreamTableJoin(rows, join.joiner, join.with_key, join.alone.left)
-    node = ProcessorGraphNode(name, lambda: operator, stores=rows.stores)
+    join_now = StreamTableJoin(rows, join.joiner, join.with_key, join.alone.left)
+    key = join.key or by_key._key
+    if grace_ms is None:
+        node = ProcessorGraphNode(name, lambda: join_now, stores=rows.stores)
+    else:
+        buffer = StoreSpec(f"{name}-Buffer", "join-buffer", key_serde=key, value_serde=join.value or by_key._value)
+        waiting = WaitingJoin(join_now, buffer.name, grace_ms)
+        node = ProcessorGraphNode(name, lambda: waiting, lambda: buffer, rows.stores)
     node.looks_up, node.takes_null_keys = (table._node,), join.alone.left
     graph.copartition(by_key._node, table._node)
-    return graph.add(node, by_key._node, table._node), join.key or by_key._key
+    return graph.add(node, by_key._node, table._node), key
+
+
+def _grace_of(stream: KStream, table: KTable, grace: Duration) -> int:
+    grace_ms, history_ms = milliseconds(grace, "a grace"), table._state.history_ms
+    if history_ms is None:
+        raise TopologyError(
+            f"{stream.name} is joined with the table {table.name} with a grace, but the table isn't versioned: it has "
+            "no rows of former times; keep it with history=..., or leave grace= out"
+        )
+    if grace_ms > history_ms:
+        raise TopologyError(
+            f"{stream.name} is joined with the table {table.name} with a grace of {grace_ms} ms, longer than the "
+            f"table's history of {history_ms} ms: rows would be gone when their records are joined"
+        )
+    return grace_ms

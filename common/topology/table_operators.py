@@ -91,15 +91,18 @@ class OutOfOrder:
 
 @dataclass(frozen=True)
 class TableFilter:
-    """Keeps rows for which the predicate holds (`negate`: doesn't); others are deleted downstream."""
+    """Keeps rows for which the predicate holds (`negate`: doesn't); others are deleted downstream. Of a `versioned`
+    table also those that were never there."""
 
     predicate: Callable[[Any, Any], Any]
     negate: bool = False
     store: str | None = None
     send_old_values: bool = False
+    versioned: bool = False
 
     def bind(self, context: OperatorContext) -> Process:
         predicate, negate, send_old_values = self.predicate, self.negate, self.send_old_values
+        says_all = self.versioned
         store: TableStore | None = None if self.store is None else context.store(self.store)
         forward = _output(context, store, send_old_values)
         get, put = (None, None) if store is None else (store.get_raw, keeping(store))
@@ -114,7 +117,7 @@ class TableFilter:
                     old = None if row is None else row[0]
                 elif old is not None and bool(predicate(key, old)) is negate:
                     old = None
-                if old is None and new is None:
+                if old is None and new is None and not says_all:
                     return
             if put is not None:
                 put(key, new, timestamp)

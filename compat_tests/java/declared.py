@@ -45,6 +45,8 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "behind a cache, a row that came and went", "the last deletion of a changelog's key is no row"),
     Declared(EVERY, "`record_metadata()` in a punctuation", "both are told as none"),
     Declared(EVERY, "punctuations of one clock that are due at the same time", "no two of a clock are scheduled"),
+    Declared(EVERY, "a record without a key, of a left join with a versioned table with grace", "records have keys"),
+    Declared(EVERY, "records that wait in a join with grace, after a restoration", "no store is restored"),
     Declared(EVERY, "behind a cache, a window or session", "stores of cogroup and suppress keep them long enough"),
     Declared(EVERY, "a suppress buffer that is full", "no handler continues"),
     Declared(EVERY, "an update that suppress keeps back", "punctuations lead to no table"),

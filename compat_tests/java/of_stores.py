@@ -86,3 +86,62 @@ class Sessions(Keyed):
 def session_store(builder: StreamsBuilder) -> None:
     spec = store("sessions", kind="session", retention_ms=RETENTION_MS)
     stored(builder, spec).process(Sessions, "sessions").to("out")
+
+
+class Versions(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        versions = self.context.get_state_store("versions")
+        deleted = told_version(versions.delete(key, time)) if value == "del" else versions.put(key, value, time)
+        self.say(record, f"until {deleted}")
+        self.say(record, "latest " + told_version(versions.get(key)))
+        self.say(record, "before " + told_version(versions.get(key, max(0, time - 5))))
+        self.say(record, "after " + told_version(versions.get(key, time + 5)))
+
+
+def told_version(found: ValueAndTimestamp | None) -> str:
+    # Java has room for the end of a version, and says none.
+    return "none" if found is None else f"{found.value} at {found.timestamp} to -1"
+
+
+@ENTRIES.dsl("versioned_store")
+def versioned_store(builder: StreamsBuilder) -> None:
+    spec = store("versions", kind="versioned", retention_ms=RETENTION_MS)
+    stored(builder, spec).process(Versions, "versions").to("out")
+
+
+@ENTRIES.dsl("versioned_store_short")
+def versioned_store_short(builder: StreamsBuilder) -> None:
+    spec = store("versions", kind="versioned", retention_ms=30, segment_interval_ms=10, persistent=False)
+    stored(builder, spec).process(Versions, "versions").to("out")
+
+
+class Latest(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        latest = self.context.get_state_store("latest")
+        self.say(record, f"old {text(latest.get(key))} a {text(latest.get('a'))}")
+        latest.put(key, value)
+
+
+@ENTRIES.dsl("lru_store")
+def lru_store(builder: StreamsBuilder) -> None:
+    stored(builder, store("latest", kind="lru", max_entries=2, persistent=False)).process(Latest, "latest").to("out")
+
+
+class LatestCalls(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        latest = self.context.get_state_store("latest")
+        if value == "del":
+            self.say(record, "deleted " + text(latest.delete(key)))
+        elif value is not None and value.startswith("a"):
+            self.say(record, "absent " + text(latest.put_if_absent(key, value)))
+        else:
+            latest.put(key, value)
+        self.say(record, "all " + told(latest.all()))
+        self.say(record, "backward " + told(latest.reverse_range("a", "b")))
+        self.say(record, f"count {latest.approximate_num_entries()}")
+
+
+@ENTRIES.dsl("lru_store_calls")
+def lru_store_calls(builder: StreamsBuilder) -> None:
+    spec = store("latest", kind="lru", max_entries=3, persistent=False)
+    stored(builder, spec).process(LatestCalls, "latest").to("out")

@@ -17,11 +17,15 @@ from compat_tests.java import (
     of_streams,
     of_suppress,
     of_tables,
+    of_versioned,
     of_windows,
 )
 from compat_tests.java.registry import Entry
 
-MODULES = (of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_globals)
+MODULES = (
+    of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_globals,
+    of_versioned,
+)  # fmt: skip
 
 ALL: Mapping[str, Entry] = {
     entry.name: entry

@@ -77,13 +77,12 @@ def _reader(serde: Serde[Any] | None, topic: str) -> Callable[[bytes], Any]:
 def _rows(
     spec: StoreSpec, entries: Iterator[tuple[bytes, bytes]]
 ) -> Iterator[tuple[tuple[bytes, int, int], bytes]]:
-    """Key, with its window where it has one, and local value of each row."""
+    """Key, with its window where it has one, and local value of each row; of a versioned store the latest ones."""
     windowed, layout = kind_of(spec).windowed, layout_of(spec)
     for local, value in entries:
-        if windowed is None or layout.key_of is None:
-            yield (local, 0, 0), value
-        elif layout.logs(local):
-            yield windowed(spec, layout.key_of(local)), value
+        if layout.logs(local):
+            key = local if layout.key_of is None else layout.key_of(local)
+            yield (key, 0, 0) if windowed is None else windowed(spec, key), value
 
 
 def write_parquet(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from milestones.common import serdes
 from milestones.common.errors import SerializationError
+from milestones.common.records import StaleChange, is_latest
 from milestones.common.serdes import Serde, list_serde
 from milestones.common.topology.change import ChangeSerde
 
@@ -143,6 +144,7 @@ def test_json_writes_what_is_absent_and_the_word_null() -> None:
         (list_serde(serdes.STRING), bytes.fromhex("01 ffffffff")),
         (CHANGES, b""),
         (CHANGES, b"x\x06"),
+        (CHANGES, b"x\x02\x04"),
         (CHANGES, b"\x80\x80\x02"),
     ],
 )
@@ -157,15 +159,23 @@ def test_an_update_without_any_value_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "change"),
+    ("data", "change", "latest"),
     [
-        (b"old\x01\x03", (None, "old")),
-        (b"new\x00\x04", ("new", None)),
-        (b"\x06newold\x01\x05", ("new", "old")),
+        (b"old\x01\x03", (None, "old"), True),
+        (b"new\x00\x04", ("new", None), False),
+        (b"\x06newold\x01\x05", ("new", "old"), True),
+        (b"\x06newold\x00\x05", ("new", "old"), False),
+        (b"new\x01", ("new", None), True),
     ],
 )
-def test_updates_of_versioned_tables_are_read_too(data: bytes, change: object) -> None:
-    assert CHANGES.deserialize("topic", data) == change
+def test_an_update_says_whether_it_is_the_latest_of_its_key(data: bytes, change: object, latest: bool) -> None:
+    read = CHANGES.deserialize("topic", data)
+    assert read == change
+    assert is_latest(read) is latest
+
+
+def test_an_update_that_is_not_the_latest_is_written_like_any_other() -> None:
+    assert CHANGES.serialize("topic", StaleChange(("new", None))) == CHANGES.serialize("topic", ("new", None))
 
 
 def test_hot_paths_get_plain_functions() -> None:

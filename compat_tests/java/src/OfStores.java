@@ -12,6 +12,7 @@ import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.TimestampedWindowStore;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.VersionedBytesStoreSupplier;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
@@ -34,8 +35,12 @@ final class OfStores {
             b -> windows(b, Stores.inMemoryWindowStore("windows", RETENTION, SIZE, false)));
         Topologies.dsl("window_store_timestamped", OfStores::timestampedWindows);
         Topologies.dsl("session_store", OfStores::sessions);
-        Topologies.dsl("versioned_store", OfStores::versions);
+        Topologies.dsl("versioned_store",
+            b -> versions(b, Stores.persistentVersionedKeyValueStore("versions", RETENTION)));
+        Topologies.dsl("versioned_store_short", b -> versions(b, Stores.persistentVersionedKeyValueStore(
+            "versions", Duration.ofMillis(30), Duration.ofMillis(10))));
         Topologies.dsl("lru_store", OfStores::lru);
+        Topologies.dsl("lru_store_calls", OfStores::lruCalls);
         Topologies.dsl("global_store", OfStores::globalStore);
     }
 
@@ -125,10 +130,10 @@ final class OfStores {
         }, "sessions").to("out");
     }
 
-    private static void versions(StreamsBuilder builder) {
-        OfProcessors.stored(builder, Stores.versionedKeyValueStoreBuilder(
-            Stores.persistentVersionedKeyValueStore("versions", RETENTION), Topologies.TEXT, Topologies.TEXT
-        )).process(() -> new Keyed() {
+    private static void versions(StreamsBuilder builder, VersionedBytesStoreSupplier supplier) {
+        OfProcessors.stored(
+            builder, Stores.versionedKeyValueStoreBuilder(supplier, Topologies.TEXT, Topologies.TEXT)
+        ).process(() -> new Keyed() {
             @Override
             void handle(Record<String, String> record, String key, String value, long time) {
                 VersionedKeyValueStore<String, String> store = context().getStateStore("versions");
@@ -155,6 +160,27 @@ final class OfStores {
                 KeyValueStore<String, String> store = context().getStateStore("latest");
                 say(record, "old " + store.get(key) + " a " + store.get("a"));
                 store.put(key, value);
+            }
+        }, "latest").to("out");
+    }
+
+    private static void lruCalls(StreamsBuilder builder) {
+        OfProcessors.stored(builder, Stores.keyValueStoreBuilder(
+            Stores.lruMap("latest", 3), Topologies.TEXT, Topologies.TEXT
+        )).process(() -> new Keyed() {
+            @Override
+            void handle(Record<String, String> record, String key, String value, long time) {
+                KeyValueStore<String, String> store = context().getStateStore("latest");
+                if ("del".equals(value)) {
+                    say(record, "deleted " + store.delete(key));
+                } else if (value != null && value.startsWith("a")) {
+                    say(record, "absent " + store.putIfAbsent(key, value));
+                } else {
+                    store.put(key, value);
+                }
+                say(record, "all " + OfProcessors.told(store.all()));
+                say(record, "backward " + OfProcessors.told(store.reverseRange("a", "b")));
+                say(record, "count " + store.approximateNumEntries());
             }
         }, "latest").to("out");
     }

@@ -32,6 +32,7 @@ final class Topologies {
         OfSuppress.add();
         OfStreamJoins.add();
         OfTableJoins.add();
+        OfVersioned.add();
         OfGlobals.add();
     }
 

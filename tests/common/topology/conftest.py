@@ -23,6 +23,8 @@ class Store:
         self.rows: dict[Any, tuple[Any, int]] = {}
         self.cached, self.listener, self._before = cached, None, {}
 
+    versioned = False
+
     def get_raw(self, key: Any) -> tuple[Any, int] | None:
         return self.rows.get(key)
 

@@ -1,0 +1,229 @@
+"""LRU stores beside an ordered dict, in random lives: records that fail, commits, roll-backs, restorations."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.errors import SerializationError, StateError, TopologyError
+from milestones.common.state.lru_store import LruStore
+from milestones.common.state.memory_storage import MemoryTaskStorage
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology import Processor, StreamsBuilder
+from milestones.testing import TopologyTestDriver
+from tests.common.task.test_bounded_stores import TASK, Life, Message
+
+MOST = 3
+KEYS = ["", "a", "a\x00", "ab", "b", "\x7f" * 9]
+
+
+def spec_of(max_entries: int = MOST, **more: Any) -> StoreSpec:
+    return StoreSpec("s", "lru", key_serde=serdes.STRING, value_serde=serdes.STRING, max_entries=max_entries, **more)
+
+
+class Lru(Life):
+    """A `Life` whose rows are an ordered dict, the eldest first."""
+
+    def __init__(self, spec: StoreSpec) -> None:
+        self.entries: OrderedDict[str, str] = OrderedDict()
+        self.committed_entries = self.entries.copy()
+        super().__init__(spec)
+
+    def put(self, key: str, value: str | None) -> None:
+        self.store.put(key, value)
+        if value is None:
+            self.entries.pop(key, None)
+            return
+        if key not in self.entries and len(self.entries) == self.spec.max_entries:
+            self.entries.popitem(last=False)
+        self.entries[key] = value
+        self.entries.move_to_end(key)
+
+    def get(self, key: str) -> None:
+        assert self.store.get(key) == self.entries.get(key)
+        if key in self.entries:
+            self.entries.move_to_end(key)
+
+    def commit(self) -> None:
+        super().commit()
+        self.committed_entries = self.entries.copy()
+
+    def roll_back(self) -> None:
+        super().roll_back()
+        self.entries = self.committed_entries.copy()
+
+    def roll_back_logged(self) -> None:
+        """At least once: the changelog keeps what was rolled back, and gets more."""
+        self.scope.drop()
+        self.stores.abort(logged=True)
+        self.cells.back(self.committed_memory)
+        self.stores.make_typed(self.record, cached=False)
+        self.stores.log_again(5)
+        self.done()
+        self.stores.let_in()
+        self.entries = self.committed_entries.copy()
+
+    def restore(self) -> None:
+        """The order of use is that of the changelog then."""
+        self.roll_back()
+        self.stores.close()
+        self.begin(MemoryTaskStorage(TASK, [self.spec]))
+        for at in range(0, len(self.changelog), 7):
+            batch = self.changelog[at : at + 7]
+            self.stores.restore("s", map(Message, batch), at + len(batch))
+        self.let_in()
+        last = {(output.key or b"").decode(): number for number, output in enumerate(self.changelog)}
+        self.entries = OrderedDict(sorted(self.entries.items(), key=lambda entry: last[entry[0]]))
+        self.committed_entries, self.committed_memory = self.entries.copy(), {}
+
+    def go_on(self) -> None:
+        """In another process or task, with the store that is there."""
+        self.roll_back()
+        storage = self.stores.release()
+        assert isinstance(storage, MemoryTaskStorage)
+        self.begin(storage)
+        self.committed_memory = {}
+
+
+def check(life: Lru, chance: random.Random) -> None:
+    store: LruStore[str, str] = life.store
+    every = sorted(life.entries.items(), key=lambda entry: entry[0].encode())
+    assert list(store.all()) == every
+    assert list(store.reverse_all()) == every[::-1]
+    assert store.approximate_num_entries() == len(every) <= life.spec.max_entries
+    low, high = sorted(chance.choices(KEYS, k=2), key=str.encode)
+    some = [entry for entry in every if low.encode() <= entry[0].encode() <= high.encode()]
+    assert list(store.range(low, high)) == some
+    assert list(store.reverse_range(low, high)) == some[::-1]
+    assert list(store.range(None, high)) == [entry for entry in every if entry[0].encode() <= high.encode()]
+    assert list(store.range(low)) == [entry for entry in every if entry[0].encode() >= low.encode()]
+    assert list(store.prefix_scan("a")) == [entry for entry in every if entry[0].startswith("a")]
+    assert list(store.prefix_scan("a", str.encode)) == [entry for entry in every if entry[0].startswith("a")]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_lru_store_does_what_an_ordered_dict_does(seed: int) -> None:
+    chance = random.Random(seed)
+    life = Lru(spec_of(chance.choice([1, 2, 3, 5, 100]), persistent=chance.random() < 0.5))
+    for _ in range(80):
+        before = life.entries.copy()
+        for _ in range(chance.randrange(4)):
+            key, what = chance.choice(KEYS), chance.random()
+            if what < 0.5:
+                life.put(key, chance.choice([None, "", "v", "w" * 600]))
+            else:
+                life.get(key)
+        check(life, chance)
+        if chance.random() < 0.2:
+            life.scope.drop()
+            life.stores.forget()
+            life.entries = before
+        else:
+            life.done()
+        check(life, chance)
+        for happens, share in ((life.commit, 0.25), (life.roll_back, 0.07), (life.restore, 0.05), (life.go_on, 0.05)):
+            if chance.random() < share:
+                happens()
+                break
+        check(life, chance)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_changelog_that_keeps_rolled_back_writes_restores_the_committed_entries(seed: int) -> None:
+    chance = random.Random(seed)
+    life = Lru(spec_of())
+    for _ in range(20):
+        for _ in range(chance.randrange(4)):
+            life.put(chance.choice(KEYS), chance.choice([None, "v", "w"]))
+            life.get(chance.choice(KEYS))
+            life.done()
+        (life.commit if chance.random() < 0.5 else life.roll_back_logged)()
+    life.roll_back_logged()
+    life.commit()
+    life.restore()
+    assert dict(life.store.all()) == dict(life.entries)
+
+
+def test_what_makes_room_is_deleted_from_the_changelog_before_the_new_entry_is_there() -> None:
+    life = Lru(spec_of(2))
+    life.record.timestamp = 7
+    for key in "abc":
+        life.store.put(key, "v")
+    life.done()
+    assert [output[2:5] for output in life.changelog] == [
+        (b"a", b"v", 7), (b"b", b"v", 7), (b"a", None, 7), (b"c", b"v", 7),
+    ]  # fmt: skip
+
+
+def test_a_store_that_has_been_made_smaller_makes_room_at_the_next_put() -> None:
+    life = Lru(spec_of(5))
+    for key in "abcde":
+        life.put(key, "v")
+    life.done()
+    life.commit()
+    smaller = Lru(spec_of(2))
+    smaller.stores.restore("s", map(Message, life.changelog), 5)
+    smaller.let_in()
+    smaller.store.put("f", "v")
+    smaller.done()
+    assert [key for key, _ in smaller.store.all()] == ["e", "f"]
+    assert [output.key for output in smaller.changelog if output.value is None] == [b"a", b"b", b"c", b"d"]
+
+
+def test_put_if_absent_and_delete_give_the_former_value() -> None:
+    store = Lru(spec_of(2)).store
+    assert store.put_if_absent("k", "v") is None
+    assert store.put_if_absent("k", "w") == "v"
+    assert store.delete("k") == "v"
+    assert store.delete("k") is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (lambda: spec_of(0), "at least one entry"),
+        (lambda: spec_of(cached=True), "can't be cached"),
+        (lambda: StoreSpec("s", max_entries=5), "no other store has a limit"),
+    ],
+)
+def test_an_lru_store_says_what_it_cannot_be(spec: Callable[[], StoreSpec], words: str) -> None:
+    with pytest.raises(TopologyError, match=words):
+        spec()
+
+
+def test_what_cannot_be_a_key_or_a_value_is_said_and_makes_no_room() -> None:
+    life = Lru(spec_of(1))
+    life.put("k", "v")
+    for call in (
+        lambda: life.store.put("new", 5), lambda: life.store.put(None, "v"), lambda: life.store.get(None),
+    ):  # fmt: skip
+        with pytest.raises(SerializationError):
+            call()
+    assert list(life.store.all()) == [("k", "v")]
+    store = life.store
+    life.stores.keep_out()
+    for closed in (store.all, lambda: store.get("k"), lambda: store.put("k", "v"), store.approximate_num_entries):
+        with pytest.raises(StateError, match="isn't open"):
+            closed()
+
+
+class Latest(Processor):
+    def process(self, record: Any) -> None:
+        self.context.get_state_store("s").put(record.key, record.value)
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["memory", "disk"])
+def test_an_lru_store_of_a_topology_keeps_the_last_entries(persistent: bool) -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(spec_of(persistent=persistent))
+    builder.stream("in", key=serdes.STRING, value=serdes.STRING).process(Latest, "s")
+    with TopologyTestDriver(builder.build(), persistent=persistent) as driver:
+        topic = driver.create_input_topic("in", key=serdes.STRING, value=serdes.STRING)
+        for number in range(50):
+            topic.pipe(f"{number:02d}", "v")
+        assert [key for key, _ in driver.store("s").all()] == ["47", "48", "49"]
