@@ -60,6 +60,15 @@ def test_what_we_have_begun_goes_on_in_java_with_the_topics_that_we_have_made(wo
 
 
 @pytest.mark.full
+def test_what_java_itself_does_not_go_on_with_is_as_java_without_a_restart_has_it(world: World) -> None:
+    story = TakeOver(world, slowly(world, "waiting-join", "versioned-join"), 3_000, legs=4)
+    for _ in range(4):
+        story.leg(story.ours)
+    story.run_alone()
+    story.judge()
+
+
+@pytest.mark.full
 @pytest.mark.timeout(LONG_S)
 def test_many_records_by_java_ours_java_ours(world: World) -> None:
     story = TakeOver(world, Application(world.application_id, pause_us=20), MANY, legs=4)

@@ -30,5 +30,7 @@ records of a part have one timestamp, so that order is the same each time. Beyon
 - The input ends with records far ahead of the others, one after the other: what waits is sent by the last of them.
 - Timestamps are of today: brokers delete old changelog records of windows by their own clock.
 
+- A join with a grace of a versioned table isn't continued by Java as it has begun: `Part.continued`.
+
 To add a part: an entry in `PARTS` (`parts.py`), a method of the same name in `src/Parts.java`.
 """

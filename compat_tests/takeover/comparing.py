@@ -28,7 +28,7 @@ from compat_tests.takeover.parts import Part, Repeats
 OURS = "milestones.commit:"
 """What our own entry in the metadata begins with. Java hands it on."""
 SEQUENCE_BYTES = 4
-"""Of the number at the end of a joined record's key, which begins anew with the process."""
+"""Of the number at the end of the key of a record that is joined, or waits: it begins anew with the process."""
 
 SUPPRESSED = "v"
 """The header of rows that wait in a suppression."""
@@ -114,6 +114,17 @@ def same_log(topic: str, alone: Iterable[Row], found: Iterable[Row]) -> Findings
     """The records of a changelog of joined records, but for the numbers that tell equal ones apart, and for records
     that its store doesn't take: Kafka Streams logs those without a value too."""
     return _same_rows(topic, _logged(alone), _logged(found))
+
+
+def same_buffer(topic: str, alone: Iterable[Row], found: Iterable[Row]) -> Findings:
+    """The last rows, as `same_changelog`, without the numbers at the ends of their keys."""
+    return _same_rows(topic, _unnumbered(alone), _unnumbered(found))
+
+
+def _unnumbered(rows: Iterable[Row]) -> Counter[Any]:
+    return Counter(
+        (partition, key[:-SEQUENCE_BYTES], entry.value) for (partition, key), entry in _folded(rows).items()
+    )
 
 
 def _folded(rows: Iterable[Row]) -> dict[tuple[int, bytes], Any]:

@@ -78,7 +78,8 @@ class Part:
     | `keys` | there is a record |
 
     `everywhere`: suffixes of topics of global tables, which get one record of each key before anybody starts.
-    `borrowed`: headers come from whichever record a result is sent by. `records(rng, count, first_ms)`: the input."""
+    `borrowed`: headers come from whichever record a result is sent by. `continued` False: Java doesn't go on with it as
+    it has begun, not even by itself. `records(rng, count, first_ms)`: the input."""
 
     build: Callable[[StreamsBuilder, Topics], None]
     inputs: tuple[str, ...] = ("in",)
@@ -87,6 +88,7 @@ class Part:
     on_disk: tuple[str, ...] = ()
     everywhere: tuple[str, ...] = ()
     borrowed: bool = False
+    continued: bool = True
     records: Callable[[Part, random.Random, int, int], Input] | None = None
 
     def input(self, rng: random.Random, count: int, first_ms: int, partitions: int, portions: int) -> Sequence[Input]:
@@ -248,6 +250,17 @@ def global_join(builder: StreamsBuilder, topics: Topics) -> None:
     out(braked(builder, topics).left_join(table, both, on=lambda key, _: key), topics)
 
 
+def versioned_join(builder: StreamsBuilder, topics: Topics) -> None:
+    table = builder.table(topics.source("table"), "versions", history=HOUR_MS, key=TEXT, value=TEXT)
+    out(braked(builder, topics).left_join(table, both), topics)
+
+
+def waiting_join(builder: StreamsBuilder, topics: Topics) -> None:
+    table = builder.table(topics.source("table"), "awaited", history=HOUR_MS, key=TEXT, value=TEXT)
+    joined = braked(builder, topics).left_join(table, both, grace=50, key=TEXT, value=TEXT, other_value=TEXT)
+    out(joined, topics)
+
+
 class Seen(Processor):
     """Forwards what was seen of the key; a value that ends with 0 has it forgotten."""
 
@@ -284,7 +297,12 @@ PARTS: Mapping[str, Part] = {
     "held": Part(held, ("table",)),
     "cogrouped": Part(cogrouped, SIDES),
     "global-join": Part(global_join, everywhere=("table",)),
+    "versioned-join": Part(versioned_join, ("in", "table")),
+    # Java's buffer doesn't count the records that it has restored: they are sent late, or never.
+    "waiting-join": Part(waiting_join, ("in", "table"), continued=False),
 }
+
+CONTINUED = tuple(name for name, part in PARTS.items() if part.continued)
 
 NAME = "take-over:"
 """What the name of the application begins with; its text as JSON follows."""
@@ -295,7 +313,7 @@ class Application:
     """Which parts, from which topics, how slowly. `inputs`: what the names of their topics begin with."""
 
     inputs: str
-    parts: Sequence[str] = tuple(PARTS)
+    parts: Sequence[str] = CONTINUED
     pause_us: int = 0
 
     def __str__(self) -> str:

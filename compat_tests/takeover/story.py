@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 
@@ -35,6 +35,8 @@ PROGRESS_S = 300.0
 CHANGELOG, REPARTITION = "-changelog", "-repartition"
 JOINED = re.compile(r"(this|other)-join-store-changelog$|(JOIN|OUTER)(THIS|OTHER)-\d+-store-changelog$")
 """The changelogs of joined records."""
+WAITING = re.compile(r"-Buffer-changelog$")
+"""Those of records that wait for the row of a versioned table."""
 _BEGUN = re.compile(re.escape(BEGINS) + r"(\S+)/(\d+)/(\d+)$", re.MULTILINE)
 
 
@@ -212,8 +214,7 @@ class TakeOver:
         for topic in sorted(self._topics):
             if topic.endswith(CHANGELOG) and (exact or topic in tables):
                 alone, found = self._both(topic)
-                check = comparing.same_log if JOINED.search(topic) else comparing.same_changelog
-                findings += check(topic, alone, found)
+                findings += _check_of(topic)(topic, alone, found)
                 name = topic.removeprefix(f"{self._app}-")
                 self.told.append(f"{name}: {_rows(alone)} rows of Java alone, {_rows(found)} here")
         return findings
@@ -225,6 +226,12 @@ class TakeOver:
             for topics in (self._internal_topics(self._alone), self._topics)
         )
         return comparing.same_topics(alone, found)
+
+
+def _check_of(changelog: str) -> Callable[[str, list[Row], list[Row]], Findings]:
+    if JOINED.search(changelog):
+        return comparing.same_log
+    return comparing.same_buffer if WAITING.search(changelog) else comparing.same_changelog
 
 
 def _begun(log: str) -> dict[Place, int]:

@@ -117,6 +117,13 @@ def test_joined_records_must_all_be_there_whatever_tells_equal_ones_apart(found:
     assert kinds(comparing.same_log("log", alone, found)) == (set() if right else {"changelog"})
 
 
+def test_of_records_that_wait_the_numbers_may_differ() -> None:
+    alone = [joined(1), joined(2), joined(2, None)]
+    assert comparing.same_buffer("buffer", alone, [joined(7, time=7)]) == []
+    for wrong in ([], [joined(1, b"w")], [joined(1, time=8)], [joined(1), joined(2)]):
+        assert kinds(comparing.same_buffer("buffer", alone, wrong)) == {"changelog"}
+
+
 # -- committed offsets
 
 

@@ -13,6 +13,7 @@ import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
@@ -62,6 +63,8 @@ final class Parts {
         ALL.put("held", Parts::held);
         ALL.put("cogrouped", Parts::cogrouped);
         ALL.put("global-join", Parts::globalJoin);
+        ALL.put("versioned-join", Parts::versionedJoin);
+        ALL.put("waiting-join", Parts::waitingJoin);
     }
 
     private Parts() {}
@@ -181,6 +184,21 @@ final class Parts {
             Materialized.<String, String, KeyValueStore<Bytes, byte[]>>as("everywhere")
                 .withKeySerde(TEXT).withValueSerde(TEXT));
         out(braked(builder, topics, "in").leftJoin(table, (key, value) -> key, Parts::both), topics);
+    }
+
+    private static void versionedJoin(StreamsBuilder builder, Topics topics) {
+        out(braked(builder, topics, "in").leftJoin(versioned(builder, topics, "versions"), Parts::both), topics);
+    }
+
+    private static void waitingJoin(StreamsBuilder builder, Topics topics) {
+        KTable<String, String> table = versioned(builder, topics, "awaited");
+        out(braked(builder, topics, "in").leftJoin(table, Parts::both,
+            Joined.<String, String, String>with(TEXT, TEXT, TEXT).withGracePeriod(Duration.ofMillis(50))), topics);
+    }
+
+    private static KTable<String, String> versioned(StreamsBuilder builder, Topics topics, String store) {
+        return builder.table(topics.in("table"), Materialized.<String, String>as(
+            Stores.persistentVersionedKeyValueStore(store, HOUR)).withKeySerde(TEXT).withValueSerde(TEXT));
     }
 
     private static String both(String left, String right) {
