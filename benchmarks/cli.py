@@ -35,6 +35,8 @@ from benchmarks.report import YARDSTICK, plot, table, write_json
 from benchmarks.rows import Row, Work, run
 from benchmarks.spark import work as on_spark
 from benchmarks.standbys import work as standbys
+from benchmarks.windows import KINDS
+from benchmarks.windows.work import Windows
 from benchmarks.works import ALL_STAGES, WORKS, Measured, contenders, data_options
 from milestones import MilestonesError
 from milestones.cli.console import err
@@ -44,6 +46,9 @@ SETTINGS = {"warm_times": WARM_TIMES, "broker_jvm": JVM_OPTIONS, "kafka_streams_
 """What is the same for all contenders, for the JSON."""
 NARROWEST = 180
 """Columns of a table that isn't shown on a terminal."""
+
+
+WARM = "kafka-streams warm"
 
 
 def _out() -> Console:
@@ -119,6 +124,13 @@ for _work in WORKS:
     cli.add_command(_command(_work))
 
 
+def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:
+    kinds = words(context, parameter, value)
+    if unknown := sorted(set(kinds) - set(KINDS)):
+        raise click.BadParameter(f"there is no kind {', '.join(unknown)}, only {', '.join(KINDS)}")
+    return kinds
+
+
 @cli.command("assignor")
 def assignor_() -> None:
     """What a rebalance of 500 tasks on 50 members costs the leader. Needs no broker."""
@@ -151,6 +163,33 @@ def stores_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path
 def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: list[str], **data: int) -> None:
     """A running count on Spark: ours, groupBy().count(), transformWithState."""
     _measure(on_spark.OnSpark, on_spark.contenders(names), guarantees, rounds, data, json_file, {})
+
+
+@cli.command("windows")
+@options.stages("baseline")
+@click.option("--peers", "peer_names", default="kafka-streams", show_default=True, callback=words,
+              help="Others, with commas: kafka-streams.")  # fmt: skip
+@click.option("--kinds", default=",".join(KINDS), show_default=True, callback=_kinds, help="With commas.")
+@options.rounds
+@options.json_file
+@options.records(500_000)
+@click.option("--keys", default=10_000, show_default=True, type=click.IntRange(1, 1_000_000))
+@options.seed
+@options.guarantee
+def windows_(
+    stage_names: list[str], peer_names: list[str], kinds: list[str], rounds: int, json_file: Path | None,
+    guarantees: list[str], **data: int,
+) -> None:  # fmt: skip
+    """Windows, sessions and joins, and the plain count beside them, as shares of Kafka Streams."""
+    who, rows = contenders("windows", stage_names, peer_names), list[Row]()
+    with _cluster() as (cluster, runs):
+        for kind in kinds:
+            work = Windows(cluster, runs, kind, **data)
+            found = run(work, who, guarantees, rounds, data["seed"], _progress)
+            _out().print(table(f"{work.name}: {work.title}, medians of {rounds}", work.figures, found, WARM))
+            rows += found
+    if json_file is not None:
+        write_json(json_file, {"rounds": rounds, **data, **SETTINGS}, rows=[row.as_json() for row in rows])
 
 
 @cli.command("moves")

@@ -36,11 +36,13 @@ WARM_TIMES = 4
 PROGRAMS = {"latency": "last", "skew": "last", "footprint": "last"}
 """The folder of a work's programs, where it isn't the work's own."""
 RUNS: Mapping[str, Sequence[tuple[str, int, str]]] = {
-    "count": (("cold", 1, "-"), ("warm", WARM_TIMES, "-")),
-    "restore": (("cold", 1, "-"), ("warm", WARM_TIMES, "-")),
-    "latency": (("", 1, "-"), ("linger 5", 1, "5")),
+    "count": (("cold", 1, ""), ("warm", WARM_TIMES, "")),
+    "restore": (("cold", 1, ""), ("warm", WARM_TIMES, "")),
+    "windows": (("warm", WARM_TIMES, ""),),
+    "latency": (("", 1, ""), ("linger 5", 1, "5")),
 }
-"""How Kafka Streams takes part in a work, unless once: names, how many times the records each gets, `work` of its job.
+"""How Kafka Streams takes part in a work, unless once: names, how many times the records each gets, `work` of its job
+where that isn't the work's own.
 Its producer waits for 100 ms for more records, ours for 5: `latency` has it as it is, and as ours."""
 
 
@@ -112,11 +114,12 @@ def kafka_streams(work: str) -> list[Contender]:
     java, classes = _compiled(_java(work))
 
     def command(job: Job, kind: str) -> Sequence[str]:
-        return [java, *KAFKA_STREAMS_JVM, "-cp", classes, program, *replace(job, work=kind).arguments()]
+        told = replace(job, work=kind) if kind else job
+        return [java, *KAFKA_STREAMS_JVM, "-cp", classes, program, *told.arguments()]
 
     return [
         Contender(f"kafka-streams {name}".rstrip(), partial(command, kind=kind), times)
-        for name, times, kind in RUNS.get(work, (("", 1, "-"),))
+        for name, times, kind in RUNS.get(work, (("", 1, ""),))
     ]
 
 

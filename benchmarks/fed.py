@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.cluster import CALL_S, FOREVER, Cluster, Row
@@ -84,6 +85,10 @@ class Fed(Fresh):
     def judge(self, job: Job, size: int, usage: Usage) -> dict[str, float]:
         """The figures of a run. `BenchmarkError` when it doesn't count."""
 
+    def topics(self, size: int, topic: str) -> Mapping[str, int]:
+        """The topics of that input, and how many records each has; `topic` is the job's."""
+        return {topic: self.records(size)}
+
     def size(self, contender: Contender) -> int:
         """It is given so many times the records."""
         return contender.times
@@ -94,15 +99,18 @@ class Fed(Fresh):
     def prepare(self, contenders: Iterable[Contender]) -> None:
         """Write the inputs that they need."""
         for size, topic in sorted({(self.size(one), self.input(one, "")) for one in contenders}):
-            self._cluster.create(topic, self.partitions, FOREVER)
+            for name in self.topics(size, topic):
+                self._cluster.create(name, self.partitions, FOREVER)
             self._cluster.fill(self.rows(size, topic))
 
     def run(self, contender: Contender, job: Job) -> dict[str, float]:
         size = self.size(contender)
-        with (
-            self._cluster.committed(job.application_id, job.input) as committed,
-            Measured(contender.command(job), self._log_file(job)) as process,
-        ):
-            process.wait(lambda: committed() >= self.records(size), TIMEOUT_S)
+        with ExitStack() as stack:
+            due = [
+                (stack.enter_context(self._cluster.committed(job.application_id, topic)), records)
+                for topic, records in self.topics(size, job.input).items()
+            ]
+            process = stack.enter_context(Measured(contender.command(job), self._log_file(job)))
+            process.wait(lambda: all(committed() >= records for committed, records in due), TIMEOUT_S)
             usage = process.stop()
         return self.judge(job, size, usage)

@@ -16,8 +16,8 @@ from math import ceil
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from benchmarks.errors import BenchmarkError
-from milestones.common.kafka.partitioner import partition_of
 from milestones.common.kafka.producer_log import UNWATCHED
+from milestones.common.partitioner import partition_of
 
 CALL_S = 30.0
 TICK_S = 0.005

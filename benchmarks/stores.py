@@ -42,6 +42,7 @@ Rows = dict[str, list[float]]
 
 class _Record:
     timestamp = 0
+    metadata = None
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ class WindowedSerde(Serde[Any]):
 
     inner: Serde[Any]
     size_ms: int | None
+    tail = START
 
     def __init__(self, inner: Serde[Any], size_ms: int | None) -> None:
         super().__init__(_unused, _unused, name=f"WINDOWED({inner.name})", immutable=inner.immutable)
@@ -53,7 +54,8 @@ class WindowedSerde(Serde[Any]):
         write, pack = self.inner.serializer(topic), START.pack
 
         def serialize(windowed: Windowed[Any]) -> bytes:
-            return write(windowed.key) + pack(windowed.start)
+            key, start, _ = windowed
+            return write(key) + pack(start)
 
         return serialize
 
@@ -72,6 +74,8 @@ class SessionWindowedSerde(Serde[Any]):
 
     __slots__ = ("inner",)
 
+    tail = END_AND_START
+
     def __init__(self, inner: Serde[Any]) -> None:
         super().__init__(_unused, _unused, name=f"SESSION({inner.name})", immutable=inner.immutable)
         self.inner: Serde[Any] = inner
@@ -80,7 +84,8 @@ class SessionWindowedSerde(Serde[Any]):
         write, pack = self.inner.serializer(topic), END_AND_START.pack
 
         def serialize(windowed: Windowed[Any]) -> bytes:
-            return write(windowed.key) + pack(windowed.end, windowed.start)
+            key, start, end = windowed
+            return write(key) + pack(end, start)
 
         return serialize
 

@@ -41,6 +41,7 @@ from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.public import publish
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
+from milestones.common.state.expiring_store import ExpiringStore
 from milestones.common.state.lru_store import LruStore
 from milestones.common.state.repository import SnapshotError
 from milestones.common.state.session_store import SessionStore
@@ -103,22 +104,22 @@ from milestones.instance.states import StreamsState, ThreadState
 __all__ = [
     "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError",
     "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions",
-    "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable", "Handler", "Headers",
-    "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError",
-    "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LruStore", "MembershipError", "MilestonesError",
-    "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError",
-    "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext", "ProductionError",
-    "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail",
-    "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde", "SessionWindows",
-    "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener",
-    "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
-    "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder",
-    "StreamsConfig", "StreamsState", "SuppressBufferFullError", "SuspendReason", "TaskId", "ThreadState",
-    "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore", "TimestampedWindowStore",
-    "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError",
-    "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "VersionedStore", "VersionedValue",
-    "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream", "WindowedKStream",
-    "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
+    "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable", "Handler",
+    "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
+    "KafkaUnreachableError", "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LruStore",
+    "MembershipError", "MilestonesError", "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output",
+    "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext",
+    "ProductionError", "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response",
+    "RetryOrFail", "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde",
+    "SessionWindows", "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError",
+    "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener",
+    "StateLockedError", "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams",
+    "StreamsBuilder", "StreamsConfig", "StreamsState", "SuppressBufferFullError", "SuspendReason", "TaskId",
+    "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
+    "TimestampedWindowStore", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError",
+    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "VersionedStore",
+    "VersionedValue", "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream",
+    "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
     "send_to_dead_letter_topic", "serdes", "stores", "use_partition_time_on_invalid_timestamp",
     "wallclock_timestamp_extractor",
 ]  # fmt: skip

@@ -40,10 +40,20 @@ class SpecOptions(TypedDict, total=False):
 
 
 def key_value(
-    name: str, key: SerdeLike[Any] | None = None, value: SerdeLike[Any] | None = None, **options: Unpack[SpecOptions]
+    name: str,
+    key: SerdeLike[Any] | None = None,
+    value: SerdeLike[Any] | None = None,
+    *,
+    ttl: Duration | None = None,
+    **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """A `KeyValueStore`. `key`, `value`: serdes, or types that have one; by default the application's."""
-    return _spec(name, "key-value", key, value, options)
+    """A `KeyValueStore`. `key`, `value`: serdes, or types that have one; by default the application's. `ttl`: how long
+    an entry lives, by the time of the records: then it is an `ExpiringStore`, without a cache."""
+    if ttl is None:
+        return _spec(name, "key-value", key, value, options)
+    return _spec(
+        name, "expiring-key-value", key, value, options, ttl_ms=milliseconds(ttl, "a time to live", least=1)
+    )
 
 
 def timestamped_key_value(

@@ -25,7 +25,7 @@ from benchmarks.cluster import COMPACTED, FOREVER, Cluster, Row
 from benchmarks.errors import BenchmarkError
 from benchmarks.report import columns
 from milestones import StreamsBuilder, StreamsConfig, Topology, serdes
-from milestones.common.kafka.partitioner import partition_of
+from milestones.common.partitioner import partition_of
 
 if TYPE_CHECKING:
     from milestones.pipeline.audit import AuditReport

@@ -1,10 +1,4 @@
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.ObjectReader;
-import com.fasterxml.jackson.databind.ObjectWriter;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.Map;
-import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -22,37 +16,16 @@ public final class Count {
     public static void main(String[] arguments) {
         Map<String, String> job = Peer.job(arguments);
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(job.get("input"), Consumed.with(Serdes.String(), json(Sale.class)))
+        builder.stream(job.get("input"), Consumed.with(Serdes.String(), Peer.json(Sale.class)))
             .groupByKey()
             .aggregate(
                 () -> new Total(0, 0),
                 (key, sale, total) -> new Total(total.count() + 1, total.sum() + sale.amount()),
                 Materialized.<String, Total, KeyValueStore<Bytes, byte[]>>as("totals")
                     .withKeySerde(Serdes.String())
-                    .withValueSerde(json(Total.class)))
+                    .withValueSerde(Peer.json(Total.class)))
             .toStream()
-            .to(job.get("output"), Produced.with(Serdes.String(), json(Total.class)));
+            .to(job.get("output"), Produced.with(Serdes.String(), Peer.json(Total.class)));
         Peer.streams(builder.build(), Peer.settings(job)).start();
-    }
-
-    private static <T> Serde<T> json(Class<T> type) {
-        ObjectMapper mapper = new ObjectMapper();
-        ObjectReader reader = mapper.readerFor(type);
-        ObjectWriter writer = mapper.writerFor(type);
-        return Serdes.serdeFrom(
-            (topic, value) -> {
-                try {
-                    return value == null ? null : writer.writeValueAsBytes(value);
-                } catch (IOException error) {
-                    throw new UncheckedIOException(error);
-                }
-            },
-            (topic, data) -> {
-                try {
-                    return data == null ? null : reader.readValue(data);
-                } catch (IOException error) {
-                    throw new UncheckedIOException(error);
-                }
-            });
     }
 }

@@ -24,18 +24,20 @@ from benchmarks.job import Job
 from benchmarks.process import Usage
 from benchmarks.rows import Figure
 
+FIGURES = (
+    Figure("records_per_s", "records/s", compared=True),
+    Figure("warm_records_per_s", "warm records/s", compared=True),
+    Figure("cpu_s_per_million", "CPU s/million", digits=1),
+    Figure("warm_cpu_s_per_million", "warm CPU s/million", digits=1),
+    Figure("rss_mb", "peak RSS MB"),
+)
+
 
 class Count(Fed):
     """The work `count`."""
 
     name = "count"
-    figures: Sequence[Figure] = (
-        Figure("records_per_s", "records/s", compared=True),
-        Figure("warm_records_per_s", "warm records/s", compared=True),
-        Figure("cpu_s_per_million", "CPU s/million", digits=1),
-        Figure("warm_cpu_s_per_million", "warm CPU s/million", digits=1),
-        Figure("rss_mb", "peak RSS MB"),
-    )
+    figures: Sequence[Figure] = FIGURES
 
     def __init__(self, cluster: Cluster, directory: Path, records: int, keys: int, seed: int) -> None:
         super().__init__(cluster, directory)
@@ -77,13 +79,15 @@ class Count(Fed):
         return Data(self.records(size), self._keys, self._seed)
 
 
-def figures(times_ms: list[int], usage: Usage) -> dict[str, float]:
-    """What a run says, by the times of its outputs (ms, ascending) and what its process used."""
-    records = len(times_ms)
-    first, half, last = (times_ms[at] / 1000 for at in (0, records // 2, -1))
-    warm = records - records // 2
-    if not first < half < last:
-        raise BenchmarkError(f"{records} records are too few to be measured: give more of them (--records)")
+def figures(times_ms: list[int], usage: Usage, inputs: int | None = None) -> dict[str, float]:
+    """What a run says, by the times of its outputs (ms, ascending) and what its process used. `inputs`: the number of
+    records, where each has not just one output."""
+    outputs = len(times_ms)
+    records = outputs if inputs is None else inputs
+    if not outputs or not times_ms[0] < times_ms[outputs // 2] < times_ms[-1]:
+        raise BenchmarkError(f"{outputs} outputs are too few to be measured: give more records (--records)")
+    first, half, last = (times_ms[at] / 1000 for at in (0, outputs // 2, -1))
+    warm = records * (outputs - outputs // 2) / outputs
     return {
         "records": float(records),
         "records_per_s": records / (last - first),

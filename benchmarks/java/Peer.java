@@ -1,7 +1,14 @@
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.ObjectReader;
+import com.fasterxml.jackson.databind.ObjectWriter;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.Properties;
 import java.util.stream.Collectors;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
@@ -43,5 +50,27 @@ final class Peer {
         });
         Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
         return streams;
+    }
+
+    /** JSON by Jackson, of a record. */
+    static <T> Serde<T> json(Class<T> type) {
+        ObjectMapper mapper = new ObjectMapper();
+        ObjectReader reader = mapper.readerFor(type);
+        ObjectWriter writer = mapper.writerFor(type);
+        return Serdes.serdeFrom(
+            (topic, value) -> {
+                try {
+                    return value == null ? null : writer.writeValueAsBytes(value);
+                } catch (IOException error) {
+                    throw new UncheckedIOException(error);
+                }
+            },
+            (topic, data) -> {
+                try {
+                    return data == null ? null : reader.readValue(data);
+                } catch (IOException error) {
+                    throw new UncheckedIOException(error);
+                }
+            });
     }
 }

@@ -55,10 +55,30 @@ def changelog(
     def log(key: bytes, value: bytes | None, timestamp: int) -> None:
         append((topic, partition, key, value, timestamp or first_timestamp(), headers, store))
 
-    def log_local(key: bytes, value: bytes | None, timestamp: int) -> None:
-        log(key_of(key), value, timestamp)  # type: ignore[misc]  # only where there is one
+    if key_of is None:
+        return log
 
-    return log if key_of is None else log_local
+    def log_local(key: bytes, value: bytes | None, timestamp: int) -> None:
+        append((topic, partition, key_of(key), value, timestamp or first_timestamp(), headers, store))
+
+    return log_local
+
+
+class HasHeaders(Protocol):
+    """The record in work."""
+
+    headers: Headers | None
+
+
+def changelog_with_headers(
+    topic: str, partition: int, store: str, append: Callable[[Emitted], None], record: HasHeaders
+) -> Log:
+    """As `changelog`, for a store whose changelog records have the headers of the record in work."""
+
+    def log(key: bytes, value: bytes | None, timestamp: int) -> None:
+        append((topic, partition, key, value, timestamp or first_timestamp(), record.headers, store))
+
+    return log
 
 
 def not_logged(key: bytes, value: bytes | None, timestamp: int) -> None:

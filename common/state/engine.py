@@ -13,6 +13,7 @@ namespace or a scan that outlives its engine raises `StateError`, it never ends 
 | call | beside it, on any thread |
 |---|---|
 | `get`, `scan` and its entries, `offset` of a namespace | everything but the `drop` of that namespace, and `close` |
+| `few` of a namespace | the same, but another `few` of that namespace |
 | `apply`, `expire`, `ingest` | everything but a write or `drop` of the same namespace, and `close` |
 | `open` | everything but the `drop` of that namespace, and `close`; two threads get one object for one name |
 | `drop` | everything on other namespaces, but `close` |
@@ -55,6 +56,11 @@ class Namespace(Protocol):
         """Entries with start <= key < end (None: unbounded), as they were at the call; raises on corruption."""
         ...
 
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """The first `limit` entries with start <= key < end, at once: cheaper than a `scan` that finds as few; raises
+        on corruption."""
+        ...
+
     def offset(self) -> int | None:
         """The changelog offset up to which (exclusive) the content is complete; None when never set."""
         ...
@@ -74,6 +80,9 @@ class _Empty:
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         return iter(())
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        return []
 
     def offset(self) -> int | None:
         return None

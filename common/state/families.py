@@ -25,6 +25,7 @@ from milestones.common.state.rocks import (
     STATISTICS,
     Contents,
     Cursor,
+    Seeker,
     entries,
     nothing_between,
     unpack_offset,
@@ -33,7 +34,13 @@ from milestones.common.state.rocks import (
 
 
 class RocksNamespace(ABC):
-    """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing."""
+    """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing.
+
+    Only a write changes a column family, and writes are rare, so `few` keeps its seeker from one to the next.
+    *Concurrency*: a thread that writes raises `_writes` when all of it is there, and drops the seeker, which would hold
+    what the write replaced. A thread that reads notes `_writes` before it makes a seeker: one that misses a write has a
+    lower number.
+    """
 
     name: str
     family: bytes
@@ -42,8 +49,10 @@ class RocksNamespace(ABC):
 
     def __init__(self, engine: RocksEngine[Any], name: str, family: str) -> None:
         self.name, self.family = name, family.encode()
-        self.cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
+        self.cursors: weakref.WeakSet[Cursor | Seeker] = weakref.WeakSet()
         self._engine = engine
+        self._writes = 0
+        self._seeker: tuple[int, Seeker] | None = None
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         if nothing_between(start, end):
@@ -54,6 +63,32 @@ class RocksNamespace(ABC):
             raise self.failed(error) from error
         self.cursors.add(cursor)
         return entries(cursor)
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        if start >= end:
+            return []
+        kept = self._seeker
+        if kept is None or kept[0] != self._writes:
+            kept = self._seeker = self._new_seeker()
+        try:
+            return kept[1].few(start, end, limit)
+        except BaseException:
+            self._seeker = kept = None
+            raise
+
+    def _new_seeker(self) -> tuple[int, Seeker]:
+        writes = self._writes
+        try:
+            seeker = self._seek()
+        except Exception as error:
+            raise self.failed(error) from error
+        self.cursors.add(seeker)
+        return writes, seeker
+
+    def written(self) -> None:
+        """Note that a write was made."""
+        self._writes += 1
+        self._seeker = None
 
     def offset(self) -> int | None:
         return self._engine.offset(self)
@@ -69,6 +104,7 @@ class RocksNamespace(ABC):
 
     def release(self) -> None:
         """Close the library's handles."""
+        self._seeker = None
         for cursor in list(self.cursors):
             cursor.close()
 
@@ -78,6 +114,9 @@ class RocksNamespace(ABC):
 
     @abstractmethod
     def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> Cursor: ...
+
+    @abstractmethod
+    def _seek(self) -> Seeker: ...
 
 
 Opened = TypeVar("Opened", bound=RocksNamespace)
@@ -166,6 +205,9 @@ class RocksEngine(ABC, Generic[Opened]):
             self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
         except Exception as error:
             raise self.contents.failure(error) from error
+        finally:
+            for namespace in batches:
+                self._written(namespace)
 
     def expire(self, namespace: str, spans: Collection[Span]) -> None:
         db = self.db()
@@ -173,6 +215,13 @@ class RocksEngine(ABC, Generic[Opened]):
             self._expire(db, namespace, spans)
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
+        finally:
+            self._written(namespace)
+
+    def _written(self, namespace: str) -> None:
+        opened = self._namespaces.get(namespace)
+        if opened is not None:
+            opened.written()
 
     def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
         db = self.db()

@@ -22,8 +22,9 @@ from milestones.common.errors import StateFormatError
 from milestones.common.records import Emitted
 from milestones.common.state.changelog import TIMESTAMP, Log
 from milestones.common.state.rows import Rows, StoreParts
+from milestones.common.state.spec import StoreSpec
 from milestones.common.state.suppress_layout import WHEN_SENT, Buffered, Context, decoded, encoded
-from milestones.common.windowed import FOREVER
+from milestones.common.windowed import FOREVER, Windowed
 
 _TIME_FIRST: Final = b"\x00"
 _HEAD: Final = len(_TIME_FIRST) + TIMESTAMP.size
@@ -115,6 +116,12 @@ class JoinBuffer(Rows[Any, Any]):
 
 def _time(place: bytes) -> int:
     return int(TIMESTAMP.unpack_from(place, len(_TIME_FIRST))[0])
+
+
+def waiting_since(_: StoreSpec, place: bytes) -> Windowed[bytes]:
+    """The key's bytes and the time, of a changelog key."""
+    time = _time(place)
+    return Windowed(place[_HEAD : -_SEQUENCE.size], time, time)
 
 
 def join_buffer_changelog(

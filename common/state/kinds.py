@@ -20,7 +20,8 @@ from milestones.common.state.changelog import (
     TimestampedLayout,
     changelog,
 )
-from milestones.common.state.join_buffer import JoinBuffer, join_buffer_changelog
+from milestones.common.state.expiring_store import ExpiringLayout, ExpiringStore
+from milestones.common.state.join_buffer import JoinBuffer, join_buffer_changelog, waiting_since
 from milestones.common.state.lru_rows import LruLayout
 from milestones.common.state.lru_store import LruStore
 from milestones.common.state.rows import Rows, StoreParts
@@ -152,7 +153,10 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
     "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of),
     "versioned": Kind(VersionedStore, VersionedLayout, value=_timed_value, topic=_with_lag, arrangement=_of_history),
     "lru": Kind(LruStore, LruLayout),
-    "join-buffer": Kind(JoinBuffer, _plain, value=new_value, changelog=join_buffer_changelog),
+    "expiring-key-value": Kind(ExpiringStore, ExpiringLayout, value=_timed_value),
+    "join-buffer": Kind(
+        JoinBuffer, _plain, windowed=waiting_since, value=new_value, changelog=join_buffer_changelog
+    ),
 }
 
 

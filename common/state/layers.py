@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final, Protocol
 
@@ -32,7 +32,12 @@ ABSENT: Final[Any] = object()
 ENTRY_OVERHEAD_BYTES = 170
 """Memory of an uncommitted entry besides its key and value: two bytes objects' headers and a dict's slot."""
 
+HEAD_BYTES = 250
+"""Memory of an entry's place among those of its head: slices of its key, a list, slots."""
+
 _FEW = 16
+_MOST = 256
+"""So many entries of one head are read at once, and not more."""
 
 
 class Staging(Protocol):
@@ -56,23 +61,25 @@ class Remembered(Protocol):
 
 
 class Layer(dict[bytes, "bytes | None"]):
-    """Entries of one layer. A layer only grows, so the keys missing in its sorted index are its last ones.
+    """Entries of one layer. A layer only grows, so the keys missing in one of its two indexes are its last ones: the
+    sorted keys, and the keys by their heads, all but a tail of bytes that are as many in each key of a store.
 
     `merges`: the number of merges into the layer.
     """
 
-    __slots__ = ("_bytes", "_counted", "merges", "sorted")
+    __slots__ = ("_by_head", "_bytes", "_counted", "_placed", "merges", "sorted")
 
     merges: int
 
     def __init__(self, *entries: Batch) -> None:
         super().__init__(*entries)
         self.sorted: list[bytes] = []
-        self.merges = self._counted = self._bytes = 0
+        self._by_head: dict[bytes, list[bytes]] = {}
+        self.merges = self._counted = self._bytes = self._placed = 0
 
     def keys_between(self, start: bytes | None, end: bytes | None) -> list[bytes]:
         """The keys with start <= key < end, ascending. The first call builds the index."""
-        keys, new = self.sorted, self._new_keys()
+        keys, new = self.sorted, self._new_keys(len(self.sorted))
         if len(new) > _FEW:
             keys.extend(new)
             keys.sort()
@@ -83,12 +90,21 @@ class Layer(dict[bytes, "bytes | None"]):
         high = len(keys) if end is None else bisect_left(keys, end)
         return keys[low:high]
 
-    def _new_keys(self) -> list[bytes]:
-        """The keys that the index doesn't have yet. Collected again when a thaw added keys meanwhile."""
+    def keys_of(self, head: bytes, tail_bytes: int) -> Sequence[bytes]:
+        """The keys of this head and so many bytes more, in no order. The first call builds the index."""
+        if len(self) > self._placed:
+            new, by_head = self._new_keys(self._placed), self._by_head
+            for key in new:
+                by_head.setdefault(key[:-tail_bytes], []).append(key)
+            self._placed += len(new)
+        return self._by_head.get(head, ())
+
+    def _new_keys(self, known: int) -> list[bytes]:
+        """The keys that an index of so many doesn't have yet. Collected again when a thaw added keys meanwhile."""
         while True:
             size = len(self)
             try:
-                keys = list(islice(reversed(self), size - len(self.sorted)))
+                keys = list(islice(reversed(self), size - known))
             except RuntimeError:  # "dictionary changed size during iteration"
                 continue
             if len(self) == size:
@@ -104,7 +120,7 @@ class Layer(dict[bytes, "bytes | None"]):
         entries = len(self)
         if entries and self.merges >= self._counted:
             self._bytes = sum(map(len, self)) + sum(map(len, filter(None, self.values())))
-            self._bytes += entries * ENTRY_OVERHEAD_BYTES
+            self._bytes += entries * ENTRY_OVERHEAD_BYTES + self._placed * HEAD_BYTES
             self._counted, self.merges = entries, 0
         return self._bytes * entries // self._counted if self._counted else 0
 
@@ -173,6 +189,32 @@ class StoreLayers:
                 staged.update((key, layer[key]) for key in layer.keys_between(start, end))
         stored = self._namespace.scan(start, end, reverse=reverse)
         return _merged(staged, stored, reverse) if staged else stored
+
+    def few(self, head: bytes, first: bytes, last: bytes) -> list[tuple[bytes, bytes]] | None:
+        """The entries with a key of `head` and a tail, first <= tail <= last, as of this call, in the order of the
+        tails, which are equally long; None when there are many of them in the engine: scan these."""
+        # Newest first, as in `scan`.
+        scope, overlay, frozen = self._scope, self._overlay, self._frozen
+        tail_bytes, least, most = len(first), head + first, head + last
+        if len(scope) > _FEW and not isinstance(scope, Layer):
+            scope = self._scope = Layer(scope)
+        staged: dict[bytes, bytes | None] = {}
+        for layer in (overlay,) if frozen is None or frozen is overlay else (frozen, overlay):
+            for key in layer.keys_of(head, tail_bytes):
+                if least <= key <= most:
+                    staged[key] = layer[key]
+        size = len(most)
+        for key in scope.keys_of(head, tail_bytes) if isinstance(scope, Layer) else scope:
+            if least <= key <= most and len(key) == size:
+                staged[key] = scope[key]
+        stored = self._namespace.few(least, most + b"\x00", _MOST)
+        if len(stored) == _MOST:
+            return None
+        entries = [entry for entry in stored if len(entry[0]) == size]
+        if not staged:
+            return entries
+        newest = {**dict(entries), **staged}
+        return [(key, value) for key in sorted(newest) if (value := newest[key]) is not None]
 
     def approximate_entries(self) -> int:
         """The engine's estimate; uncommitted writes don't count."""

@@ -122,6 +122,13 @@ class MemoryNamespace:
             self.views.add(view)
         return entries(view)
 
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        with self.writing:
+            if self.get == self._refuse:
+                raise self.closed()
+            keys = islice(self.order().irange(start, end, inclusive=(True, False)), limit) if start < end else ()
+            return [(key, self.data[key]) for key in keys]
+
     def order(self) -> SortedList:
         """All keys, sorted; kept from the first call on."""
         if self._keys is None:

@@ -101,6 +101,19 @@ class Cursor(Protocol):
         ...
 
 
+class Seeker(Protocol):
+    """A library's iterator that is moved anew for each read, and sees the data at the time of its making."""
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """The first `limit` entries with start <= key < end. `StateError` when the store was closed meanwhile; after
+        any error the seeker is closed."""
+        ...
+
+    def close(self) -> None:
+        """Release the library's iterator, which would keep the database open."""
+        ...
+
+
 _FIRST_CHUNK, _LARGEST_CHUNK = 16, 256
 
 

@@ -98,6 +98,9 @@ class RocksDbNamespace(RocksNamespace):
     def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> _RocksdbCursor:
         return _RocksdbCursor(self, self._engine.db(), start, end, reverse)
 
+    def _seek(self) -> _RocksdbSeeker:
+        return _RocksdbSeeker(self, self._engine.db())
+
     def property(self, name: str) -> int:
         try:
             return int(self._engine.db().get_property(name.encode(), self.handle) or 0)
@@ -168,6 +171,32 @@ class _RocksdbCursor:
             if len(found) == count:
                 return found
         self._at_end = True
+        return found
+
+    def close(self) -> None:
+        self._source = None
+
+
+class _RocksdbSeeker:
+    """Errors' frames as in `_RocksdbCursor`."""
+
+    def __init__(self, namespace: RocksDbNamespace, db: Any) -> None:
+        self._namespace = namespace
+        self._source = db.iteritems(namespace.handle, verify_checksums=True)
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        if self._source is None:
+            raise self._namespace.closed()
+        found: list[tuple[bytes, bytes]] = []
+        try:
+            self._source.seek(start)
+            for (_, key), value in self._source:
+                if key >= end or len(found) == limit:
+                    break
+                found.append((key, value))
+        except Exception as error:
+            self._source = None
+            raise self._namespace.failed(error) from error
         return found
 
     def close(self) -> None:

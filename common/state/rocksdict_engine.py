@@ -37,7 +37,14 @@ from milestones.common.errors import StateError
 from milestones.common.records import StoreId
 from milestones.common.state.engine import NOBODYS, Batch, Span
 from milestones.common.state.families import FamilyTable, RocksEngine, RocksNamespace
-from milestones.common.state.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, Contents, RocksSettings, pack_offset
+from milestones.common.state.rocks import (
+    ARENA_BLOCK_BYTES,
+    DELAYED_WRITE_RATE,
+    MIB,
+    Contents,
+    RocksSettings,
+    pack_offset,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +97,10 @@ class RocksDictEngines:
         return options
 
 
+FILES_SIZE, ROOM_BYTES = "rocksdb.total-sst-files-size", 32 * MIB
+"""RocksDB's property, and the size from which on room is worth a compaction: a few write buffers."""
+
+
 class RocksDictNamespace(RocksNamespace):
     db: Rdict
     handle: ColumnFamily
@@ -109,6 +120,9 @@ class RocksDictNamespace(RocksNamespace):
 
     def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> _RocksdictCursor:
         return _RocksdictCursor(self, start, end, reverse)
+
+    def _seek(self) -> _RocksdictSeeker:
+        return _RocksdictSeeker(self)
 
     def property(self, name: str) -> int:
         try:
@@ -177,6 +191,37 @@ class _RocksdictCursor:
         self._source = None
 
 
+class _RocksdictSeeker:
+    """Errors' frames as in `_RocksdictCursor`."""
+
+    def __init__(self, namespace: RocksDictNamespace) -> None:
+        self._namespace, self._options = namespace, ReadOptions()
+        self._source: RdictIter | None = namespace.db.iter(self._options)
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        source = self._source
+        if source is None:
+            raise self._namespace.closed()
+        found: list[tuple[bytes, bytes]] = []
+        try:
+            source.seek(start)
+            key = source.key()
+            while key is not None and key < end and len(found) < limit:
+                found.append((key, source.value()))
+                source.next()
+                key = source.key()
+            if key is None:
+                source.status()
+        except Exception as error:
+            self._source = None
+            del source
+            raise self._namespace.failed(error) from error
+        return found
+
+    def close(self) -> None:
+        self._source = None
+
+
 class RocksDictEngine(RocksEngine[RocksDictNamespace]):
     def __init__(self, path: Path, options: Callable[[], Options], owners: Mapping[str, StoreId] = NOBODYS) -> None:
         """`options` makes the settings of the database and of each column family. Raises as `Engines.open`."""
@@ -228,13 +273,22 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
             raise
 
     def _expire(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
-        """By one tombstone per span, which costs the same for any number of keys."""
+        """By one tombstone per span, which costs the same for any number of keys. A large store then gives back the
+        room: left to itself, RocksDB keeps what is gone until it compacts those files for another reason."""
+        self._unstalled(lambda: self._write_tombstones(db, namespace, spans), ())
+        opened = self._namespaces[namespace]
+        if opened.property(FILES_SIZE) >= ROOM_BYTES:
+            for first, beyond in spans:
+                opened.db.compact_range(first, beyond)
+
+    def _write_tombstones(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
+        """Write all at once, or be refused: a batch is used up then, too."""
         handle: ColumnFamily | None = self._namespaces[namespace].handle
         try:
             batch = WriteBatch(raw_mode=True)
             for first, beyond in spans:
                 batch.delete_range(first, beyond, handle)
-            self._unstalled(lambda: db.write(batch, self._at_once), ())
+            db.write(batch, self._at_once)
         except BaseException:
             del handle  # as in `_RocksdictCursor`
             raise
@@ -250,6 +304,7 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
         try:
             if files:
                 self._namespaces[namespace].db.ingest_external_file([str(file) for file in files], options)
+                self._written(namespace)
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
         yield

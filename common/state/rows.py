@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol
 
 from milestones.common.errors import MilestonesError, SerializationError, StateError
-from milestones.common.records import TaskId
+from milestones.common.records import RecordMetadata, TaskId
 from milestones.common.serdes import Serde, unreadable, unwritable
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
@@ -36,6 +36,9 @@ class InWork(Protocol):
     """The properties of the record in work that a store uses."""
 
     timestamp: int
+
+    @property
+    def metadata(self) -> RecordMetadata | None: ...
 
 
 _pack = TIMESTAMP.pack
@@ -106,6 +109,10 @@ class Rows(Generic[K, V]):
             data = self._encode_key(key)
         except Exception as error:
             self._refused(0, key, error)
+        return self._row_at(data)
+
+    def _row_at(self, data: bytes) -> V | None:
+        """The value of a serialised key, None when absent."""
         value: Any = self._remembered.get(data, ABSENT)
         if value is ABSENT:
             value = self._read(data)
@@ -125,6 +132,10 @@ class Rows(Generic[K, V]):
             data = self._encode_key(key)
         except Exception as error:
             self._refused(0, key, error)
+        self._put_at(data, value)
+
+    def _put_at(self, data: bytes, value: V | None) -> None:
+        """Set the value of a serialised key; None deletes."""
         if value is None:
             return self._delete(data, self._record.timestamp)
         try:
@@ -279,11 +290,15 @@ class TimedRows(Rows[K, V]):
         """Set value and time of `key`; a value of None deletes."""
         if key is None:
             raise self._no_key("put")
-        timestamp = timestamp or first_timestamp()
         try:
             data = self._encode_key(key)
         except Exception as error:
             self._refused(0, key, error)
+        self._put_timed(data, value, timestamp)
+
+    def _put_timed(self, data: bytes, value: Any, timestamp: int) -> None:
+        """Set value and time of a serialised key; a value of None deletes."""
+        timestamp = timestamp or first_timestamp()
         if value is None:
             return self._delete(data, self._record.timestamp)
         try:

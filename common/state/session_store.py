@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from milestones.common.state.segmented_rows import HEAD, SegmentedRows
 from milestones.common.state.window_layouts import SEGMENT, SESSIONS
 from milestones.common.windowed import END_AND_START, FOREVER, Windowed
+
+_LAST = END_AND_START.pack(FOREVER, FOREVER)
 
 
 class SessionStore(SegmentedRows):
@@ -41,9 +43,14 @@ class SessionStore(SegmentedRows):
     def put(self, session: Windowed[Any], value: Any) -> None:
         """Set the value of a session; None deletes."""
         self._given(session.key, "put")
-        if self._may_put(session.end):
-            self._put_row(session, value)
-            self._note_closing(session, there=value is not None)
+        self.put_at(self._place(session), value, session.end)
+
+    def put_at(self, place: bytes, value: Any, end: int) -> None:
+        """Set the value at `place`, of a session with this end; None deletes."""
+        if self._may_put(end):
+            self._put_unread(place, value)
+            if self._closing:
+                self._note_closing(place, there=value is not None)
 
     def remove(self, session: Windowed[Any]) -> None:
         """Remove a session."""
@@ -65,6 +72,24 @@ class SessionStore(SegmentedRows):
         """(session, value) of `key` over the sessions with an end of `earliest_end` or later, and a start of
         `latest_start` or before, in the order of their ends."""
         return self._sessions("find_sessions", key, key, earliest_end, latest_start)
+
+    def near(self, key: Any, earliest_end: int, latest_start: int) -> list[tuple[bytes, Windowed[Any], Any]]:
+        """`find_sessions`, at once, each session with its serialised key, for `put_at`."""
+        rows = self._of(key, "find_sessions", earliest_end)
+        decode, decoded = self._decode_key, self._decoded
+        return [
+            (local, session, decoded(value))
+            for local, value in rows
+            if (session := decode(local)).start <= latest_start
+        ]
+
+    def _of(
+        self, key: Any, call: str, earliest_end: int, *, reverse: bool = False
+    ) -> Iterable[tuple[bytes, bytes]]:
+        """Local keys and values of the sessions of `key` that end at `earliest_end` or later, as of this call."""
+        earliest = max(earliest_end, self._observed.value - self._retention_ms + 1, 0)
+        tails = self.tail.pack(earliest, 0), _LAST
+        return self._of_key(self._key_alone(key, call), (earliest, FOREVER), tails, reverse=reverse)
 
     def backward_find_sessions(
         self, key: Any, earliest_end: int, latest_start: int

@@ -14,7 +14,7 @@ from milestones.common.errors import TopologyError
 
 StoreKind = Literal[
     "key-value", "timestamped-key-value", "window", "timestamped-window", "session", "suppress", "versioned", "lru",
-    "join-buffer",
+    "join-buffer", "expiring-key-value",
 ]
 
 BOUNDED: frozenset[StoreKind] = frozenset({"window", "timestamped-window", "session", "versioned"})
@@ -28,6 +28,7 @@ SHORTEST_SEGMENT_MS = 60_000
 _NEVER_CACHED: Mapping[StoreKind, str] = {
     "versioned": "a versioned store can't be cached: each version counts",
     "lru": "an LRU store can't be cached: what makes room is gone at once",
+    "expiring-key-value": "a store with a time to live can't be cached: what is over is gone at once",
 }
 
 
@@ -40,6 +41,7 @@ class StoreSpec:
     `changelog_config` adds to or overrides the topic settings of the changelog.
     `cached`: emits at the flush when `statestore_cache_max_bytes` is above 0.
     `source_topic`: the source topic that serves as changelog (nothing is written to it), else None.
+    `logs_headers`: of a key-value store; changelog records have the headers of the record in work.
 
     Of window and session stores: `retention_ms` is how long before the highest time seen a window may start, or a
     session end, before it is gone; `window_ms` the size of the windows. `duplicates`: several values per key and start,
@@ -47,6 +49,8 @@ class StoreSpec:
 
     Of versioned stores: `retention_ms` is the history, how long before the highest time seen a value may have held and
     still be known. `segment_interval_ms`: the time that a segment spans; 0 means Kafka Streams' default.
+
+    Of expiring stores: `ttl_ms` is how long an entry lives, by the time of the records.
 
     Of LRU stores: `max_entries` is how many entries stay.
     """
@@ -66,6 +70,8 @@ class StoreSpec:
     closing: bool = False
     segment_interval_ms: int = 0
     max_entries: int = 0
+    logs_headers: bool = False
+    ttl_ms: int = 0
 
     @property
     def segment_ms(self) -> int:
@@ -91,6 +97,11 @@ class StoreSpec:
             raise TopologyError(f"store {self.name}: {_NEVER_CACHED[self.kind]}")
         if self.kind == "versioned":
             self._check_versioned()
+        elif (self.kind == "expiring-key-value") != (self.ttl_ms > 0):
+            raise TopologyError(
+                f"store {self.name}: a {self.kind} store with ttl_ms={self.ttl_ms}: a time to live is at least 1 ms, "
+                "and only key-value stores of the kind 'expiring-key-value' have one"
+            )
         elif (self.kind == "lru") != (self.max_entries > 0):
             raise TopologyError(
                 f"store {self.name}: a {self.kind} store with max_entries={self.max_entries}: an LRU store has at "

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from milestones.common.state.changelog import (
@@ -49,6 +50,8 @@ class TimeOrder(NamedTuple):
 class SegmentedLayout(OneRowPerRecord):
     """Rows of segments. `values`: how values are kept; `order`: the time of a row, and its place in time."""
 
+    key_of: Callable[[bytes], bytes] = itemgetter(slice(SEGMENT.size, None))
+
     def __init__(self, spec: StoreSpec, values: Layout, order: TimeOrder) -> None:
         self._segment_ms, self._retention_ms, self._closing = spec.segment_ms, spec.retention_ms, spec.closing
         self._values, self._order = values, order
@@ -69,9 +72,6 @@ class SegmentedLayout(OneRowPerRecord):
 
     def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
         self._values.log_stored(log, key, stored, timestamp)
-
-    def key_of(self, local: bytes) -> bytes:
-        return local[SEGMENT.size :]
 
     def logs(self, local: bytes) -> bool:
         return not local.startswith(BY_TIME)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, overload
 
 from milestones.common.errors import SerializationError
@@ -57,6 +57,17 @@ class _WindowRows(SegmentedRows):
         self._sequence.set(sequence)
         return int(sequence)
 
+    def _of(
+        self, key: Any, call: str, first: int, last: int, *, reverse: bool = False
+    ) -> Iterable[tuple[bytes, bytes]]:
+        """Local keys and values of the rows of `key` with a start of these (both included), as of this call."""
+        data = self._key_alone(key, call)
+        first, last = max(first, self._observed.value - self._retention_ms + 1, 0), min(last, FOREVER - 1)
+        if last < first:
+            return ()
+        tails = self.tail.pack(first, 0), self.tail.pack(last, LAST_SEQUENCE)
+        return self._of_key(data, (first, last), tails, reverse=reverse)
+
     def _rows(
         self, call: str, first_key: Any, last_key: Any, first: int, last: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed[Any], Any]]:
@@ -81,9 +92,13 @@ class WindowStore(_WindowRows):
             return True
         if not self._may_put(start):
             return False
-        row = (key, start, sequence)
-        self._put_row(row, value)
-        self._note_closing(row, there=value is not None)
+        place = self._place((key, start, sequence))
+        if self._duplicates:
+            self._put_unread(place, value)
+        else:
+            self._put_at(place, value)
+        if self._closing:
+            self._note_closing(place, there=value is not None)
         return True
 
     @overload
@@ -98,12 +113,11 @@ class WindowStore(_WindowRows):
         self._given(key, "fetch")
         if last is None:
             return None if first < max(0, self._earliest) else self._get_row((key, first, 0))
-        return self._starts(self._rows("fetch", key, key, first, last))
+        return self._starts(self._of(key, "fetch", first, last))
 
     def backward_fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
         """`fetch` of the windows from `first` to `last`, the last one first."""
-        self._given(key, "backward_fetch")
-        return self._starts(self._rows("backward_fetch", key, key, first, last, reverse=True))
+        return self._starts(self._of(key, "backward_fetch", first, last, reverse=True))
 
     def fetch_range(self, first_key: Any, last_key: Any, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """(window of a key, value) of all keys from `first_key` to `last_key` (None: unbounded, both included) and all
@@ -136,8 +150,14 @@ class WindowStore(_WindowRows):
         """Rows as user code sees them."""
         return rows
 
-    def _starts(self, rows: Iterator[tuple[Windowed[Any], Any]]) -> Iterator[tuple[int, Any]]:
-        return ((windowed.start, value) for windowed, value in self._shown(rows))
+    def _starts(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, Any]]:
+        """Starts and values, as user code sees them, of local rows."""
+        return self._rows_by_start(rows)
+
+    def _rows_by_start(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, Any]]:
+        unpack, length, decoded = self.tail.unpack_from, self.tail.size, self._decoded
+        for local, value in rows:
+            yield unpack(local, len(local) - length)[0], decoded(value)
 
 
 class TimestampedWindowStore(TimedRows, WindowStore):
@@ -149,12 +169,20 @@ class TimestampedWindowStore(TimedRows, WindowStore):
 
     __slots__ = ()
 
+    def place(self, key: Any, start: int) -> bytes:
+        """The serialised key of `key` in the window that starts at `start`, for `row_at` and `put_at`."""
+        try:
+            return self._encode_key((key, start, 0))
+        except Exception as error:
+            self._refused(0, key, error)
+
+    def row_at(self, place: bytes, start: int) -> tuple[Any, int] | None:
+        """(value, timestamp) at `place`, in the window that starts at `start`, None when absent."""
+        return self._row_at(place) if start > self._observed.value - self._retention_ms else None
+
     def fetch_raw(self, key: Any, start: int) -> tuple[Any, int] | None:
         """(value, timestamp) of `key` in the window that starts at `start`, None when absent."""
-        if start < self._earliest:
-            return None
-        row: tuple[Any, int] | None = self._get_row((key, start, 0))
-        return row
+        return self.row_at(self._place((key, start, 0)), start)
 
     def get_raw(self, windowed: Windowed[Any]) -> tuple[Any, int] | None:
         """(value, timestamp) of a window of a key, None when absent."""
@@ -162,21 +190,25 @@ class TimestampedWindowStore(TimedRows, WindowStore):
 
     def rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, tuple[Any, int]]]:
         """(start, (value, timestamp)) of the windows of `key` that start from `first` to `last`, ascending."""
-        return ((windowed.start, row) for windowed, row in self._rows("fetch", key, key, first, last))
+        return self._rows_by_start(self._of(key, "fetch", first, last))
 
     def backward_rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, tuple[Any, int]]]:
         """`rows`, the last one first."""
-        return ((windowed.start, row) for windowed, row in self._rows("fetch", key, key, first, last, reverse=True))
+        return self._rows_by_start(self._of(key, "fetch", first, last, reverse=True))
 
-    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool:
-        """Set value and time of `key` in the window that starts at `start`; a value of None deletes. Returns False when
-        the window is gone already."""
+    def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
+        """Set value and time at `place`, in the window that starts at `start`; a value of None deletes. Returns False
+        when the window is gone already."""
         if not self._may_put(start):
             return False
-        row = (key, start, 0)
-        self.put_raw(row, value, timestamp)
-        self._note_closing(row, there=value is not None)
+        self._put_timed(place, value, timestamp)
+        if self._closing:
+            self._note_closing(place, there=value is not None)
         return True
+
+    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool:
+        """`put_at` of `key` in the window that starts at `start`."""
+        return self.put_at(self._place((key, start, 0)), value, timestamp, start)
 
     def put(self, key: Any, value: ValueAndTimestamp | None, start: int) -> bool:
         """Set the value of `key`, a `ValueAndTimestamp`, in the window that starts at `start`; None, or one without a
@@ -201,9 +233,12 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         """`WindowStore.fetch`, of `ValueAndTimestamp`s."""
         self._given(key, "fetch")
         if last is not None:
-            return self._starts(self._rows("fetch", key, key, first, last))
+            return self._starts(self._of(key, "fetch", first, last))
         row = self.fetch_raw(key, first)
         return None if row is None else ValueAndTimestamp(*row)
 
     def _shown(self, rows: Iterator[tuple[Windowed[Any], Any]]) -> Iterator[tuple[Windowed[Any], Any]]:
         return ((windowed, ValueAndTimestamp(*row)) for windowed, row in rows)
+
+    def _starts(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, Any]]:
+        return ((start, ValueAndTimestamp(*row)) for start, row in self._rows_by_start(rows))

@@ -114,6 +114,7 @@ class Runner:
     def _process_several(self, now_ms: int) -> int:
         """Process several partitions: always the head with the smallest timestamp, once no older one can come."""
         done, go_on, max_idle_ms = 0, True, self._settings.max_task_idle_ms
+        left: dict[InputBuffer, int] = {}
         try:
             while go_on and done < self.limit:
                 earliest, first = FOREVER, None
@@ -130,9 +131,11 @@ class Runner:
                 first.head = None
                 message = first.messages[0]
                 go_on = self._step(first, message, key, value, timestamp, headers)
-                first.taken(1)
+                left[first] = left.get(first, 0) + 1
                 done += 1
         finally:
+            for buffer, count in left.items():
+                buffer.taken(count)
             self._counters.processed += done
         return done
 
@@ -143,7 +146,11 @@ class Runner:
             message = messages[0]
             headers = message.headers()
             try:
-                key, value = source.key(message.key(), headers), source.value(message.value(), headers)
+                key, value = message.key(), message.value()
+                if key is not None:
+                    key = source.read_key(key)
+                if value is not None:
+                    value = source.read_value(value)
             except Exception as error:
                 go_on = self._skip_unreadable(buffer, message, error)
                 buffer.taken(1)

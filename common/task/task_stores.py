@@ -13,7 +13,7 @@ from pathlib import Path
 from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, TaskId, TopicPartition
 from milestones.common.state.cells import Cells, observed_time
-from milestones.common.state.changelog import ChangelogRecord, Layout, Log, not_logged
+from milestones.common.state.changelog import ChangelogRecord, Layout, Log, changelog_with_headers, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.kinds import kind_of, layout_of
@@ -105,7 +105,7 @@ class TaskStores:
             if store.typed is not None:
                 store.typed.close()
             spec, layers = store.spec, store.layers
-            store.log = self._log(store, self._scope.outputs.append)
+            store.log = self._log(store, self._scope.outputs.append, record)
             log, buffer = not_logged if kind_of(spec).logs_at_commit else store.log, None
             if cached and spec.cached:
                 buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)
@@ -118,12 +118,16 @@ class TaskStores:
     def _topic(self, store: str) -> str:
         return self._sub.changelogs.get(store, f"{store}-changelog")
 
-    def _log(self, store: OpenedStore, append: Callable[[Emitted], None]) -> Log:
-        """A function that gives `append` the changelog records of a store."""
+    def _log(
+        self, store: OpenedStore, append: Callable[[Emitted], None], record: RecordInWork | None = None
+    ) -> Log:
+        """A function that gives `append` the changelog records of a store. `record`: the one that they follow from."""
         spec = store.spec
         if not spec.logged or spec.source_topic is not None:
             return not_logged
         topic, partition = self._topic(spec.name), self._task.partition
+        if spec.logs_headers and record is not None:
+            return changelog_with_headers(topic, partition, spec.name, append, record)
         return kind_of(spec).changelog(topic, partition, spec.name, append, store.layout.key_of)
 
     def let_in(self) -> None:

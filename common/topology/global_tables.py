@@ -110,8 +110,8 @@ def join_global_table(stream: KStream, table: GlobalKTable, join: StreamJoin) ->
             f"{stream.name} is joined with the global table {table.name}, by a key that `on` chooses: pass "
             "on=lambda key, value: ..., which gives the key of the table's row"
         )
-    of_others = (join.within, join.grace, join.key, join.value, join.other_value)
-    if join.stores != JoinStores() or any(each is not None for each in of_others):
+    of_others = (join.key, join.value, join.other_value, join.within, join.grace)
+    if join.stores != JoinStores() or any(choice is not None for choice in of_others):
         raise TopologyError(
             f"{stream.name} is joined with the global table {table.name}, whose present rows are looked up, without a "
             "store or topic of the join's own: key, value, other_value, within, grace, store, logging, in_memory "

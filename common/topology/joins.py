@@ -14,6 +14,7 @@ from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology.graph import Graph
 from milestones.common.topology.join_windows import JoinWindows
+from milestones.common.topology.nodes import Partitioner
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windows import Duration
@@ -32,6 +33,26 @@ class Alone(NamedTuple):
 INNER: Final = Alone(False, False)
 LEFT: Final = Alone(True, False)
 OUTER: Final = Alone(True, True)
+
+
+class ForeignKey(NamedTuple):
+    """A user's choices for a join of tables by foreign key. `of_row(key, value)`: the key of the right table that a row
+    of the left one refers to; None for a join by equal keys. `left`: a row that refers to none is joined with None.
+    `partitioner`: of the left table's keys, `other_partitioner`: of the right one's, where another than the default one
+    wrote their topics."""
+
+    of_row: Callable[[Any, Any], Any] | None = None
+    left: bool = False
+    partitioner: Partitioner | None = None
+    other_partitioner: Partitioner | None = None
+
+    def check_unused(self, table: str) -> None:
+        """`TopologyError` when a join by equal keys was given partitioners."""
+        if self.partitioner is not None or self.other_partitioner is not None:
+            raise TopologyError(
+                f"{table} is joined by equal keys, whose rows have to be in partitions of equal numbers: partitioner "
+                "and other_partitioner are of a join by foreign_key"
+            )
 
 
 class JoinOptions(TypedDict, total=False):
@@ -79,6 +100,15 @@ class StreamJoin(NamedTuple):
             key=check_serde(self.key, "key"),
             value=check_serde(self.value, "value"),
             other_value=check_serde(self.other_value, "other_value"),
+        )
+
+
+def check_no_foreign_key(table: str, options: Mapping[str, Any]) -> None:
+    """`TopologyError` when an outer join of tables was given a foreign key."""
+    if "foreign_key" in options:
+        raise TopologyError(
+            f"{table} has no outer join by foreign_key: a row of the other table that nothing refers to has no key in "
+            "the result; use left_join"
         )
 
 

@@ -71,7 +71,8 @@ class ProcessorNode:
 
 @dataclass(frozen=True)
 class SinkNode:
-    """Writes records of its parents to a topic."""
+    """Writes records of its parents to a topic. `by_inner_key`: without a partitioner, a windowed key goes to the
+    partition of the key without its window, as with `KStream.to` in Kafka Streams."""
 
     name: str
     parents: tuple[str, ...]
@@ -79,6 +80,7 @@ class SinkNode:
     key: Choice = None
     value: Choice = None
     partitioner: Partitioner | None = None
+    by_inner_key: bool = False
 
 
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode

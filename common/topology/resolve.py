@@ -23,7 +23,7 @@ from milestones.common.topology.nodes import (
     SourceNode,
     SubTopology,
 )
-from milestones.common.topology.serde_choice import settle
+from milestones.common.topology.serde_choice import Choice, settle
 
 _Real: TypeAlias = Callable[[str], str]
 _Defaults: TypeAlias = tuple[Serde[Any] | None, Serde[Any] | None]
@@ -161,19 +161,22 @@ def _shared_stores(group: Sequence[Node], real: _Real) -> dict[str, frozenset[st
 
 
 def _settle_store(spec: StoreSpec, defaults: _Defaults) -> StoreSpec:
-    return replace(
-        spec, key_serde=settle(spec.key_serde, defaults[0]), value_serde=settle(spec.value_serde, defaults[1])
-    )
+    key, value = _settle_pair(spec.key_serde, spec.value_serde, defaults)
+    return replace(spec, key_serde=key, value_serde=value)
 
 
 def _settle_node(node: Node, real: _Real, defaults: _Defaults) -> Node:
     if isinstance(node, ProcessorNode):
         return node
-    key, value = settle(node.key, defaults[0]), settle(node.value, defaults[1])
+    key, value = _settle_pair(node.key, node.value, defaults)
     if isinstance(node, SourceNode):
         return replace(node, topics=tuple(map(real, node.topics)), key=key, value=value)
     topic = real(node.topic) if isinstance(node.topic, str) else node.topic
     return replace(node, topic=topic, key=key, value=value)
+
+
+def _settle_pair(key: Choice, value: Choice, defaults: _Defaults) -> tuple[Serde[Any], Serde[Any]]:
+    return settle(key, defaults[0]), settle(value, defaults[1], defaults[0])
 
 
 def _copartition_groups(

@@ -41,6 +41,12 @@ class WindowedOf(NamedTuple):
     session: bool = False
 
 
+class KeyOf(NamedTuple):
+    """The serde of keys that are part of a value: the application's default is that of keys."""
+
+    keys: Choice
+
+
 class MadeOf(NamedTuple):
     """The serde that `make` gives, once the serdes of `parts` are known."""
 
@@ -48,7 +54,7 @@ class MadeOf(NamedTuple):
     parts: tuple[Choice, ...]
 
 
-Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | WindowedOf | MadeOf | None"
+Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | WindowedOf | KeyOf | MadeOf | None"
 
 
 def check_serde(given: Any, what: str) -> Serde[Any] | None:
@@ -64,15 +70,17 @@ def weaken(choice: Choice) -> Choice:
     return Upstream(choice) if isinstance(choice, Serde | WindowedOf) else choice
 
 
-def settle(choice: Choice, default: Serde[Any] | None) -> Serde[Any]:
-    """The serde to use, `default` being the application's."""
+def settle(choice: Choice, default: Serde[Any] | None, key_default: Serde[Any] | None = None) -> Serde[Any]:
+    """The serde to use, `default` being the application's. `key_default`: that of keys, for a value that has some."""
     if isinstance(choice, ChangeOf):
         return ChangeSerde(settle(choice.values, default))
     if isinstance(choice, WindowedOf):
         keys = settle(choice.keys, default)
         return SessionWindowedSerde(keys) if choice.session else WindowedSerde(keys, choice.size_ms)
+    if isinstance(choice, KeyOf):
+        return settle(choice.keys, key_default)
     if isinstance(choice, MadeOf):
-        return choice.make(*(settle(part, default) for part in choice.parts))
+        return choice.make(*(settle(part, default, key_default) for part in choice.parts))
     if isinstance(choice, Upstream):
         return default or settle(choice.serde, default)
     return check_serde(choice or default, "a store's serde") or serdes.BYTES

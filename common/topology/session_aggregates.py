@@ -50,16 +50,16 @@ class SessionAggregate:
             closes = observed.value - grace_ms - gap_ms
             start = end = timestamp
             aggregate = initializer()
-            merged = list(store.find_sessions(key, timestamp - gap_ms, timestamp + gap_ms))
-            for session, its in merged:
+            merged = store.near(key, timestamp - gap_ms, timestamp + gap_ms)
+            for _, session, its in merged:
                 aggregate = merger(key, aggregate, its)
                 start, end = min(start, session.start), max(end, session.end)
             if end < closes:
                 dropped(node, LATE)
             else:
                 if (start, end) != (timestamp, timestamp):
-                    for session, its in merged:
-                        store.remove(session)
+                    for place, session, its in merged:
+                        store.put_at(place, None, session.end)
                         update(session, its, None)
                 aggregate = aggregator(key, value, aggregate)
                 session = Windowed(key, start, end)

@@ -1,7 +1,8 @@
 """Sinks: choose topic and partition of a record, serialise it, hand it to the task.
 
 *Guarantees*: bytes are made at once, so that nothing the user does later changes them. Without a partitioner the
-partition is -1: the producer's murmur2 of the key decides, as in Java.
+partition is -1: the producer's murmur2 of the key decides, as in Java. A stream's windowed keys go to the partition of
+the key without its window, as in Kafka Streams: all windows of a key are in one partition.
 *Assumes*: serdes are settled.
 """
 
@@ -11,9 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from milestones.common.errors import SerializationError, TopologyError
+from milestones.common.partitioner import partition_of
 from milestones.common.serdes import Serde, unwritable
 from milestones.common.topology.nodes import SinkNode, SinkRecord
 from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
 from milestones.common.writable import first_timestamp
 
 _BY_PRODUCER = (-1,)
@@ -42,6 +45,7 @@ def _fixed(node: SinkNode, topic: str, context: OperatorContext) -> Process:
     emit, record, name = context.emit, context.record, context.node
     key_serde, value_serde = _serdes(node)
     key_bytes, value_bytes = key_serde.serializer(topic), value_serde.serializer(topic)
+    of_inner = _by_inner_key(node, context)
 
     def process(key: Any, value: Any, timestamp: int) -> None:
         try:
@@ -49,15 +53,34 @@ def _fixed(node: SinkNode, topic: str, context: OperatorContext) -> Process:
             raw_value = None if value is None else value_bytes(value)
         except Exception as error:
             raise _refused(node, topic, key, value, error) from error
-        emit((topic, -1, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
+        partition = -1 if of_inner is None or raw_key is None else of_inner(topic, raw_key)
+        emit((topic, partition, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
 
     return process
+
+
+def _by_inner_key(node: SinkNode, context: OperatorContext) -> Callable[[str, bytes], int] | None:
+    """A function that gives the partition of a topic for a windowed key; None where keys aren't windowed, or a
+    partitioner chooses. A topic's number of partitions, which doesn't change, is asked for once."""
+    serde, partitions_of = node.key, context.partitions_of
+    if not node.by_inner_key or node.partitioner or not isinstance(serde, WindowedSerde | SessionWindowedSerde):
+        return None
+    window_bytes = serde.tail.size
+    counts: dict[str, int] = {}
+
+    def of_inner(topic: str, raw_key: bytes) -> int:
+        if topic not in counts:
+            counts[topic] = partitions_of(topic)
+        return partition_of(raw_key[:-window_bytes], counts[topic])
+
+    return of_inner
 
 
 def _chosen(node: SinkNode, context: OperatorContext) -> Process:
     emit, record, name = context.emit, context.record, context.node
     choose, partitions = _topic_chooser(node, context), _partition_chooser(node, context)
     key_serde, value_serde = _serdes(node)
+    of_inner = _by_inner_key(node, context)
 
     def process(key: Any, value: Any, timestamp: int) -> None:
         topic = choose(key, value, timestamp)
@@ -66,7 +89,11 @@ def _chosen(node: SinkNode, context: OperatorContext) -> Process:
             raw_value = None if value is None else value_serde.serializer(topic)(value)
         except Exception as error:
             raise _refused(node, topic, key, value, error) from error
-        for partition in partitions(topic, key, value):
+        if of_inner is None or raw_key is None:
+            chosen = partitions(topic, key, value)
+        else:
+            chosen = (of_inner(topic, raw_key),)
+        for partition in chosen:
             emit((topic, partition, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
 
     return process

@@ -317,7 +317,8 @@ class KStream(Explained, Generic[K, V]):
         name: str | None = None,
     ) -> None:
         """Write all records to `topic`, or to the topic that `topic(key, value, record)` returns. Without a
-        `partitioner` the key's murmur2 hash chooses the partition, as in Java's producer."""
+        `partitioner` the key's murmur2 hash chooses the partition, as in Java's producer; of a windowed key, the hash
+        of the key without its window."""
         node = SinkNode(
             name=self._graph.names.given(name, naming.SINK),
             parents=(),
@@ -325,6 +326,7 @@ class KStream(Explained, Generic[K, V]):
             key=check_serde(key, "key") or self._key,
             value=check_serde(value, "value") or self._value,
             partitioner=partitioner,
+            by_inner_key=True,
         )
         if not callable(topic):
             check_name(topic, "a topic")

@@ -15,9 +15,10 @@ from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
-from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone
+from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone, ForeignKey, check_no_foreign_key
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
+from milestones.common.topology.nodes import Partitioner
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.suppress import Suppression, Until, WhenFull
@@ -216,35 +217,101 @@ class KTable(Explained, Generic[K, V]):
         value_choice = check_serde(value, "value") or weaken(self._value)
         return KGroupedTable(self._graph, node, key_choice, value_choice, name)
 
+    @overload
     def join(
         self,
         other: KTable[K, VO],
         joiner: Callable[[V, VO], VR],
         store: str | None = None,
         *,
+        foreign_key: None = None,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
+    ) -> KTable[K, VR]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KR, VO],
+        joiner: Callable[[V, VO], VR],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], KR | None],
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
+
+    def join(
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[Any, Any], Any] | None = None,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, Any]:
         """Join the rows of equal keys: `joiner(value, other_value) -> value` for each key that both tables have.
         `store`: keep the result in a store of that name.
 
         A change of either row makes a new result, with the later of both timestamps. Both topics need the same number
         of partitions, and records of equal keys in partitions of equal numbers. The tables that the rows come from are
         kept in stores.
-        """
-        return self._join(other, joiner, INNER, name, Materialized.of(store, **options))
 
+        `foreign_key(key, value) -> key` joins each row of this table with the row of the other one whose key that is,
+        by way of two topics: the numbers of partitions don't matter. `partitioner(topic, key, None, partitions)` gives
+        the partition of a key of this table, `other_partitioner` that of one of the other table, where another than the
+        default one wrote their topics.
+        """
+        by = ForeignKey(foreign_key, False, partitioner, other_partitioner)
+        return self._join(other, joiner, INNER, by, name, Materialized.of(store, **options))
+
+    @overload
     def left_join(
         self,
         other: KTable[K, VO],
         joiner: Callable[[V, VO | None], VR],
         store: str | None = None,
         *,
+        foreign_key: None = None,
         name: str | None = None,
         **options: Unpack[StoreOptions],
-    ) -> KTable:
-        """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key."""
-        return self._join(other, joiner, LEFT, name, Materialized.of(store, **options))
+    ) -> KTable[K, VR]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KR, VO],
+        joiner: Callable[[V, VO | None], VR],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], KR | None],
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]: ...
+
+    def left_join(
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[Any, Any], Any] | None = None,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, Any]:
+        """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key, or the row
+        has no foreign key (`foreign_key` gives None)."""
+        by = ForeignKey(foreign_key, True, partitioner, other_partitioner)
+        return self._join(other, joiner, LEFT, by, name, Materialized.of(store, **options))
 
     def outer_join(
         self,
@@ -256,7 +323,8 @@ class KTable(Explained, Generic[K, V]):
         **options: Unpack[StoreOptions],
     ) -> KTable:
         """As `join`, for each key of either table: the value of the table that hasn't the key is None."""
-        return self._join(other, joiner, OUTER, name, Materialized.of(store, **options))
+        check_no_foreign_key(self.name, options)
+        return self._join(other, joiner, OUTER, ForeignKey(), name, Materialized.of(store, **options))
 
     def suppress(
         self,
@@ -310,10 +378,21 @@ class KTable(Explained, Generic[K, V]):
         return stream if mapper is None else stream.select_key(mapper)
 
     def _join(
-        self, other: KTable, joiner: Callable[..., Any], alone: Alone, name: str | None, materialized: Materialized
-    ) -> KTable:
-        from milestones.common.topology.table_joins import join_tables  # which makes tables
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[..., Any],
+        alone: Alone,
+        by: ForeignKey,
+        name: str | None,
+        materialized: Materialized,
+    ) -> KTable[K, Any]:
+        # Both make tables.
+        from milestones.common.topology.foreign_keys import join_by_foreign_key
+        from milestones.common.topology.table_joins import join_tables
 
+        if by.of_row is not None:
+            return join_by_foreign_key(self, other, joiner, by, name, materialized)
+        by.check_unused(self.name)
         return join_tables(self, other, joiner, alone, name, materialized)
 
     def _filter(

@@ -27,7 +27,13 @@ TimedValue = tuple[Any, int]
 class WindowTable(TableStore, Protocol):
     """The calls of windowed operators to a timestamped window store."""
 
-    def fetch_raw(self, key: Any, start: int) -> TimedValue | None: ...
+    def place(self, key: Any, start: int) -> bytes:
+        """The place of a key's window, so that both calls for it serialise the key once."""
+        ...
+
+    def row_at(self, place: bytes, start: int) -> TimedValue | None: ...
+
+    def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> None: ...
 
     def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> None: ...
 
@@ -70,7 +76,7 @@ class WindowAggregate:
         forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
         observed = context.memory("observed", -1)
         emit = closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
-        fetch, put, dropped, node = store.fetch_raw, store.put_window, context.dropped, context.node
+        place_of, row_at, put_at, dropped, node = store.place, store.row_at, store.put_at, context.dropped, context.node
         initializer, aggregator, send_old_values = self.initializer, self.aggregator, self.send_old_values
         starts, size_ms, grace_ms = self.windows.starts, self.windows.size_ms, self.windows.grace_ms
 
@@ -86,7 +92,8 @@ class WindowAggregate:
                 if end <= closes:
                     dropped(node, LATE)
                     continue
-                row = fetch(key, start)
+                place = place_of(key, start)
+                row = row_at(place, start)
                 newest = timestamp
                 if row is None:
                     old = initializer()
@@ -95,7 +102,7 @@ class WindowAggregate:
                     if stored > newest:
                         newest = stored
                 new = aggregator(key, value, old)
-                put(key, new, newest, start)
+                put_at(place, new, newest, start)
                 forward(Windowed(key, start, end), (new, old) if send_old_values else new, newest)
             if emit is not None:
                 emit(closes)

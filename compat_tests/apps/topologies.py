@@ -211,22 +211,42 @@ def slots(app: str) -> StreamsBuilder:
 
 
 def windows(app: str) -> StreamsBuilder:
-    """The counts of `in` per key and window of 50 ms, each emitted once the window has closed."""
+    """The counts of `in` per key and window of 50 ms, each emitted once the window has closed. User code raises on
+    `poison`, after its window was counted, and others were closed by it."""
     builder = StreamsBuilder()
-    grouped = builder.stream(f"{app}-in", key=TEXT, value=TEXT).group_by_key()
-    counts = grouped.windowed_by(TimeWindows(50, grace=10), emit="on_close").count("counts")
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    counts = records.group_by_key().windowed_by(TimeWindows(50, grace=10), emit="on_close").count("counts")
     named = counts.to_stream(lambda windowed, _: f"{windowed.key}@{windowed.start}")
     named.map_values(str).to(f"{app}-out", key=TEXT, value=TEXT)
+    records.for_each(refuse)
+    return builder
+
+
+def as_long(_key: str, value: str) -> str | None:
+    """The foreign key of `foreign_keys`: the length of the value."""
+    return None if value.startswith("over") else f"k{len(value)}"
+
+
+def foreign_keys(app: str) -> StreamsBuilder:
+    """Rows of `in` with those of `other` that they refer to: all to `out`, those that are found to `matched`."""
+    builder = StreamsBuilder()
+    left, right = (builder.table(f"{app}-{name}", key=TEXT, value=TEXT) for name in ("in", "other"))
+    rows = left.left_join(right, lambda value, other: f"{value}+{other or 'none'}", "joined", foreign_key=as_long,
+                          name="of", value=TEXT)  # fmt: skip
+    rows.to_stream().to(f"{app}-out", value=TEXT)
+    matched = left.join(right, lambda value, other: f"{value}+{other}", foreign_key=as_long, name="found")
+    matched.to_stream().to(f"{app}-matched", value=TEXT)
     return builder
 
 
 def suppressed(app: str) -> StreamsBuilder:
     """As `windows`, by suppress."""
     builder = StreamsBuilder()
-    grouped = builder.stream(f"{app}-in", key=TEXT, value=TEXT).group_by_key()
-    counts = grouped.windowed_by(TimeWindows(50, grace=10)).count("counts").suppress(until="window_closes")
-    named = counts.to_stream(lambda windowed, _: f"{windowed.key}@{windowed.start}")
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    counts = records.group_by_key().windowed_by(TimeWindows(50, grace=10)).count("counts")
+    named = counts.suppress(until="window_closes").to_stream(lambda windowed, _: f"{windowed.key}@{windowed.start}")
     named.map_values(str).to(f"{app}-out", key=TEXT, value=TEXT)
+    records.for_each(refuse)
     return builder
 
 
@@ -245,6 +265,7 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
         calls, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
+        foreign_keys,
     )
 }  # fmt: skip
 

@@ -54,3 +54,6 @@ FRAGILE_COUNT = Flow(("in",), "counts", same, as_long, plus_one, store="counts")
 
 BY_VALUE_REPARTITION = "by-value-repartition"
 WORDS_REPARTITION = "words-repartition"
+FOREIGN_KEY_TOPICS = tuple(
+    f"{name}-subscription-{way}-topic" for way in ("registration", "response") for name in ("of", "found")
+)

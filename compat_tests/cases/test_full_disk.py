@@ -2,58 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from compat_tests.cases.flows import COUNT
+from compat_tests.cases.small_disks import ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from milestones.testing import Not
 
-STATE_UNUSABLE = 4
-DISK_MB = 16
-ROOM_FOR_A_WHILE = 300_000
-"""Bytes that are left when the application runs: more than its next commits need."""
-
 pytestmark = pytest.mark.full
-
-
-class SmallDisk:
-    """A file system of its own. Whatever fills it lies in one file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._ballast = path, path / "ballast"
-
-    def leave(self, room: int) -> None:
-        """Fill it up but for so many bytes."""
-        with self._ballast.open("ab") as file:
-            file.write(bytes(max(0, shutil.disk_usage(self.path).free - room)))
-
-    def make_room(self) -> None:
-        self._ballast.unlink()
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A disk of a few megabytes."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    if os.name != "posix" or os.geteuid() != 0:
-        pytest.skip("a small disk (tmpfs) is mounted by root only")
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(path)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no small disk (tmpfs) can be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield SmallDisk(path)
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 def send_until(world: World, condition: Callable[[], bool], what: str) -> None:

@@ -1,71 +1,109 @@
-"""Windows that are emitted when they close, by themselves or by suppress: each once, whatever ends a process."""
+"""Windows that are emitted when they close, by themselves or by suppress: each once, whatever ends a process or takes a
+batch back."""
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Callable
 
 import pytest
 
-from compat_tests.cases.steps import commit_steps_of
-from compat_tests.harness.feed import Feed, Sent
+from compat_tests.cases.closings import CONTINUE, Closings
+from compat_tests.cases.steps import (
+    COMMIT_STEPS,
+    IN_TRANSACTION,
+    PATIENT,
+    armed,
+    await_timed_out,
+    commit_steps_of,
+)
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from compat_tests.oracles.findings import hold
-from compat_tests.oracles.windows import Emitted, once
 from milestones.testing import Not
 
-KEYS, BATCH = 30, 40
-WINDOW_MS, GRACE_MS = 50, 10
-"""As the topology has them."""
+TIMES, MANY = 3, 17
+CLOSING = pytest.mark.parametrize("topology", ["windows", "suppressed"])
 
 
-def in_time(world: World, clock: Iterator[int]) -> list[Sent]:
-    """Records a ms apart, on and on: none is late, whatever a process remembers of its predecessor."""
-    return [
-        Sent(key=b"k%d" % world.rng.randrange(KEYS), value=b"v", timestamp=next(clock)) for _ in range(BATCH)
-    ]
+class Counting:
+    """The application, and its input."""
+
+    def __init__(self, world: World, topology: str) -> None:
+        self.world, self.closings = world, Closings(world)
+        self.app = world.instance(topology, num_stream_threads=1, **CONTINUE)
+
+    def feed_until(self, reached: Callable[[], object], what: str, *, poison: bool = False) -> None:
+        """More input for as long as that isn't reached."""
+
+        def fed() -> object:
+            self.closings.send(poison=poison)
+            return reached()
+
+        self.world.wait(fed, what)
+
+    def killed(self, step: str, times: int, *, poison: bool = False) -> None:
+        """So many lives, each ended at the step."""
+        for number in range(times):
+            self.app.start(fault=f"{step}:kill:{1 + 3 * (number % TIMES)}")
+            self.feed_until(lambda: not self.app.running or Not("it runs"), "the fault strikes", poison=poison)
+            self.app.dies(-9)
+
+    def end(self) -> None:
+        """It comes to the end of its input, and is judged."""
+        self.closings.send()
+        self.world.processed()
+        self.closings.emitted_once()
+        end_and_judge(self.world, crashed=True)
 
 
-def wanted(feed: Feed) -> Emitted:
-    """The windows that have closed, by the time of each partition."""
-    newest: dict[int, int] = {}
-    counts: dict[int, Counter[tuple[bytes, int]]] = {}
-    for row in feed.rows:
-        counts.setdefault(row.partition, Counter())[row.key or b"", row.timestamp // WINDOW_MS * WINDOW_MS] += 1
-        newest[row.partition] = max(newest.get(row.partition, 0), row.timestamp)
-    return Counter(
-        (b"%s@%d" % (key, start), b"%d" % of_window)
-        for partition, windows in counts.items()
-        for (key, start), of_window in windows.items()
-        if start + WINDOW_MS <= newest[partition] - GRACE_MS
-    )
-
-
-@pytest.mark.parametrize("topology", ["windows", "suppressed"])
+@CLOSING
 @pytest.mark.parametrize("step", commit_steps_of("commit.after-flush", "commit.after-commit"))
 def test_each_window_is_emitted_once_over_kills_at_any_step_of_a_commit(
     world: World, step: str, topology: str
 ) -> None:
-    # Of today: a broker forgets changelog records of windows by its own clock, a day after their retention.
-    feed, clock = world.input("in", 2, out=2), count(int(time.time() * 1_000))
-    app = world.instance(topology, num_stream_threads=1)
+    counting = Counting(world, topology)
+    counting.killed(step, TIMES)
+    counting.app.start()
+    counting.end()
 
-    def fed_until_it_dies() -> object:
-        feed.send(in_time(world, clock))
-        return not app.running or Not("it runs")
 
-    for number in range(3):
-        app.start(fault=f"{step}:kill:{1 + 3 * number}")
-        world.wait(fed_until_it_dies, "the fault strikes")
-        app.dies(-9)
-    app.start()
-    feed.send(in_time(world, clock))
-    world.processed()
-    with world.outputs() as outputs:
-        outputs.to_the_end()
-        found = Counter((row.key or b"", row.value or b"") for row in outputs.rows)
-    hold(once(wanted(feed), found, repeats=not world.exactly_once))
-    end_and_judge(world, crashed=True)
+@pytest.mark.full
+@pytest.mark.timeout(2_400)
+@CLOSING
+def test_each_window_is_emitted_once_over_a_hundred_kills_with_failing_records_in_the_batches(
+    exact_world: World, topology: str
+) -> None:
+    counting = Counting(exact_world, topology)
+    for step in COMMIT_STEPS:
+        counting.killed(step, MANY, poison=True)
+    counting.app.start()
+    counting.end()
+
+
+@CLOSING
+@pytest.mark.parametrize("step", commit_steps_of("commit.after-flush", "commit.after-commit"))
+def test_each_window_is_emitted_once_over_roll_backs_with_a_failing_record_in_the_batch(
+    world: World, step: str, topology: str
+) -> None:
+    counting = Counting(world, topology)
+    app = counting.app.start(fault=armed(step, "abort", TIMES, first=1))
+
+    def rolled_back() -> object:
+        found = app.log().count(f"injected at {step}")
+        return found >= TIMES or Not(f"{found} of {TIMES}")
+
+    counting.feed_until(rolled_back, "commits fail", poison=True)
+    counting.end()
+
+
+@CLOSING
+@pytest.mark.parametrize("step", commit_steps_of("commit.after-flush"))
+def test_each_window_is_emitted_once_by_a_process_that_was_fenced(
+    exact_world: World, step: str, topology: str
+) -> None:
+    world, counting = exact_world, Counting(exact_world, topology)
+    app = counting.app.start(fault=armed(step, "stop", TIMES), **PATIENT)
+    for number in range(1, TIMES + 1):
+        counting.feed_until(lambda: app.standing or Not("it goes on"), "the fault strikes", poison=True)
+        await_timed_out(world, number if step in IN_TRANSACTION else 0)
+        app.resume()
+    counting.end()

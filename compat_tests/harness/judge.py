@@ -140,11 +140,12 @@ def judge_store(
     *,
     least: Mapping[bytes, int] = MappingProxyType({}),
     scratch: bool = False,
+    form: changelog.Form = changelog.TIMED,
 ) -> Findings:
     """The changelog against the table (when it is known) or the `least` counts, every store on every disk against the
     changelog, and for each task at least one store that has all of it, but for `scratch`. `spoilt`: keys that nothing
     is said about."""
-    found, rows = judge_disks(world, store, spoilt), _logged(world, store, spoilt)
+    found, rows = judge_disks(world, store, spoilt, form), _logged(world, store, spoilt)
     if table is not None:
         found += changelog.changelog_equals_table(rows, table)
     found += changelog.counts_at_least(rows, least)
@@ -159,7 +160,9 @@ def judge_store(
     return found
 
 
-def judge_disks(world: World, store: str, spoilt: frozenset[bytes] = frozenset()) -> Findings:
+def judge_disks(
+    world: World, store: str, spoilt: frozenset[bytes] = frozenset(), form: changelog.Form = changelog.TIMED
+) -> Findings:
     """Every store on every disk, of active tasks, of standbys or left behind, against its changelog: after any crash
     too."""
     topic = world.topic(f"{store}-changelog")
@@ -171,7 +174,7 @@ def judge_disks(world: World, store: str, spoilt: frozenset[bytes] = frozenset()
     for dump in _dumps(world, store):
         place = Place(topic, _partition(dump))
         own, dropped = ([row for row in some if row.place == place] for some in (rows, aborted))
-        findings += changelog.store_equals_changelog(without(spoilt, dump), own, ends[place], dropped)
+        findings += changelog.store_equals_changelog(without(spoilt, dump), own, ends[place], dropped, form)
     return findings
 
 

@@ -51,6 +51,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "a suppress buffer that is full", "no handler continues"),
     Declared(EVERY, "an update that suppress keeps back", "punctuations lead to no table"),
     Declared(EVERY, "the name of a header with a NUL", "librdkafka's Python client cuts it; names have none"),
+    Declared(EVERY, "a default timestamp extractor", "both have none but the records' own"),
     *(
         Declared(
             f"join_streams_{name}", "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS

@@ -10,10 +10,13 @@ from compat_tests.java.of_tables import by_letter
 from compat_tests.java.of_windows import GRACE, HOPPING, LONG_MS, SESSION, SIZE, SLIDING, TUMBLING, texts
 from compat_tests.java.registry import Registry
 from milestones.common.topology import KGroupedStream, KTable, StreamsBuilder
+from milestones.common.topology.materialized import WindowOptions
 from milestones.common.topology.windows import TimeWindows
 
 ENTRIES = Registry()
 LIMIT = 10
+LONG_KEPT: WindowOptions = {"key": TEXT, "value": LONG, "retention": LONG_MS}
+"""A retention beyond all inputs: a cache of Kafka Streams still has windows whose retention is over."""
 
 
 def keyed(builder: StreamsBuilder, topic: str = "in") -> KGroupedStream:
@@ -35,8 +38,7 @@ def of_tumbling(builder: StreamsBuilder) -> None:
 
 @ENTRIES.dsl("suppress_session")
 def of_sessions(builder: StreamsBuilder) -> None:
-    # A retention beyond all inputs: a cache of Kafka Streams still has sessions whose retention is over.
-    sessions = keyed(builder).windowed_by(SESSION).count(key=TEXT, value=LONG, retention=LONG_MS)
+    sessions = keyed(builder).windowed_by(SESSION).count(**LONG_KEPT)
     texts(sessions.suppress(until="window_closes"))
 
 
@@ -69,8 +71,8 @@ def windows_named(builder: StreamsBuilder) -> None:
 
 @ENTRIES.dsl("suppress_windows_joined", "left", "right")
 def windows_joined(builder: StreamsBuilder) -> None:
-    left = keyed(builder, "left").windowed_by(TUMBLING).count()
-    right = keyed(builder, "right").windowed_by(TimeWindows(SIZE, grace=GRACE + 3)).count()
+    left = keyed(builder, "left").windowed_by(TUMBLING).count(**LONG_KEPT)
+    right = keyed(builder, "right").windowed_by(TimeWindows(SIZE, grace=GRACE + 3)).count(**LONG_KEPT)
     texts(left.outer_join(right, counts).suppress(until="window_closes"))
 
 

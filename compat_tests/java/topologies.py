@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from compat_tests.java import (
     of_cogroup,
+    of_foreign_keys,
     of_globals,
     of_joins,
     of_processors,
@@ -24,7 +25,7 @@ from compat_tests.java.registry import Entry
 
 MODULES = (
     of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_globals,
-    of_versioned,
+    of_versioned, of_foreign_keys,
 )  # fmt: skip
 
 ALL: Mapping[str, Entry] = {

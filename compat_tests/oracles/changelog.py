@@ -22,7 +22,7 @@ is short of that end, nothing was compacted: what it holds may lie where the cha
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compat_tests.oracles.findings import Finding, Findings
@@ -43,6 +43,49 @@ class StoreDump:
         return f"store {self.store} of task {self.task}"
 
 
+@dataclass(frozen=True)
+class Form:
+    """How a kind of store keeps rows. `timed`: a local value begins with its time. `time_of`: of stores that keep rows
+    for `retention_ms` only, the time of a changelog key: a local key begins with the number of its segment of time."""
+
+    timed: bool = True
+    time_of: Callable[[bytes], int] | None = None
+    retention_ms: int = 0
+
+    def stored(self, entry: Entry) -> bytes:
+        return _stored(entry) if self.timed else entry.value
+
+    def entries(self, dump: StoreDump) -> Mapping[bytes, bytes]:
+        """By changelog key; rows that only keep an order by time aren't in the changelog."""
+        if self.time_of is None:
+            return dump.entries
+        return {key[SEGMENT:]: value for key, value in dump.entries.items() if not key.startswith(BY_TIME)}
+
+    def must_have(self, table: Mapping[bytes, bytes], newest: int) -> Mapping[bytes, bytes]:
+        """What isn't gone yet. `newest`: the highest time that the store has seen."""
+        if self.time_of is None:
+            return table
+        return {key: value for key, value in table.items() if self.time_of(key) > newest - self.retention_ms}
+
+    def newest(self, rows: Iterable[Row]) -> int:
+        return max((self.time_of(row.key) for row in rows if row.key is not None), default=0) if self.time_of else 0
+
+
+TIMED, PLAIN = Form(), Form(timed=False)
+SEGMENT, BY_TIME = 8, b"\xff" * 8
+"""The bytes of a segment's number, and what stands in its place where rows are in the order of time."""
+
+
+def start_of(key: bytes) -> int:
+    """Of a window store's changelog key: key, start (8), sequence (4)."""
+    return int.from_bytes(key[-12:-4])
+
+
+def end_of(key: bytes) -> int:
+    """Of a session store's changelog key: key, end (8), start (8)."""
+    return int.from_bytes(key[-16:-8])
+
+
 def fold(rows: Iterable[Row], below: int | None = None) -> dict[bytes, Entry]:
     """The table that a changelog stands for, up to the offset `below`."""
     table: dict[bytes, Entry] = {}
@@ -57,7 +100,7 @@ def fold(rows: Iterable[Row], below: int | None = None) -> dict[bytes, Entry]:
 
 
 def store_equals_changelog(
-    dump: StoreDump, rows: Sequence[Row], end: int, aborted: Iterable[Row] = ()
+    dump: StoreDump, rows: Sequence[Row], end: int, aborted: Iterable[Row] = (), form: Form = TIMED
 ) -> Findings:
     """`end`: the changelog's read-uncommitted end offset. `aborted`: what lies in it and isn't among the committed
     `rows`; it only serves to name what a store has and shouldn't."""
@@ -66,9 +109,10 @@ def store_equals_changelog(
     if dump.offset > end:
         return [Finding("ahead", f"{dump} is at offset {dump.offset}, its changelog ends at {end}")]
     table = fold(rows, dump.offset)
-    right = {key: _stored(entry) for key, entry in table.items()}
-    uncommitted = {(row.key, _stored(Entry(row.timestamp, row.value))) for row in aborted if row.value}
-    return _compare(f"{dump} at offset {dump.offset}", right, dump.entries, uncommitted)
+    right = {key: form.stored(entry) for key, entry in table.items()}
+    needed = form.must_have(right, form.newest(row for row in rows if row.offset < dump.offset))
+    uncommitted = {(row.key, form.stored(Entry(row.timestamp, row.value))) for row in aborted if row.value}
+    return _compare(f"{dump} at offset {dump.offset}", right, form.entries(dump), uncommitted, needed)
 
 
 def store_is_complete(dump: StoreDump, rows: Sequence[Row]) -> Findings:
@@ -112,8 +156,11 @@ def _compare(
     right: Mapping[bytes, bytes],
     found: Mapping[bytes, bytes],
     uncommitted: Container[tuple[bytes | None, bytes]] = frozenset(),
+    needed: Mapping[bytes, bytes] | None = None,
 ) -> Findings:
-    findings = [Finding("missing", f"{what} lacks key {key!r:.60}") for key in right.keys() - found.keys()]
+    """`needed`: what of the right rows must be there, by default all."""
+    lacking = (right if needed is None else needed).keys() - found.keys()
+    findings = [Finding("missing", f"{what} lacks key {key!r:.60}") for key in lacking]
     for key, value in found.items():
         if right.get(key) == value:
             continue

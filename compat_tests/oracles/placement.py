@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from milestones.common.kafka.partitioner import partition_of
+from milestones.common.partitioner import partition_of
 
 __all__ = ["java_hash", "partition_of"]
 

@@ -42,7 +42,7 @@ class BrokenWorld(World):
     mutation: str = NOTHING
 
     def instance(self, topology: str, name: str = "one", **config: Any) -> Instance:
-        made = super().instance(topology, name, num_stream_threads=1, **config)
+        made = super().instance(topology, name, **{"num_stream_threads": 1, **config})
         made.entry = ("compat_tests.planted.mutated", self.mutation)
         return made
 

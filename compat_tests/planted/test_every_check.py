@@ -23,8 +23,13 @@ from compat_tests.planted import mutated, mutations
 
 HERE = Path(__file__).parent
 SUITE = HERE.parent
-BESIDE = {"soak/samples.py": "soak/test_samples.py", "random_topologies/stages.py": "random_topologies/test_stages.py",
-          "takeover/comparing.py": "takeover/test_comparing.py"}  # fmt: skip
+BESIDE = {
+    "soak/samples.py": "soak/test_samples.py",
+    "random_topologies/stages.py": "random_topologies/test_stages.py",
+    "random_topologies/joins_by_definition.py": "random_topologies/test_joins_by_definition.py",
+    "random_topologies/shaped_judgement.py": "random_topologies/test_shaped_judgement.py",
+    "takeover/comparing.py": "takeover/test_comparing.py",
+}
 """Checks outside of oracles and harness, each with the file beside it that plants their faults."""
 CHECKED = sorted(path for folder in ("oracles", "harness") for path in (SUITE / folder).glob("*.py"))
 CHECKED += [SUITE / path for path in BESIDE]

@@ -13,23 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
-from compat_tests.random_topologies.plans import (
-    ENDS,
-    STATEFUL,
-    STEPS,
-    VALUE_STEPS,
-    Path,
-    Plan,
-    PlanError,
-    as_data,
-    known_fields,
-    need,
-)
+from compat_tests.random_topologies.plans import Path, Plan, PlanError, as_data, known_fields, need
+from compat_tests.random_topologies.random_plans import punctual, random_plan
 from milestones.common.testing.faults import POINTS
 
 KINDS = {
     "kill": "`kill -9`, then started again `down` batches later",
     "restart": "a clean stop, then started again `down` batches later",
+    "wipe": "a clean stop, its disk emptied, then started again `down` batches later",
     "join": "one more instance",
     "leave": "a clean stop for good",
     "pause": "SIGSTOP for `down` batches, within the session",
@@ -135,7 +126,7 @@ class Case:
 def random_case(seed: int, guarantee: str, *, quick: bool = False, broker_faults: bool = True) -> Case:
     """The case of this seed. `quick`: without what takes long, so that it ends within some twenty seconds."""
     rng = random.Random(f"{seed}:{guarantee}")
-    plan = random_plan(rng)
+    plan = punctual(random_plan(rng))
     cached = rng.random() < 0.3
     case = Case(
         seed=seed,
@@ -182,7 +173,7 @@ def cases_of_commits(seed: int, guarantee: str, times: int, *, broker_faults: bo
 def _fault(rng: random.Random, kind: str, quick: bool) -> Fault:
     after, who, down = rng.randrange(120), rng.randrange(3), rng.choice([0, 0, 20, 80])
     match kind:
-        case "kill" | "restart":
+        case "kill" | "restart" | "wipe":
             return Fault(kind, after, who, down)
         case "pause":
             return Fault(kind, after, who, rng.randrange(1, 60))
@@ -196,30 +187,6 @@ def _fault(rng: random.Random, kind: str, quick: bool) -> Fault:
             return Fault(kind, after, who, 0, f"{rng.choice(COMMITS)}:stop:{rng.choice([1, 2, 4, 8, 16])}")
         case _:
             return Fault(kind, after, who)
-
-
-def random_plan(rng: random.Random) -> Plan:
-    """A small plan, decided by `rng` for good."""
-    sources = rng.choice([1, 1, 2])
-    partitions = [rng.randint(1, 5) for _ in range(sources)]
-    paths = [_path(rng, sources) for _ in range(rng.choice([1, 1, 2, 2, 3]))]
-    if any(len(path.sources) > 1 and path.stateful and not (path.again or path.rekeyed) for path in paths):
-        partitions = partitions[:1] * sources
-    return Plan(tuple(paths), tuple(partitions))
-
-
-def _path(rng: random.Random, sources: int) -> Path:
-    steps = [rng.choice(STEPS) for _ in range(rng.choice([0, 1, 1, 2, 3, 4]))]
-    again = rng.choice([0, 0, rng.randint(1, 5)])
-    return Path(
-        steps=tuple(steps),
-        end=rng.choice([*ENDS, *STATEFUL, "count", "join-texts"]),
-        sources=tuple(rng.sample(range(sources), rng.randint(1, sources))),
-        again=again,
-        more=tuple(rng.choice(VALUE_STEPS) for _ in range(rng.choice([0, 0, 1, 2]))) if again else (),
-        in_memory=rng.random() < 0.4,
-        partitions=rng.randint(1, 5),
-    )
 
 
 def simpler(case: Case) -> list[Case]:

@@ -13,7 +13,7 @@ from typing import Any
 from compat_tests.cases.flows import SLOTS, as_long, plus_one
 from compat_tests.oracles.flows import Entry, Flow
 from compat_tests.oracles.rows import Row
-from compat_tests.random_topologies.plans import FAN_OUT, Path, Plan
+from compat_tests.random_topologies.plans import FAN_OUT, NEED_VALUES, Path, Plan
 
 Pair = tuple[bytes | None, bytes | None]
 Numbered = tuple[bytes | None, bytes | None, int]
@@ -33,15 +33,23 @@ SEVERAL = ("letters",)
 
 
 def flows(plan: Plan, cached: bool = False) -> list[Flow]:
-    """What the plan must do, path by path. `cached`: behind a cache, which thins out the changes of tables."""
-    made = [_flow(path, number) for number, path in enumerate(plan.paths)]
-    of_tables = [path.stateful and path.end != "slots" for path in plan.paths]
-    return [replace(flow, thinned=cached and of_table) for flow, of_table in zip(made, of_tables, strict=True)]
+    """What the plan must do, path by path; of paths that look at time or at another source `shaped_judgement.py` says
+    it. `cached`: behind a cache, which thins out the changes of tables."""
+    return [*numbered_flows(plan, cached).values()]
+
+
+def numbered_flows(plan: Plan, cached: bool = False) -> dict[int, Flow]:
+    """The flows, by the numbers of their paths."""
+    return {
+        number: replace(_flow(path, number), thinned=cached and path.stateful and path.end != "slots")
+        for number, path in enumerate(plan.paths)
+        if not path.shaped
+    }
 
 
 def _flow(path: Path, number: int) -> Flow:
     names = tuple(f"in{source}" for source in path.sources)
-    output, store, expand = f"out{number}", None if path.in_memory else f"store{number}", _expansion(path)
+    output, store, expand = f"out{number}", None if path.in_memory else f"store{number}", expansion(path)
     match path.end:
         case "copy":
             return Flow(names, output, expand)
@@ -60,11 +68,11 @@ def _flow(path: Path, number: int) -> Flow:
     return replace(text, counts=False)
 
 
-def _expansion(path: Path) -> Callable[[Row], Iterable[Numbered]]:
+def expansion(path: Path) -> Callable[[Row], Iterable[Numbered]]:
     """One input as the payloads that the path's end gets of it."""
     names = (*path.steps, *path.more)
-    needs_key = path.stateful or path.again > 0
-    needs_value = path.stateful and path.end != "table"
+    needs_key = (path.stateful or path.again > 0) if path.join is None else path.again > 0 and not path.keyless
+    needs_value = path.end in NEED_VALUES
 
     def expand(row: Row) -> Iterable[Numbered]:
         found: list[Numbered] = [(row.key, row.value, 0)]

@@ -16,12 +16,29 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path as File
 from typing import Any
 
+from compat_tests.random_topologies.shapes import (
+    HOPPING,
+    HOWS,
+    JOINED,
+    KINDS,
+    MOST,
+    SHAPED,
+    STREAMS,
+    TABLES,
+    TO_TABLE,
+    WINDOWED,
+    Join,
+    Windows,
+)
+
 VALUE_STEPS = ("drop-keyless", "erase-empty", "keep-short", "letters", "tag")
 KEY_STEPS = ("by-value", "swap")
 """Steps that change keys: what keeps state by key behind them goes through a repartition topic."""
 STEPS = (*VALUE_STEPS, *KEY_STEPS)
 STATEFUL = ("count", "join-texts", "latest", "marked", "slots", "table")
-ENDS = ("copy", *STATEFUL)
+NEED_VALUES = (*(end for end in STATEFUL if end != "table"), MOST)
+"""Ends that pass records without a value over. Of windows it depends on their kind."""
+ENDS = ("copy", *STATEFUL, *SHAPED)
 
 CALLED = 7
 FAN_OUT = 16
@@ -37,7 +54,8 @@ class Path:
     """From some sources, merged, through `steps` to an output topic of its own, of `partitions` partitions.
 
     `again`: behind the steps through a repartition topic of so many partitions; 0: not. `more`: steps behind it.
-    `end`: what is done with the records there. `in_memory`: the store of an end that has one.
+    `end`: what is done with the records there. `in_memory`: the store of an end that has one. `windows`, `join`: of an
+    end that needs them, and of no other.
     """
 
     steps: tuple[str, ...]
@@ -47,10 +65,23 @@ class Path:
     more: tuple[str, ...] = ()
     in_memory: bool = False
     partitions: int = 1
+    windows: Windows | None = None
+    join: Join | None = None
 
     @property
     def stateful(self) -> bool:
-        return self.end in STATEFUL
+        return self.end in (*STATEFUL, *SHAPED)
+
+    @property
+    def shaped(self) -> bool:
+        """Whether its end looks at time, or at another source."""
+        return self.end in SHAPED
+
+    @property
+    def keyless(self) -> bool:
+        """Whether records without a key come to its end, through a repartition topic too (KIP-962): those of a stream
+        that needs no partner."""
+        return self.join is not None and self.join.left_alone and self.end != TABLES
 
     @property
     def rekeyed(self) -> bool:
@@ -78,7 +109,13 @@ class Plan:
     @property
     def used(self) -> tuple[int, ...]:
         """The sources that any path reads."""
-        return tuple(sorted({source for path in self.paths for source in path.sources}))
+        joined = {path.join.other for path in self.paths if path.join is not None}
+        return tuple(sorted(joined.union(*(path.sources for path in self.paths))))
+
+    @property
+    def shaped(self) -> bool:
+        """Whether any path is: its inputs come in rounds then (see `running.py`)."""
+        return any(path.shaped for path in self.paths)
 
     def repartitions(self) -> list[str]:
         """The repartition topics, without the application's name."""
@@ -103,8 +140,16 @@ class Plan:
         """Of JSON's own types."""
         given = known_fields(cls, data)
         need(isinstance(given.get("paths"), (list, tuple)), f"a plan has a list of paths, not {given.get('paths')!r}")
-        paths = [Path(**_tuples(known_fields(Path, path))) for path in given["paths"]]
-        return cls(**{**_tuples(given), "paths": tuple(paths)})
+        return cls(**{**_tuples(given), "paths": tuple(_path_of(path) for path in given["paths"])})
+
+
+def _path_of(data: Any) -> Path:
+    given = _tuples(known_fields(Path, data))
+    shapes = {name: kind(**known_fields(kind, given[name])) for name, kind in _SHAPES.items() if given.get(name)}
+    return Path(**{**given, **shapes})
+
+
+_SHAPES: Mapping[str, Any] = {"windows": Windows, "join": Join}
 
 
 def need(right: bool, otherwise: str) -> None:
@@ -160,5 +205,41 @@ def _check(path: Path, where: str, sources: tuple[int, ...]) -> None:
     # One key's records of one input partition would take two ways, and the order of two ways is chance.
     need(not set(path.more) & set(KEY_STEPS), f"{where}: keys can't be changed again behind a repartition")
     counts = {sources[source] for source in path.sources}
+    _check_shapes(path, where, sources)
     co_partitioned = len(counts) == 1 or bool(path.again) or path.rekeyed or not path.stateful
     need(co_partitioned, f"{where}: state by key over topics of {sorted(counts)} partitions")
+
+
+def _check_shapes(path: Path, where: str, sources: tuple[int, ...]) -> None:
+    need((path.end in WINDOWED) == (path.windows is not None), f"{where}: windows, if and only if its end needs them")
+    need((path.end in JOINED) == (path.join is not None), f"{where}: a join, if and only if its end is one")
+    if path.windows is not None:
+        _check_windows(path.windows, where)
+    if path.join is not None:
+        _check_join(path, path.join, where, sources)
+
+
+def _check_windows(windows: Windows, where: str) -> None:
+    kind, size, advance = windows.kind, windows.size, windows.advance
+    need(kind in KINDS, f"{where}: no windows {kind!r}; there are {', '.join(KINDS)}")
+    need(size > 0 <= windows.grace, f"{where}: windows of {size} ms with a grace of {windows.grace} ms")
+    hops = 0 < advance <= size if kind == HOPPING else advance == 0
+    need(hops, f"{where}: {kind} windows of {size} ms advance by {advance} ms")
+
+
+def _check_join(path: Path, join: Join, where: str, sources: tuple[int, ...]) -> None:
+    need(join.how in HOWS, f"{where}: no join {join.how!r}; there are {', '.join(HOWS)}")
+    need(0 <= join.other < len(sources), f"{where}: there are {len(sources)} sources")
+    need(join.other not in path.sources, f"{where}: a source is joined with another one")
+    timed = path.end == STREAMS
+    times = join.before + join.after >= 0 <= join.grace if timed else not (join.before or join.after or join.grace)
+    need(times, f"{where}: a {path.end} of records from {-join.before} to {join.after} ms apart")
+    need(path.end != TO_TABLE or not join.right_alone, f"{where}: a stream has no outer join with a table")
+    # What a step makes a key of lies in no partition of the other source's.
+    counts = {path.again} if path.again else {sources[source] for source in path.sources}
+    need(counts == {sources[join.other]}, f"{where}: joins {sorted(counts)} and {sources[join.other]} partitions")
+    rekeyed = any(step in KEY_STEPS for step in path.steps) and not path.again
+    need(not rekeyed, f"{where}: keys that were changed are joined behind a repartition only")
+    # The last row of a key is chance where its updates come from several partitions.
+    one_lane = len(path.sources) == 1 and not any(step in KEY_STEPS for step in path.steps)
+    need(path.end != TABLES or one_lane, f"{where}: a table of updates that come several ways")

@@ -15,6 +15,7 @@ from zlib import crc32
 from compat_tests.apps.slots import OfAStore, Slots, slots_store
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import CALLED, FAN_OUT, Path, Plan
+from compat_tests.random_topologies.shaped_program import joined, windowed
 from milestones import (
     FixedKeyProcessor,
     FixedKeyRecord,
@@ -84,7 +85,12 @@ def topology(plan: Plan, prefix: str = "") -> StreamsBuilder:
         if path.again:
             stream = stream.repartition(name=f"again{number}", key=TEXT, value=TEXT, partitions=path.again)
         stream = reduce(lambda stream, step: STEPS[step](stream), path.more, stream)
-        _finish(builder, stream, path, number, f"{prefix}out{number}")
+        if path.windows is not None:
+            windowed(stream, path, path.windows, number, f"{prefix}out{number}")
+        elif path.join is not None:
+            joined(stream, sources[path.join.other], path, path.join, number, f"{prefix}out{number}")
+        else:
+            _finish(builder, stream, path, number, f"{prefix}out{number}")
     return builder
 
 

@@ -6,21 +6,23 @@
 
 from __future__ import annotations
 
-import random
+import shutil
 import time
-from collections import Counter
 from pathlib import Path as File
+from typing import Any
 
 from compat_tests.harness.brokers import Broker
-from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.instance import DiedError, Instance
 from compat_tests.harness.judge import judge, table_of
 from compat_tests.harness.world import World, new_world, stop_all
 from compat_tests.oracles.changelog import changelog_equals_table
-from compat_tests.oracles.findings import hold
+from compat_tests.oracles.findings import Findings, hold
 from compat_tests.oracles.group import at_most_warming
 from compat_tests.random_topologies.cases import BEYOND_TRANSACTION_MS, COMMITS, Case, Fault
-from compat_tests.random_topologies.interpretation import flows
+from compat_tests.random_topologies.inputs import Inputs
+from compat_tests.random_topologies.interpretation import flows, numbered_flows
+from compat_tests.random_topologies.shaped_judgement import Circumstances, judge_shaped
+from compat_tests.random_topologies.shaped_stores import judge_stores
 from milestones.testing import Not
 
 SHORT_PAUSE_S = 4.0
@@ -31,7 +33,6 @@ KILLED = -9
 BATCHES_TO_A_POINT = 200
 """Batches of input until a process has made some commits."""
 NAMES = "abcdefghijklmnopqrstuvwxyz"
-LETTERS = "ab"
 
 
 def run(broker: Broker, case: Case, stage: str, directory: File) -> list[Fault]:
@@ -49,6 +50,12 @@ def run_in(world: World, case: Case) -> list[Fault]:
         course.strike(fault)
     course.feed(case.rest)
     course.come_to_rest()
+    judge_course(world, case, course)
+    return course.missed
+
+
+def judge_course(world: World, case: Case, course: Course) -> None:
+    """All that is promised, once everybody has ended."""
     judge(
         world,
         *flows(case.plan, cached=case.cache > 0),
@@ -57,31 +64,47 @@ def run_in(world: World, case: Case) -> list[Fault]:
         repartitions=case.plan.repartitions(),
         timed_out=case.outlasts,
     )
+    hold(judge_shapes(world, case, course))
     hold(at_most_warming(world.history().generations, case.warmups, standbys=case.standbys))
     if world.exactly_once or not course.repeats:
         judge_memory(world, case)
-    return course.missed
 
 
 def judge_memory(world: World, case: Case) -> None:
     """Of stores in memory only the changelog is left."""
-    in_memory = [number for number, path in enumerate(case.plan.paths) if path.in_memory and path.stateful]
-    for number in in_memory:
-        flow = flows(case.plan, cached=case.cache > 0)[number]
+    for number, flow in numbered_flows(case.plan, cached=case.cache > 0).items():
+        if not (case.plan.paths[number].in_memory and flow.step):
+            continue
         inputs = [row for source in flow.sources for row in world.feeds[source].rows]
         table = table_of(flow, inputs, world.cluster.read(world.topic(flow.output)))
         if table is not None:
             hold(changelog_equals_table(world.cluster.read(world.topic(f"store{number}-changelog")), table))
 
 
-class Course:
-    """What happens in a case. `repeats`, `zombies`: what it may have led to, as `judge` calls it. `missed`: faults at a
-    point that nobody came to."""
+def judge_shapes(world: World, case: Case, course: Course) -> Findings:
+    """The paths that look at time or at another source: their outputs, then what is behind them."""
+    repeats = course.repeats and not world.exactly_once
+    zombies, prefix = repeats and course.zombies, f"{world.application_id}-"
+    how = Circumstances(course.inputs.round_of, repeats, case.cache > 0, zombies, prefix)
+    rows = [row._replace(topic=source) for source, feed in world.feeds.items() for row in feed.rows]
+    findings: Findings = []
+    for number, path in enumerate(case.plan.paths):
+        if path.shaped:
+            found = world.cluster.read(world.topic(f"out{number}"))
+            findings += judge_shaped(case.plan, number, rows, found, how)
+            if not how.zombies:
+                findings += judge_stores(world, path, number)
+    return findings
 
-    def __init__(self, world: World, case: Case) -> None:
-        self._world, self._case = world, case
-        self._inputs = Inputs(case)
-        self._group: list[Instance] = []
+
+class Course:
+    """What happens in a case. `config`: more settings of its instances. `repeats`, `zombies`: what it may have led to,
+    as `judge` calls it. `missed`: faults at a point that nobody came to."""
+
+    def __init__(self, world: World, case: Case, **config: Any) -> None:
+        self._world, self._case, self._config = world, case, config
+        self.inputs = Inputs(case)
+        self.group: list[Instance] = []
         self._armed: set[str] = set()
         self._due: dict[str, int] = {}
         self._batches = 0
@@ -98,7 +121,7 @@ class Course:
 
     def join(self) -> None:
         """One more instance."""
-        case, name = self._case, NAMES[len(self._group)]
+        case, name = self._case, NAMES[len(self.group)]
         instance = self._world.instance(
             f"plan:{case.plan.text()}",
             name,
@@ -114,25 +137,26 @@ class Course:
             session_timeout_ms=case.session_ms,
             state_cleanup_delay_ms=case.clean_ms,
             repartition_purge_interval_ms=case.purge_ms,
+            **self._config,
         )
-        self._group.append(instance)
+        self.group.append(instance)
         self._begin(instance)
 
     def _begin(self, one: Instance, fault: str | None = None) -> None:
         """Start it: in a group of two stages as the other one than its last time."""
         stages = (self._world.stage, self._case.beside or self._world.stage)
-        one.start(fault, milestones=stages[(self._group.index(one) + one.starts) % 2])
+        one.start(fault, milestones=stages[(self.group.index(one) + one.starts) % 2])
 
     def feed(self, batches: int) -> None:
         """So many batches of input. What died of its fault, or was to come back by now, comes back."""
         for _ in range(batches):
-            for source, rows in self._inputs.batch().items():
+            for source, rows in self.inputs.batch().items():
                 self._world.feeds[source].send(rows)
             self._batches += 1
             self._revive()
 
     def _revive(self) -> None:
-        for one in self._group:
+        for one in self.group:
             if one.name in self._armed and one.exit_code == KILLED:
                 self._armed.discard(one.name)
                 self._begin(one)
@@ -141,7 +165,7 @@ class Course:
                 self._begin(one)
         self._world.must_live()
 
-    def _feed_until_they_run(self, some: list[Instance]) -> None:
+    def feed_until_they_run(self, some: list[Instance]) -> None:
         """Input goes on until these run, or have ended."""
 
         def all_run() -> object:
@@ -154,18 +178,20 @@ class Course:
     def strike(self, fault: Fault) -> None:
         """The fault, in its time, on one of those that run."""
         if fault.calm:
-            self._feed_until_they_run(self._group)
+            self.feed_until_they_run(self.group)
+            if self._case.plan.shaped:
+                self._leap()
         self.feed(fault.after)
         if fault.kind == "join":
             self.join()
             return
         if fault.kind == "broker":
             # One that is only starting gives up after 10 s without a broker, as it should.
-            self._feed_until_they_run(self._group)
+            self.feed_until_they_run(self.group)
             self._world.broker.kill()
             self._world.broker.start()
             return
-        running = [one for one in self._group if one.running]
+        running = [one for one in self.group if one.running]
         if running:
             victim = running[fault.who % len(running)]
             getattr(self, f"_{fault.kind}")(victim, fault)
@@ -181,8 +207,14 @@ class Course:
         self._due[victim.name] = self._batches + fault.down
         self._revive()
 
+    def _wipe(self, victim: Instance, fault: Fault) -> None:
+        self._halt(victim)
+        shutil.rmtree(victim.state_dir, ignore_errors=True)
+        self._due[victim.name] = self._batches + fault.down
+        self._revive()
+
     def _leave(self, victim: Instance, fault: Fault) -> None:
-        if sum(one.running for one in self._group) > 1:
+        if sum(one.running for one in self.group) > 1:
             self._halt(victim)
 
     def _pause(self, victim: Instance, fault: Fault) -> None:
@@ -202,7 +234,7 @@ class Course:
         self._halt(victim)
         self._armed.add(victim.name)
         self._begin(victim, fault.point)
-        self._feed_until_they_run([victim])
+        self.feed_until_they_run([victim])
         self.feed(fault.down)
         step, action, *_ = fault.point.split(":")
         if action != "kill":
@@ -220,7 +252,7 @@ class Course:
             victim.resume()
 
     def _outage(self, victim: Instance, fault: Fault) -> None:
-        self._feed_until_they_run(self._group)
+        self.feed_until_they_run(self.group)
         if self._stands_at(victim, fault):
             self._world.broker.kill()
             victim.resume()
@@ -267,36 +299,23 @@ class Course:
 
     def come_to_rest(self) -> None:
         """Everybody back and unarmed, all inputs processed, a clean end."""
-        for one in self._group:
+        for one in self.group:
             if one.name in self._armed and one.running:
                 self._halt(one)
                 self._begin(one)
+        if self._case.plan.shaped:
+            self._leap()
+            for source, rows in self.inputs.last().items():
+                self._world.feeds[source].send(rows)
+        self._all_processed()
+        stop_all(self.group)
+
+    def _leap(self) -> None:
+        """The inputs' next round: all that has come is processed before."""
+        self._all_processed()
+        self.inputs.leap()
+
+    def _all_processed(self) -> None:
         self._batches = max(self._batches, *self._due.values(), 0)
         self._revive()
         self._world.processed(self._case.plan.repartitions())
-        stop_all(self._group)
-
-
-class Inputs:
-    """Batches of records, decided by the case: few keys, some records without a key or a value, some late."""
-
-    def __init__(self, case: Case) -> None:
-        self._case, self._rng, self._count = case, random.Random(f"inputs of {case.seed}"), Counter[str]()
-
-    def batch(self) -> dict[str, list[Sent]]:
-        """Records for each source."""
-        plan, rng = self._case.plan, self._rng
-        found: dict[str, list[Sent]] = {f"in{source}": [] for source in plan.used}
-        for _ in range(self._case.batch):
-            source = rng.choice(plan.used)
-            found[f"in{source}"].append(self._record(f"in{source}", plan.sources[source]))
-        return found
-
-    def _record(self, name: str, partitions: int) -> Sent:
-        rng = self._rng
-        self._count[name] += 1
-        late = rng.randrange(50) if rng.random() < 0.1 else 0
-        key = None if rng.random() < 0.05 else b"k%d" % rng.randrange(self._case.keys)
-        value = None if rng.random() < 0.05 else "".join(rng.choices(LETTERS, k=rng.randrange(5))).encode()
-        time = FIRST_TIMESTAMP + 1_000 + self._count[name] - late
-        return Sent(key, value, time, rng.randrange(partitions) if key is None else None)

@@ -19,9 +19,10 @@ from compat_tests.harness.feed import Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, new_world
-from compat_tests.oracles.findings import Finding, Findings
+from compat_tests.oracles.findings import Finding, Findings, hold
 from compat_tests.oracles.rows import Origin, Row, origin_of
-from compat_tests.spark.shapes import Alike, Shape
+from compat_tests.random_topologies.shaped_judgement import Circumstances, judge_shaped
+from compat_tests.spark.shapes import LAST_VALUES, Alike, Shape
 from milestones.pipeline import SparkRun, run_on_spark
 from milestones.testing import Not
 
@@ -70,6 +71,19 @@ def judge_all(world: World, shape: Shape, *, crashed: bool = False, scratch: boo
     """As the suite judges live instances; what Spark left on the disk included."""
     gather(world)
     judge(world, *shape.flows, repartitions=shape.repartitions, crashed=crashed, scratch=scratch)
+    hold(judge_shapes(world, shape, repeats=crashed and not world.exactly_once))
+
+
+def judge_shapes(world: World, shape: Shape, *, repeats: bool = False) -> Findings:
+    """Windows and joins of a plan, against their definitions. Nobody waited until all was processed: one round."""
+    how = Circumstances(lambda _: 0, repeats, prefix=f"{world.application_id}-")
+    rows = [row._replace(topic=suffix) for suffix, feed in world.feeds.items() for row in feed.rows]
+    findings: Findings = []
+    for number in shape.shaped:
+        assert shape.plan is not None
+        found = world.cluster.read(world.topic(f"out{number}"))
+        findings += judge_shaped(shape.plan, number, rows, found, how)
+    return findings
 
 
 def live(world: World, shape: Shape, inputs: Inputs) -> None:
@@ -184,11 +198,14 @@ def differences(shape: Shape, name: str, one: Outputs, other: Outputs) -> Findin
     several upstream partitions behind a repartition: there only the values count, not their order, nor which input gave
     which."""
     found: Findings = []
-    for topic in shape.outputs:
+    for topic in shape.compared:
         first, second = one[topic], other[topic]
         for key in sorted(first.keys() | second.keys(), key=lambda key: key or b""):
             where, alike = f"{name}: {topic}, key {key!r}", shape.alike(topic)
-            found += _differ(where, alike, first.get(key, []), second.get(key, []))
+            mine, theirs = first.get(key, []), second.get(key, [])
+            if (shape.topology, topic) in LAST_VALUES:
+                mine, theirs = ([Result(each.value, 0, None) for each in some[-1:]] for some in (mine, theirs))
+            found += _differ(where, alike, mine, theirs)
     return found
 
 

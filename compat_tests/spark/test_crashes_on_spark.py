@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from compat_tests.cases.closings import Closings
 from compat_tests.harness.world import World
 from compat_tests.spark.processes import SOON_LOST, SPECULATION, TWO_HOSTS, SparkProcess, two_hosts
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, amid, judge_all
@@ -57,6 +58,25 @@ def test_an_executor_is_killed(world: World, mode: str) -> None:
         run.ask_to_stop()
     run.dies(0, timeout_s=END_S)
     judge_all(world, SHAPE, crashed=True)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mode", [BATCH, MICRO_BATCH])
+def test_each_window_is_emitted_once_though_an_executor_is_killed(world: World, mode: str) -> None:
+    closings = Closings(world, partitions=4)
+    closings.send(RECORDS)
+    run = SparkProcess(world, "windows", mode).start()
+    amid(world, RECORDS, START_S)
+    executor, _ = one_at_work(run)
+    executor.kill()
+    world.work_done(timeout_s=END_S * 2)
+    run.says(LOST, START_S)
+    if mode == MICRO_BATCH:
+        run.ask_to_stop()
+    run.dies(0, timeout_s=END_S)
+    closings.emitted_once()
+    judge_all(world, shape_of("windows"), crashed=True)
 
 
 @pytest.mark.timeout(900)

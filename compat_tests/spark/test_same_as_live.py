@@ -11,6 +11,7 @@ import pytest
 
 from compat_tests.apps.topologies import TOPOLOGIES
 from compat_tests.cases.flows import COUNT
+from compat_tests.cases.test_every_operator import SHAPES
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.last_stage
 
 RECORDS = 1_500
+EXECUTIONS = {"batch": in_batch, "micro-batches": in_micro_batches}
 
 
 def compare(
@@ -72,6 +74,18 @@ def test_a_random_topology_commits_the_same_as_live(
     seed = request.config.option.seed + number
     topology = f"plan:{random_case(seed, 'exactly_once_v2', quick=True).plan.text()}"
     compare(topology, broker, spark, stage, "exactly_once_v2", seed, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", EXECUTIONS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_windows_and_joins_are_as_defined(
+    name: str, mode: str, request: pytest.FixtureRequest, broker: Broker, spark: SparkSession, stage: str,
+    guarantee: str, tmp_path: Path,
+) -> None:  # fmt: skip
+    shape = shape_of(f"plan:{SHAPES[name].text()}")
+    inputs = records(shape, random.Random(request.config.option.seed), RECORDS)
+    outputs_of(EXECUTIONS[mode](spark), broker, shape, inputs, guarantee, stage, tmp_path / "world")
 
 
 @pytest.mark.short_under("exactly_once_v2")

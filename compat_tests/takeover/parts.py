@@ -141,6 +141,21 @@ def meetings(_: Part, rng: random.Random, count: int, first_ms: int) -> Input:
         meeting += 1
 
 
+PER_ROW = 5
+"""How many left rows refer to one right row, at most."""
+
+
+def references(_: Part, rng: random.Random, count: int, first_ms: int) -> Input:
+    """Each row once: what is sent of two changes that meet on their ways depends on which way is longer."""
+    rights = max(1, count // (PER_ROW + 1))
+    rows = [("right", b"r%d" % number, b"w%d" % number) for number in range(rights)]
+    for number in range(count - rights):
+        rows.append(("left", b"k%d" % number, b"r%d-v%d" % (rng.randrange(rights), number)))
+    rng.shuffle(rows)
+    for number, (suffix, key, value) in enumerate(rows):
+        yield suffix, Sent(key, value, first_ms + number * STEP_MS)
+
+
 def braked(builder: StreamsBuilder, topics: Topics, suffix: str = "in") -> KStream:
     source = builder.stream(topics.source(suffix), key=TEXT, value=TEXT)
     return source.process_values(lambda: Brake(topics.pause_us))
@@ -261,6 +276,12 @@ def waiting_join(builder: StreamsBuilder, topics: Topics) -> None:
     out(joined, topics)
 
 
+def foreign_key(builder: StreamsBuilder, topics: Topics) -> None:
+    left = builder.table(topics.source("left"), key=TEXT, value=TEXT)
+    right = builder.table(topics.source("right"), key=TEXT, value=TEXT)
+    out(left.join(right, both, foreign_key=lambda _, value: value.split("-")[0]).to_stream(), topics)
+
+
 class Seen(Processor):
     """Forwards what was seen of the key; a value that ends with 0 has it forgotten."""
 
@@ -298,6 +319,7 @@ PARTS: Mapping[str, Part] = {
     "cogrouped": Part(cogrouped, SIDES),
     "global-join": Part(global_join, everywhere=("table",)),
     "versioned-join": Part(versioned_join, ("in", "table")),
+    "foreign-key": Part(foreign_key, SIDES, "last", borrowed=True, records=references),
     # Java's buffer doesn't count the records that it has restored: they are sent late, or never.
     "waiting-join": Part(waiting_join, ("in", "table"), continued=False),
 }

@@ -32,7 +32,9 @@ AGE_MS = 1_800_000
 GROUP_S = 40.0
 """Longer than the session of a member that was killed, and than its transaction."""
 PROGRESS_S = 300.0
-CHANGELOG, REPARTITION = "-changelog", "-repartition"
+CHANGELOG = "-changelog"
+BETWEEN = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
+"""The endings of topics by which tasks hand records to each other, upstream ones first."""
 JOINED = re.compile(r"(this|other)-join-store-changelog$|(JOIN|OUTER)(THIS|OTHER)-\d+-store-changelog$")
 """The changelogs of joined records."""
 WAITING = re.compile(r"-Buffer-changelog$")
@@ -97,8 +99,7 @@ class TakeOver:
         if self._portions:
             world.wait(partial(self._has_done, enough), f"{enough} records are processed", PROGRESS_S)
         else:
-            repartitions = [topic for topic in self._internal_topics(self._app) if topic.endswith(REPARTITION)]
-            world.processed(repartitions, PROGRESS_S)
+            world.processed(self._topics_between(self._app), PROGRESS_S)
         if kill:
             instance.kill()
         else:
@@ -147,7 +148,11 @@ class TakeOver:
         """By the names that they have beside the application's."""
         found = self.world.cluster.topic_details(f"{application_id}-").items()
         ours = {topic.removeprefix(f"{application_id}-"): told for topic, told in found}
-        return {topic: told for topic, told in ours.items() if topic.endswith((CHANGELOG, REPARTITION))}
+        return {topic: told for topic, told in ours.items() if topic.endswith((CHANGELOG, *BETWEEN))}
+
+    def _topics_between(self, application_id: str) -> list[str]:
+        topics = self._internal_topics(application_id)
+        return [topic for ending in BETWEEN for topic in sorted(topics) if topic.endswith(ending)]
 
     def _read_metadata(self, group: str) -> dict[Place, Metadata]:
         told = self.world.cluster.committed_metadata(group, self._inputs())
@@ -168,10 +173,9 @@ class TakeOver:
             return left == 0 or Not(f"{left} records left")
 
         world.wait(processed, "Java alone has processed all input", PROGRESS_S)
-        for topic in self._internal_topics(self._alone):
-            if topic.endswith(REPARTITION):
-                behind = partial(world.topic_behind, f"{self._alone}-{topic}", self._alone)
-                world.wait(behind, f"{topic} is processed", PROGRESS_S)
+        for topic in self._topics_between(self._alone):
+            behind = partial(world.topic_behind, f"{self._alone}-{topic}", self._alone)
+            world.wait(behind, f"{topic} is processed", PROGRESS_S)
         java.stop()
         self.await_nobody(self._alone)
         self.told.append(f"Java alone: {self._sent()} records, {time.monotonic() - began:.0f} s")

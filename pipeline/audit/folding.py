@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from milestones.common.clock import SystemClock
-from milestones.common.kafka.partitioner import partition_of
+from milestones.common.partitioner import partition_of
 from milestones.common.records import Emitted, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines

@@ -12,7 +12,7 @@ from benchmarks.last.app import topology
 from benchmarks.latency.work import Latency
 from benchmarks.paced import keys_of, latencies, percentile
 from benchmarks.skew.work import HOT, Skew
-from milestones.common.kafka.partitioner import partition_of
+from milestones.common.partitioner import partition_of
 from milestones.testing import TopologyTestDriver
 
 

@@ -31,11 +31,13 @@ from milestones.common.state.stores import KeyValueStore
 from milestones.common.state.suppress_buffer import SuppressBuffer
 from milestones.common.state.suppress_layout import Buffered, size_of
 from milestones.common.task.scope import RecordInWork
-from milestones.common.topology import StreamsBuilder, Topology
+from milestones.common.topology import StreamsBuilder, Topology, foreign_key_operators
 from milestones.common.topology.aggregates import StreamAggregate, StreamCount
+from milestones.common.topology.foreign_key_operators import AnswerSubscription
 from milestones.common.topology.global_tables import StreamGlobalJoin
 from milestones.common.topology.processor import ProcessorContext
 from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.topology.subscriptions import hash_of
 from milestones.common.topology.suppress_operators import Suppress
 from milestones.common.topology.table_operators import TableRepartitionMap, ToStream
 from tests.sources import ROOT
@@ -213,6 +215,10 @@ def a_deletion_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeyValueStore, "_delete", delete)
 
 
+def another_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_key_operators, "hash_of", lambda data: hash_of(data)[::-1])
+
+
 def a_window_closed_early(operator: Suppress, context: OperatorContext) -> Process:
     return BIND_SUPPRESS(replace(operator, wait_ms=operator.wait_ms - 1), context)
 
@@ -255,6 +261,8 @@ PLANTED: list[tuple[str, Plant, str, str]] = [
     ("a null key lost", wrapped(StreamGlobalJoin, a_null_key_lost), "global_left_join_no_keys", "java"),
     ("a header dropped", a_header_dropped, "process", "header"),
     ("a deletion not logged", a_deletion_not_logged, "process", "seen-changelog"),
+    ("another hash of a row", another_hash, "foreign_key_inner", "SUBSCRIPTION-REGISTRATION"),
+    ("an answer a millisecond late", wrapped(AnswerSubscription, a_timestamp_off_by_one), "foreign_key_left", "java"),
     ("a window closed early", planted(Suppress, a_window_closed_early), "suppress_tumbling", "out"),
     ("the first time forgotten", the_first_time_forgotten, "suppress_time", "java"),
     ("the record in work sent", the_record_in_work_sent, "suppress_time", "header"),

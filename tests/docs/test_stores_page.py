@@ -34,6 +34,7 @@ def test_the_page_has_every_constructor() -> None:
     ("made", "spec"),
     [
         (stores.key_value("s", str, int), {"kind": "key-value"}),
+        (stores.key_value("s", str, int, ttl=7), {"kind": "expiring-key-value", "ttl_ms": 7}),
         (stores.timestamped_key_value("s", str, int), {"kind": "timestamped-key-value"}),
         (
             stores.window("s", str, int, size=5, retention=9, duplicates=True),
@@ -68,6 +69,8 @@ def test_what_a_store_cannot_be_is_an_error_where_it_is_made() -> None:
     for make, words in (
         (lambda: stores.window("s", size=9, retention=5), "retention of 5 ms is shorter"),
         (lambda: stores.window("s", size=0, retention=5), "the size of a window must be at least 1 ms"),
+        (lambda: stores.key_value("s", ttl=0), "a time to live must be at least 1 ms"),
+        (lambda: stores.key_value("s", ttl=5, caching=True), "can't be cached"),
         (lambda: stores.lru("s", max_entries=0), "at least one entry"),
         (lambda: stores.versioned("s", history=-5), "a history must be at least 0 ms"),
         (lambda: stores.key_value("bad name"), "a store"),

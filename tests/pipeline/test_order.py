@@ -55,3 +55,12 @@ def test_a_topic_in_a_circle_is_read_before_or_beside_who_writes_it() -> None:
     assert circular("a>b", "b>c") == frozenset()
     assert circular("a>b", "b>a") == {"a"}
     assert circular("a>a", "b>c") == {"a"}
+
+
+def test_the_two_sides_of_a_join_by_foreign_key_form_a_circle() -> None:
+    builder = StreamsBuilder()
+    left, right = builder.table("left"), builder.table("right")
+    left.join(right, lambda value, other: value + other, foreign_key=lambda _, value: value, name="of")
+    subs = builder.build().resolve("app")
+    assert levels(subs) == ((0,), (1,))
+    assert circular_topics(subs) == {"app-of-subscription-response-topic"}

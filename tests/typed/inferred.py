@@ -84,6 +84,12 @@ assert_type(by_customer.windowed_by(windows).count().suppress(until="window_clos
 
 assert_type(customers.map_values(lambda customer: customer.name), KTable[str, str])
 assert_type(customers.to_stream(), KStream[str, Customer])
+by_number = builder.table("numbers", key=int, value=Customer)
+assert_type(customers.join(spent, lambda customer, total: (customer.name, total)), KTable[str, tuple[str, float]])
+assert_type(
+    customers.left_join(by_number, lambda one, other: other, foreign_key=lambda key, customer: len(customer.name)),
+    KTable[str, Customer | None],
+)
 assert_type(customers.group_by(lambda key, customer: (customer.name, 1)).count(), KTable[str, int])
 
 # -- processors and stores

@@ -10,6 +10,7 @@ import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.WindowStore;
 
 /** Suppress, by windows and by time. */
 final class OfSuppress {
@@ -63,9 +64,14 @@ final class OfSuppress {
         return Grouped.with(Topologies.TEXT, Topologies.TEXT);
     }
 
-    /** A retention beyond all inputs: a cache of Kafka Streams still has sessions whose retention is over. */
+    /** A retention beyond all inputs: a cache of Kafka Streams still has windows whose retention is over. */
     private static Materialized<String, Long, SessionStore<Bytes, byte[]>> sessions() {
         return Materialized.<String, Long, SessionStore<Bytes, byte[]>>with(Topologies.TEXT, Topologies.LONG)
+            .withRetention(OfWindows.LONG);
+    }
+
+    private static Materialized<String, Long, WindowStore<Bytes, byte[]>> windows() {
+        return Materialized.<String, Long, WindowStore<Bytes, byte[]>>with(Topologies.TEXT, Topologies.LONG)
             .withRetention(OfWindows.LONG);
     }
 
@@ -84,9 +90,9 @@ final class OfSuppress {
 
     private static void windowsJoined(StreamsBuilder builder) {
         KTable<Windowed<String>, Long> left = builder.<String, String>stream("left").groupByKey(texts())
-            .windowedBy(OfWindows.TUMBLING).count();
+            .windowedBy(OfWindows.TUMBLING).count(windows());
         KTable<Windowed<String>, Long> right = builder.<String, String>stream("right").groupByKey(texts())
-            .windowedBy(TimeWindows.ofSizeAndGrace(OfWindows.SIZE, Duration.ofMillis(8))).count();
+            .windowedBy(TimeWindows.ofSizeAndGrace(OfWindows.SIZE, Duration.ofMillis(8))).count(windows());
         OfWindows.texts(left.outerJoin(right, (l, r) -> l + "&" + r)
             .suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded())));
     }

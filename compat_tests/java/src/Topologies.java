@@ -33,6 +33,7 @@ final class Topologies {
         OfStreamJoins.add();
         OfTableJoins.add();
         OfVersioned.add();
+        OfForeignKeys.add();
         OfGlobals.add();
     }
 

@@ -64,6 +64,7 @@ final class Parts {
         ALL.put("cogrouped", Parts::cogrouped);
         ALL.put("global-join", Parts::globalJoin);
         ALL.put("versioned-join", Parts::versionedJoin);
+        ALL.put("foreign-key", Parts::foreignKey);
         ALL.put("waiting-join", Parts::waitingJoin);
     }
 
@@ -194,6 +195,12 @@ final class Parts {
         KTable<String, String> table = versioned(builder, topics, "awaited");
         out(braked(builder, topics, "in").leftJoin(table, Parts::both,
             Joined.<String, String, String>with(TEXT, TEXT, TEXT).withGracePeriod(Duration.ofMillis(50))), topics);
+    }
+
+    private static void foreignKey(StreamsBuilder builder, Topics topics) {
+        KTable<String, String> left = builder.table(topics.in("left"));
+        KTable<String, String> right = builder.table(topics.in("right"));
+        out(left.<String, String, String>join(right, value -> value.split("-")[0], Parts::both).toStream(), topics);
     }
 
     private static KTable<String, String> versioned(StreamsBuilder builder, Topics topics, String store) {

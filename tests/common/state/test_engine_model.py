@@ -69,6 +69,11 @@ class EngineMachine(RuleBasedStateMachine):
             assert next(found) == entry
         self.scans.append((found, expected[read:]))
 
+    @rule(name=st.sampled_from(NAMESPACES), start=KEYS, end=KEYS, limit=st.integers(1, 4))
+    def few(self, name: str, start: bytes, end: bytes, limit: int) -> None:
+        expected = sorted((k, v) for k, v in self.model[name].items() if start <= k < end)
+        assert self.engine.open(name).few(start, end, limit) == expected[:limit]
+
     @rule()
     def finish_scans(self) -> None:
         for found, expected in self.scans:

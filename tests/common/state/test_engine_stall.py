@@ -162,3 +162,12 @@ def test_a_store_is_dropped_while_writes_are_stalled(stalling: Engine, waits: li
     stalling.drop("counts")
     again = stalling.open("counts")
     assert (list(again.scan(None, None)), again.offset()) == ([], None)
+
+
+def test_what_is_gone_is_dropped_while_writes_are_stalled(stalling: Engine, waits: list[float]) -> None:
+    counts = stalling.open("counts")
+    for number, batch in enumerate(batches(12)):
+        stalling.apply({"counts": batch}, {"counts": number})
+        stalling.expire("counts", [(b"", b"%04d" % number)])
+        assert {key[:4] for key, _ in counts.scan(None, None)} == {b"%04d" % number}
+    assert waits

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from milestones.common.errors import StateError
+from milestones.common.state import families
 from milestones.common.state.engine import Engine, Engines
+from tests.common.state.interleaving import at_every_place
 
 THREADS, ROUNDS = 6, 15
 
@@ -113,3 +118,41 @@ def test_an_engine_that_is_closed_beside_an_observer_ends_neither(any_engines: E
             assert asked.wait(60)
             engine.close()
             assert "closed" in refused.result(60)
+
+
+BESIDE: dict[str, tuple[Callable[[Engine], object], list[tuple[bytes, bytes]]]] = {
+    "a write": (lambda engine: engine.apply({"s": {b"a": b"2", b"b": b"2"}}, {"s": 2}), [(b"a", b"2"), (b"b", b"2")]),
+    "an expiry": (lambda engine: engine.expire("s", [(b"", b"b")]), []),
+}
+
+
+@pytest.mark.parametrize("read_before", [True, False])
+@pytest.mark.parametrize("case", BESIDE)
+def test_what_is_read_after_a_write_is_the_write_s_wherever_it_met_a_read(
+    disk_engines: Engines, tmp_path: Path, case: str, read_before: bool
+) -> None:
+    change, then = BESIDE[case]
+    before = [(b"a", b"1")]
+    engine = disk_engines.open(tmp_path / "engine")
+
+    def prepare() -> tuple[Callable[[], tuple[list[tuple[bytes, bytes]], ...]], Callable[[], object]]:
+        engine.drop("s")
+        engine.open("s")
+        engine.apply({"s": {b"a": b"1"}}, {"s": 1})
+        if read_before:
+            assert engine.open("s").few(b"a", b"z", 5) == before
+        changed: list[bool] = []
+
+        def read() -> tuple[list[tuple[bytes, bytes]], ...]:
+            beside = engine.open("s").few(b"a", b"z", 5)
+            sys.settrace(None)  # what follows is after both
+            if not changed:
+                change(engine)
+            return beside, engine.open("s").few(b"a", b"z", 5)
+
+        return read, lambda: (changed.append(True), change(engine))
+
+    for beside, after in at_every_place(families, prepare):
+        assert beside in (before, then)
+        assert after == then
+    engine.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +121,62 @@ def test_counting_costs_little_in_the_long_run() -> None:
         o.layers.put(b"%d" % index, b"v" * 10)
         o.layers.merge()
         assert exact < o.layers.uncommitted_bytes() < exact + 5_000 * 200
+
+
+def few_beside_a_scan(o: Opened, heads: list[bytes], chance: random.Random) -> None:
+    """Both find the same entries of a head; `few` only those with a tail of two bytes."""
+    head, (first, last) = chance.choice(heads), sorted(chance.choices(TAILS, k=2))
+    scanned = [one for one in o.layers.scan(head + first, head + last + b"\0") if len(one[0]) == len(head) + 2]
+    assert o.layers.few(head, first, last) == scanned
+
+
+TAILS = [bytes((one, other)) for one in (0, 1, 255) for other in (0, 1, 255)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_few_entries_of_a_head_are_those_of_a_scan_in_any_life_of_a_store(seed: int) -> None:
+    chance, heads = random.Random(seed), [b"", b"a", b"a\0", b"a\0\0", b"b"]
+    o = Opened()
+    steps: list[Callable[[], object]] = [
+        o.layers.merge, o.layers.merge, o.layers.drop_scope, o.layers.thaw, o.layers.abort, lambda: commit(o),
+    ]  # fmt: skip
+    for _ in range(300):
+        few_beside_a_scan(o, heads, chance)
+        if chance.random() < 0.7:
+            for _ in range(chance.choice([1, 1, 40])):
+                key = chance.choice(heads) + chance.choice(TAILS)
+                o.layers.put(key, chance.choice([b"v", b"w", None]))
+        elif chance.random() < 0.8:
+            chance.choice(steps)()
+        elif o.layers.frozen() is None:
+            o.layers.merge()
+            o.layers.freeze()
+
+
+def commit(o: Opened) -> None:
+    if o.layers.frozen() is None:
+        o.layers.merge()
+        o.layers.freeze()
+    o.engine.apply({"store": o.layers.frozen() or {}}, {})
+    o.layers.applied()
+
+
+def test_many_entries_of_a_head_are_left_to_a_scan() -> None:
+    o = Opened()
+    for number in range(400):
+        o.layers.put(b"head" + number.to_bytes(2, "big"), b"v")
+    assert len(o.layers.few(b"head", b"\0\0", b"\xff\xff") or ()) == 400  # they are in memory
+    commit(o)
+    assert o.layers.few(b"head", b"\0\0", b"\xff\xff") is None
+    assert len(o.layers.few(b"head", b"\0\0", b"\0\x63") or ()) == 100
+
+
+def test_uncommitted_bytes_count_the_places_of_keys_among_those_of_their_heads() -> None:
+    with_heads, without = Opened(), Opened()
+    for o in (with_heads, without):
+        for number in range(1_000):
+            o.layers.put(b"head" + number.to_bytes(2, "big"), b"v")
+    with_heads.layers.merge()
+    with_heads.layers.few(b"head", b"\0\0", b"\0\1")
+    without.layers.merge()
+    assert with_heads.layers.uncommitted_bytes() > without.layers.uncommitted_bytes() + 100_000

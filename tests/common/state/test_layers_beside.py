@@ -110,6 +110,21 @@ def test_a_get_finds_the_newest_value_whatever_a_commit_does_beside_it(case: str
     assert all(found), f"wrong when it happens at the places {[at for at, right in enumerate(found, 1) if not right]}"
 
 
+@pytest.mark.parametrize("case", BESIDE)
+def test_the_few_entries_of_a_head_are_all_found_whatever_a_commit_does_beside_the_call(case: str) -> None:
+    make, beside = BESIDE[case]
+
+    def prepare() -> tuple[Callable[[], tuple[Store, Any]], Callable[[], None]]:
+        store = make()
+        store.layers.few(b"", b"a", b"b")  # an older index
+        return lambda: (store, store.layers.few(b"", b"a", b"d")), lambda: beside(store)
+
+    for store, found in at_every_place(layers, prepare):
+        assert found == [(key, store.wanted[key]) for key in (b"a", b"b", b"c", b"d")]
+        many = [(key, value) for key, value in sorted(store.wanted.items()) if key.startswith(b"many-01")]
+        assert store.layers.few(b"many-01", b"0", b"9") == many
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("case", BESIDE)
 def test_a_scan_finds_every_entry_whatever_a_commit_does_beside_its_call(case: str, reverse: bool) -> None:

@@ -121,6 +121,20 @@ def test_rows_that_lie_decades_apart_are_found_at_once() -> None:
     assert [value for _, value in life.call("fetch", "a", 0, FOREVER - 1)] == ["1"]
 
 
+def test_hundreds_of_rows_of_a_key_are_all_found_among_those_of_keys_that_begin_like_it() -> None:
+    life = Life(spec(retention_ms=10 * MINUTE, duplicates=True))
+    for start in range(400):
+        for key in ("a", "a\0", "a" * 9, ""):
+            life.call("put", key, f"{key}{start}", start * 100)
+        if start == 300:
+            life.commit()
+    rows = [(start * 100, f"a{start}") for start in range(400)]
+    assert life.call("fetch", "a", 0, FOREVER - 1) == rows
+    assert life.call("backward_fetch", "a", 0, FOREVER - 1) == rows[::-1]
+    assert life.call("fetch", "a", 500, 39_000) == rows[5:391]
+    assert life.call("backward_fetch", "a", 500, 39_000) == rows[5:391][::-1]
+
+
 def test_a_changelog_forgets_rows_a_day_after_the_store() -> None:
     kept = {"cleanup.policy": "compact,delete", "retention.ms": str(2 * MINUTE + 86_400_000)}
     assert kept.items() <= changelog_settings(spec(), {}).items()

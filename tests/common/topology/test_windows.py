@@ -12,6 +12,7 @@ import pytest
 from milestones import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 from milestones.common import serdes
 from milestones.common.errors import TopologyError
+from milestones.common.partitioner import partition_of
 from milestones.common.records import TopicPartition
 from milestones.common.task.metadata import OffsetMetadata, OffsetMetadataError
 from milestones.common.topology import StreamsBuilder, Topology
@@ -220,3 +221,32 @@ def test_only_sessions_take_a_merger_and_need_one() -> None:
 def test_windows_that_are_emitted_when_they_close_are_not_cached() -> None:
     (sub,) = counting(KINDS["tumbling"], "on_close").resolve("app")
     assert [spec.cached for spec in sub.stores] == [False]
+
+
+def places(windows: Any, keys: str, **sink: Any) -> dict[str, set[int]]:
+    """The partitions, of three, to which each key's counts go; -1 where the producer chooses."""
+    builder = StreamsBuilder()
+    counts = builder.stream("in", key=TEXT, value=TEXT).group_by_key().windowed_by(windows).count()
+    counts.to_stream().to(**{"topic": "out", **sink})
+    harness = Harness(builder.build()).start()
+    harness.pipe(*((key, "v", at) for at in range(100, 200, 9) for key in keys))
+    found: dict[str, set[int]] = {}
+    for output in harness.task.take_outputs():
+        if output[0] == "out" and output[2] is not None:
+            found.setdefault(output[2][:1].decode(), set()).add(output[1])
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("topic", ["out", lambda *_: "out"], ids=["a topic", "a topic by record"])
+def test_all_windows_of_a_key_go_to_the_partition_of_the_key_without_its_window(kind: str, topic: Any) -> None:
+    keys = "abcdef"
+    found = places(KINDS[kind], keys, topic=topic)
+    assert found == {key: {partition_of(key.encode(), 3)} for key in keys}
+    assert len({*map(str, found.values())}) == 3
+
+
+def test_a_partitioner_of_ones_own_is_given_the_windowed_key() -> None:
+    given_to: set[type] = set()
+    found = places(KINDS["session"], "ab", partitioner=lambda _topic, key, _value, _: given_to.add(type(key)) or 2)
+    assert (found, given_to) == ({"a": {2}, "b": {2}}, {Windowed})

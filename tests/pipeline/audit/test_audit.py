@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from milestones import Streams, StreamsBuilder, StreamsConfig, StreamsState, Topology, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.partitioner import partition_of
 from milestones.common.kafka.topics import Cluster
+from milestones.common.partitioner import partition_of
 from milestones.common.records import TopicPartition as Partition
 from milestones.testing import KafkaProbe, until
 from tests.topics import commit, named

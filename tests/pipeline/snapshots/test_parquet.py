@@ -93,3 +93,33 @@ def test_updates_that_are_kept_back_have_the_values_that_will_be_sent(tmp_path: 
     found = pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist()
     times = {int(row.pop("timestamp").timestamp() * 1000) for row in found}
     assert (found, times) == ([{"key": "a", "value": 7}, {"key": "b", "value": None}], {70_005})
+
+
+def test_a_versioned_store_has_the_latest_value_of_each_key(tmp_path: Path) -> None:
+    spec = StoreSpec(
+        "prices", "versioned", key_serde=serdes.STRING, value_serde=serdes.LONG, retention_ms=100_000
+    )
+    records = [message(at, b"k", at.to_bytes(8, "big"), 70_000 + at) for at in (1, 3, 2)]
+    entries = layout_of(spec).restored(records)
+    assert len(entries) > 3, "older versions, too"
+    write_parquet(spec, CHANGELOG, iter(sorted(entries.items())), tmp_path.as_uri())
+    (row,) = pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist()
+    assert int(row.pop("timestamp").timestamp() * 1000) == 70_003
+    assert row == {"key": "k", "value": 3}
+
+
+def test_an_lru_store_has_its_entries_and_not_their_order(tmp_path: Path) -> None:
+    spec = StoreSpec("latest", "lru", key_serde=serdes.STRING, value_serde=serdes.LONG, max_entries=5)
+    entries = layout_of(spec).restored([message(at, b"k", at.to_bytes(8, "big"), 5) for at in (1, 2)])
+    write_parquet(spec, CHANGELOG, iter(sorted(entries.items())), tmp_path.as_uri())
+    assert pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist() == [{"key": "k", "value": 2}]
+
+
+def test_records_that_wait_for_a_join_have_their_keys_and_times(tmp_path: Path) -> None:
+    spec = StoreSpec("joining-Buffer", "join-buffer", key_serde=serdes.STRING, value_serde=serdes.LONG)
+    row = Buffered(Context(70_005, None, RecordMetadata("in", 0, 4)), None, None, (7).to_bytes(8, "big"), 0)
+    place = b"\x00" + (70_005).to_bytes(8, "big") + b"k" + (1).to_bytes(4, "big")
+    write_parquet(spec, CHANGELOG, iter([(place, encoded(row))]), tmp_path.as_uri())
+    (found,) = pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist()
+    assert (found["key"], found["value"]) == ("k", 7)
+    assert int(found["timestamp"].timestamp() * 1000) == int(found["start"].timestamp() * 1000) == 70_005

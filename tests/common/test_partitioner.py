@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milestones.common.kafka.partitioner import murmur2, partition_of
+from milestones.common.partitioner import murmur2, partition_of
 
 # From the unit tests of Kafka's own Utils.murmur2, as signed numbers.
 KNOWN = {
