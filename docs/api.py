@@ -61,6 +61,8 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.FixedKeyProcessor,
         m.FixedKeyProcessorContext,
         m.FixedKeyRecord,
+        m.ValueTransformer,
+        m.ValueTransformerContext,
     ],
     "State stores": [
         m.KeyValueStore,
@@ -184,7 +186,8 @@ TYPES: Mapping[str, tuple[Any, str]] = {
 
 GIVEN = {
     m.KStream, m.KTable, m.GlobalKTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
-    m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.Cancellable, m.KeyValueStore,
+    m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.ValueTransformer,
+    m.ValueTransformerContext, m.Cancellable, m.KeyValueStore,
     m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.VersionedStore, m.LruStore,
     m.ExpiringStore,
     m.WindowedKStream, m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription, testing.InputTopic,
@@ -199,7 +202,8 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
         "topic_settings", "with_options",
     },
     m.Topology: {
-        "add_node", "add_global_nodes", "add_internal_topic", "copartition_sources", "resolve", "resolve_global",
+        "add_node", "add_global_nodes", "add_internal_topic", "copartition_sources", "may_be_optimized", "optimized",
+        "resolve", "resolve_global",
     },
     m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
     m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw", "delete_raw"},

@@ -94,6 +94,7 @@ from milestones.common.topology.timestamps import (
     use_partition_time_on_invalid_timestamp,
     wallclock_timestamp_extractor,
 )
+from milestones.common.topology.value_transformer import ValueTransformer, ValueTransformerContext
 from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
 from milestones.common.topology.windows import Duration, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from milestones.common.windowed import SessionWindowedSerde, Windowed, WindowedSerde
@@ -117,7 +118,8 @@ __all__ = [
     "StreamsBuilder", "StreamsConfig", "StreamsState", "SuppressBufferFullError", "SuspendReason", "TaskId",
     "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
     "TimestampedWindowStore", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError",
-    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "VersionedStore",
+    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "ValueTransformer",
+    "ValueTransformerContext", "VersionedStore",
     "VersionedValue", "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream",
     "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
     "send_to_dead_letter_topic", "serdes", "stores", "use_partition_time_on_invalid_timestamp",

@@ -15,11 +15,14 @@ from milestones.common.config.handlers import LOG_AND_CONTINUE, LOG_AND_FAIL, RE
 from milestones.common.config.key import REQUIRED, ConfigKey, Derived
 from milestones.common.config.thread_keys import ThreadKeys
 from milestones.common.config.value_types import (
+    BOOLEAN,
     EXTRACTOR,
     EXTRACTORS,
     NAMES,
+    OPTIMIZATION,
     PAIRS,
     PATH,
+    RESET,
     SERDE,
     SERVERS,
     STAGE,
@@ -109,9 +112,10 @@ class ApplicationKeys:
         doc="How long calls to Kafka are repeated after passing errors, before the task fails.",
     )
     auto_offset_reset: Final = ConfigKey(
-        choice("earliest", "latest", "none"), "earliest", "medium",
+        RESET, "earliest", "medium",
         doc="Where to begin on an input partition that has no committed offset, or whose offset is gone. `none` "
-        "fails. A source may have its own. Kafka Streams has it as `consumer.auto.offset.reset`.",
+        "fails; `by_duration:PT1H`, or a `timedelta`, begins with records that are an hour old (KIP-1106), at the end "
+        "where there are none. A source may have its own. Kafka Streams has it as `consumer.auto.offset.reset`.",
     )
     default_key_serde: Final = ConfigKey(
         optional(SERDE), None, "medium",
@@ -145,6 +149,18 @@ class ApplicationKeys:
         "broker finds too large and, under `exactly_once_v2`, anything that the broker refuses ends the application, "
         "whatever the handler says; but not under `exactly_once_v2` with `fencing_tolerance`, which has the handler "
         "decide about each of them.",
+    )
+    topology_optimization: Final = ConfigKey(
+        optional(OPTIMIZATION), None, "medium",
+        doc="Optimisations of topologies that a `StreamsBuilder` makes: `reuse.ktable.source.topics` (the topic of a "
+        "table serves as its changelog), `merge.repartition.topics`, `single.store.self.join`; `all`, or `none`. Unset "
+        "(None), the topology is as `build` made it, by default without. It changes stores and internal topics: see "
+        "`docs/optimization.md` before it is switched for an application that has run.",
+    )
+    ensure_explicit_internal_resource_naming: Final = ConfigKey(
+        BOOLEAN, False, "high",
+        doc="Refuse a topology in which a store, a changelog or a repartition topic has a generated name (KIP-1111): "
+        "another operator before it would change the number in the name, and leave its data behind.",
     )
     errors_dead_letter_queue_topic_name: Final = ConfigKey(
         optional(legal_name("a topic name")), None, "medium",
@@ -192,6 +208,11 @@ class StateKeys:
     input_buffer_max_bytes: Final = ConfigKey(
         integer(at_least=1), 512 * MIB, "medium",
         doc="Bytes of keys and values that wait in the input buffers of all tasks of this instance (KIP-770).",
+    )
+    windowstore_changelog_additional_retention_ms: Final = ConfigKey(
+        integer(at_least=0), 86_400_000, "low",
+        doc="How much longer than its store a changelog of windows or sessions keeps records: `retention.ms` of the "
+        "topic when it is made. The broker deletes by its own clock. A store may have settings of its own.",
     )
     rocksdb_engine: Final = ConfigKey(
         choice("rocksdict", "rocksdb"), "rocksdict", "low",

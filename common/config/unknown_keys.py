@@ -16,6 +16,7 @@ LATER = {
 """Keys that are designed and not built: the stage that will have each, and its purpose."""
 
 NO_COUNTERPART = {
+    "allow_os_group_write_access": "folders of state are the process's own and its group's to read (mode 750)",
     "application_server": "interactive queries between instances aren't part of this runtime",
     "built_in_metrics_version": "there is one version of the metrics",
     "cache_max_bytes_buffering": "its name is statestore_cache_max_bytes today",
@@ -28,13 +29,19 @@ NO_COUNTERPART = {
     "default_list_value_serde_inner": "give default_value_serde a list serde with its inner one",
     "default_list_key_serde_type": "lists are Python lists",
     "default_list_value_serde_type": "lists are Python lists",
+    "dsl_store_format": "say it per store in the topology: a StoreSpec with logs_headers=True",
     "dsl_store_suppliers_class": "say it per store in the topology",
+    "enable_transactional_statestores": "every store is: what isn't committed never reaches the disk",
+    "ensure_explicit_internal_resource_naming_enable": "its name is ensure_explicit_internal_resource_naming",
+    "group_protocol": "the runtime's own group member speaks the classic protocol, whose name isn't set",
     "enable_metrics_push": "set it per client: consumer_, producer_ or admin_enable_metrics_push",
     "log_summary_interval_ms": "metrics say the same: see metrics_port",
     "metadata_max_age_ms": "set it per client: consumer_, producer_ or admin_topic_metadata_refresh_interval_ms",
     "metric_reporters": "metrics are exported for Prometheus: see metrics_port",
     "metrics_num_samples": "metrics are taken over metrics_sample_window_ms",
     "probing_rebalance_interval_ms": "an instance that has caught up asks for the rebalance itself",
+    "processing_exception_handler_global_enabled": "processing_exception_handler is asked wherever there are records",
+    "processor_wrapper_class": "wrap what process is given: process(wrapped(Supplier)); metrics tell about every node",
     "rack_aware_assignment_strategy": "standbys are spread over rack_aware_assignment_tags",
     "rack_aware_assignment_non_overlap_cost": "standbys are spread over rack_aware_assignment_tags",
     "rack_aware_assignment_traffic_cost": "standbys are spread over rack_aware_assignment_tags",
@@ -44,11 +51,11 @@ NO_COUNTERPART = {
     "retry_backoff_ms": "set it per client: consumer_, producer_ or admin_retry_backoff_ms",
     "rocksdb_config_setter": "see rocksdb_block_cache_bytes, rocksdb_write_buffer_bytes, rocksdb_max_write_buffers",
     "send_buffer_bytes": "set it per client: consumer_, producer_ or admin_socket_send_buffer_bytes",
+    "state_cleanup_dir_max_age_ms": "remove the application's folder in state_dir before the start of an instance "
+    "that was away for longer than the delete.retention.ms of its changelogs",
     "task_assignor_class": "its name is task_assignor: a name, a callable, or module:attribute",
-    "topology_optimization": "a topology runs as it was written",
     "window_size_ms": "windowed serdes take it as an argument",
     "windowed_inner_class_serde": "windowed serdes take it as an argument",
-    "windowstore_changelog_additional_retention_ms": "a store takes settings of its changelog topic (retention.ms)",
 }
 """Kafka Streams' keys that have no counterpart here, and what to do instead."""
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
+from milestones.common.offset_reset import reset_policy
 
 T = TypeVar("T")
 
@@ -55,6 +56,16 @@ def _whole(value: object) -> int | None:
         except ValueError:
             return None
     return None
+
+
+def _boolean(value: object) -> bool:
+    found = {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise ValueError("must be true or false")
+    return found
+
+
+BOOLEAN = ValueType(_boolean, "`true` \\| `false`")
 
 
 def choice(*options: str, hints: Mapping[str, str] | None = None) -> ValueType[str]:
@@ -237,6 +248,21 @@ EXTRACTORS = (
     "wallclock_timestamp_extractor",
 )
 EXTRACTOR = ValueType(_extractor, " \\| ".join(f"`{n}`" for n in EXTRACTORS) + " \\| `module:attribute` \\| callable")
+
+
+def _optimization(value: object) -> frozenset[str]:
+    from milestones.common.topology.optimization import parts_of  # here, for the same reason
+
+    value = _read(value)
+    if not isinstance(value, str | list | tuple | set | frozenset) or not all(isinstance(each, str) for each in value):
+        raise ValueError("is all, none, or names of optimisations (a list, a set, or text with commas)")
+    return parts_of(value)
+
+
+OPTIMIZATION = ValueType(_optimization, "`all` \\| `none` \\| names, as a list or as text with commas")
+
+
+RESET = ValueType(reset_policy, "`earliest` \\| `latest` \\| `none` \\| `by_duration:` and a duration")
 
 
 def _serde(value: object) -> Any:

@@ -220,14 +220,14 @@ def internal_topics(
     config: StreamsConfig, subtopologies: tuple[SubTopology, ...], plan: TaskPlan
 ) -> list[InternalTopic]:
     """The repartition and changelog topics that the plan needs, with their settings."""
-    settings = config.topic_settings()
+    settings, additional_ms = config.topic_settings(), config.windowstore_changelog_additional_retention_ms
     specs = {topic: spec for sub in subtopologies for spec in sub.stores if (topic := sub.changelogs.get(spec.name))}
     repartition = [
         InternalTopic(topic, count, {**REPARTITION_SETTINGS, **settings})
         for topic, count in plan.repartition_counts.items()
     ]
     changelogs = [
-        InternalTopic(topic, count, changelog_settings(specs[topic], settings))
+        InternalTopic(topic, count, changelog_settings(specs[topic], settings, additional_ms))
         for topic, count in plan.changelog_counts.items()
     ]
     return repartition + changelogs

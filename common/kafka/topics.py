@@ -248,6 +248,20 @@ class Cluster(Owned):
         self._check_owner()
         return self._asked(partitions, LATEST if end else EARLIEST, committed=committed, timeout_ms=timeout_ms)
 
+    def start_searching(
+        self, times: Mapping[TopicPartition, int], *, committed: bool
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        """Begin to ask for the first offsets whose records are of these times (ms) or later, without waiting; `told`
+        reads an answer, -1 where all records are older."""
+        self._check_owner()
+        specs = {Position(*partition): OffsetSpec.for_timestamp(time) for partition, time in times.items()}
+        return self._list_offsets(specs, committed=committed, timeout_ms=None)
+
+    def search(self, times: Mapping[TopicPartition, int], *, committed: bool) -> dict[TopicPartition, int]:
+        """The answers of `start_searching`."""
+        with self._renewing():
+            return {at: told(at, future) for at, future in self.start_searching(times, committed=committed).items()}
+
     def ends(
         self, partitions: Iterable[TopicPartition], timeout_ms: int, *, committed: bool = False
     ) -> dict[TopicPartition, int]:
@@ -268,7 +282,12 @@ class Cluster(Owned):
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool, timeout_ms: int | None
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         """Ask one question, with an answer for each partition."""
-        positions = {Position(*partition): spec for partition in partitions}
+        specs = {Position(*partition): spec for partition in partitions}
+        return self._list_offsets(specs, committed=committed, timeout_ms=timeout_ms)
+
+    def _list_offsets(
+        self, positions: dict[Position, OffsetSpec], *, committed: bool, timeout_ms: int | None
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         if not positions:
             return {}
         futures = self._admin.list_offsets(

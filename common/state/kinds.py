@@ -53,6 +53,9 @@ LONGEST_RETENTION_MS: Final = (1 << 63) - 1
 """Of a topic."""
 
 
+_NEEDED: Final = ("retention.ms", "min.compaction.lag.ms")
+"""Topic settings that say how long a store needs its records."""
+
 Row = tuple["bytes | None", "int | None"]
 """The bytes of a value, None for a deletion that is kept back, and its time, None where rows have none."""
 
@@ -80,7 +83,7 @@ def _timed_value(local: bytes) -> Row:
     return local[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(local)[0]
 
 
-def _like_all(_: StoreSpec) -> Mapping[str, str]:
+def _like_all(_: StoreSpec, _additional_ms: int) -> Mapping[str, str]:
     return {}
 
 
@@ -88,13 +91,13 @@ def _like_any(_: StoreSpec) -> str:
     return ""
 
 
-def _bounded(spec: StoreSpec) -> Mapping[str, str]:
-    """Records whose windows are gone may be deleted, a day later: by then each standby has seen more recent ones."""
-    retention_ms = min(spec.retention_ms + ADDITIONAL_RETENTION_MS, LONGEST_RETENTION_MS)
+def _bounded(spec: StoreSpec, additional_ms: int) -> Mapping[str, str]:
+    """Records whose windows are gone may be deleted so much later: by then each standby has seen more recent ones."""
+    retention_ms = min(spec.retention_ms + additional_ms, LONGEST_RETENTION_MS)
     return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
 
 
-def _with_lag(spec: StoreSpec) -> Mapping[str, str]:
+def _with_lag(spec: StoreSpec, _additional_ms: int) -> Mapping[str, str]:
     """No version may be compacted away before it is older than the history, and a day: a restoration needs each."""
     lag_ms = min(spec.retention_ms + ADDITIONAL_RETENTION_MS, LONGEST_RETENTION_MS)
     return {"min.compaction.lag.ms": str(lag_ms)}
@@ -114,17 +117,17 @@ class Kind:
 
     `store`: the class that user code sees. `layout`: makes the local layout of one store. `version`: of the bytes of
     that layout; 1 is Kafka Streams' own. `topic`: settings of the changelog topic that differ from
-    `CHANGELOG_SETTINGS`. `arrangement`: the choices of the user that local keys depend on; another arrangement finds no
-    rows. `windowed`: gives the key's bytes and the window of a changelog key, where keys have windows. `value`: gives
-    the plain value and the time of a local value. `changelog`: makes the function that logs. `logs_at_commit`: whether
-    the changelog gets the last write per key and commit, at the commit, and the store logs nothing itself.
-    `held`: gives how many updates a store keeps back, and their bytes.
+    `CHANGELOG_SETTINGS`, given the additional retention of windows (ms). `arrangement`: the choices of the user that
+    local keys depend on; another arrangement finds no rows. `windowed`: gives the key's bytes and the window of a
+    changelog key, where keys have windows. `value`: gives the plain value and the time of a local value. `changelog`:
+    makes the function that logs. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
+    commit, and the store logs nothing itself. `held`: gives how many updates a store keeps back, and their bytes.
     """
 
     store: Callable[[StoreParts], Rows]
     layout: Callable[[StoreSpec], Layout]
     version: int = 1
-    topic: Callable[[StoreSpec], Mapping[str, str]] = _like_all
+    topic: Callable[[StoreSpec, int], Mapping[str, str]] = _like_all
     arrangement: Callable[[StoreSpec], str] = _like_any
     windowed: Callable[[StoreSpec, bytes], Windowed[bytes]] | None = None
     value: Callable[[bytes], Row] = _plain_value
@@ -170,6 +173,11 @@ def layout_of(spec: StoreSpec) -> Layout:
     return kind_of(spec).layout(spec)
 
 
-def changelog_settings(spec: StoreSpec, of_all: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the store's changelog topic. `of_all`: those that the config gives all internal topics."""
-    return {**CHANGELOG_SETTINGS, **kind_of(spec).topic(spec), **of_all, **spec.changelog_config}
+def changelog_settings(
+    spec: StoreSpec, of_all: Mapping[str, str], additional_ms: int = ADDITIONAL_RETENTION_MS
+) -> dict[str, str]:
+    """The settings of the store's changelog topic. `of_all`: those that the config gives all internal topics; how long
+    a store needs its records goes before them. `additional_ms`: how much longer changelogs of windows keep theirs."""
+    own = kind_of(spec).topic(spec, additional_ms)
+    needed = {name: own[name] for name in _NEEDED if name in own}
+    return {**CHANGELOG_SETTINGS, **own, **of_all, **needed, **spec.changelog_config}

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.counters import TaskCounters
 from milestones.common.task.lifecycle import Lifecycle, State
-from milestones.common.task.task_stores import TaskStores, source_changelogs
+from milestones.common.task.source_changelogs import source_changelogs
+from milestones.common.task.task_stores import TaskStores
 
 if TYPE_CHECKING:
     from milestones.common.task.buffers import InputRecord

@@ -3,7 +3,8 @@
 Stream time counts from 0: the first call comes with the first record, later ones when stream time has passed the next
 multiple of the interval. Wall-clock time counts from the call of `schedule`. Missed calls aren't made up for: after a
 gap there is one call, and the next one keeps the rhythm. After a wall clock was put back all punctuations are due one
-interval from then, at the latest.
+interval from then, at the latest. Those that are anchored (KIP-1146) are due at their anchor and whole intervals after
+it only: after a wall clock was put back at the first such time that is an interval away.
 
 *Guarantees*: the earliest punctuation is called first, equals in the order of scheduling. A cancelled punctuation isn't
 called again, also when it cancels itself; one whose call failed is due again. A schedule or its end holds from the end
@@ -36,18 +37,29 @@ def at_once(grant: Callable[[], None]) -> None:
     grant()
 
 
-class Punctuation:
-    """A scheduled call. `node` is the processor that scheduled the call."""
+def first_due(anchor_ms: int, interval_ms: int, now_ms: int) -> int:
+    """The first time from `now_ms` on that is a whole number of intervals after the anchor; if the anchor is past, one
+    after `now_ms`."""
+    if now_ms <= anchor_ms:
+        return anchor_ms
+    return anchor_ms + ((now_ms - anchor_ms) // interval_ms + 1) * interval_ms
 
-    __slots__ = ("_ask", "callback", "cancelled", "interval_ms", "next_ms", "node", "order")
+
+class Punctuation:
+    """A scheduled call. `node` is the processor that scheduled the call. `anchor_ms`: of one that is anchored."""
+
+    __slots__ = ("_ask", "anchor_ms", "callback", "cancelled", "interval_ms", "next_ms", "node", "order")
 
     callback: Callback
     interval_ms: int
     next_ms: int
     node: str
 
-    def __init__(self, node: str, callback: Callback, first_ms: int, interval_ms: int, ask: Ask) -> None:
+    def __init__(
+        self, node: str, callback: Callback, first_ms: int, interval_ms: int, ask: Ask, anchor_ms: int | None = None
+    ) -> None:
         self.node, self.callback, self.next_ms, self.interval_ms = node, callback, first_ms, interval_ms
+        self.anchor_ms = anchor_ms
         self.cancelled: bool = False
         self.order: int = 0
         self._ask = ask
@@ -65,6 +77,12 @@ class Punctuation:
     def _cancelled(self) -> None:
         self.cancelled = True
 
+    def latest(self, now_ms: int) -> int:
+        """The time at which it is due at the latest, by a clock that shows `now_ms`."""
+        if self.anchor_ms is None:
+            return now_ms + self.interval_ms
+        return first_due(self.anchor_ms, self.interval_ms, now_ms + self.interval_ms - 1)
+
     def called(self, now_ms: int) -> None:
         """Move on to the first multiple of the interval after `now_ms`."""
         missed = max(0, (now_ms - self.next_ms) // self.interval_ms)
@@ -81,18 +99,21 @@ class PunctuationQueue:
         self._seen_ms = -NEVER
 
     def schedule(
-        self, node: str, callback: Callback, first_ms: int, interval_ms: int, ask: Ask = at_once
+        self, node: str, callback: Callback, first_ms: int, interval_ms: int, ask: Ask = at_once,
+        anchor_ms: int | None = None,
     ) -> Punctuation:
-        """Call `callback(now)` at `first_ms` and each `interval_ms` after it."""
+        """Call `callback(now)` at `first_ms` and each `interval_ms` after it. `anchor_ms`: `first_ms` is one of the
+        times that this one anchors."""
         if interval_ms < 1:
             raise ValueError(f"{node} schedules a punctuation each {interval_ms} ms: the least is 1")
-        punctuation = Punctuation(node, callback, first_ms, interval_ms, ask)
+        punctuation = Punctuation(node, callback, first_ms, interval_ms, ask, anchor_ms)
         ask(lambda: self._enter(punctuation))
         return punctuation
 
     def _enter(self, punctuation: Punctuation) -> None:
         # When it was scheduled, the clock showed that: a clock that is put back before the next look is noticed, too.
-        self._seen_ms = max(self._seen_ms, punctuation.next_ms - punctuation.interval_ms)
+        if punctuation.anchor_ms is None:
+            self._seen_ms = max(self._seen_ms, punctuation.next_ms - punctuation.interval_ms)
         self._scheduled += 1
         punctuation.order = self._scheduled
         heapq.heappush(self._queue, punctuation)
@@ -111,7 +132,7 @@ class PunctuationQueue:
         was_put_back, self._seen_ms = now_ms < self._seen_ms, now_ms
         if was_put_back:
             for punctuation in self._queue:
-                punctuation.next_ms = min(punctuation.next_ms, now_ms + punctuation.interval_ms)
+                punctuation.next_ms = min(punctuation.next_ms, punctuation.latest(now_ms))
             heapq.heapify(self._queue)
             self._look()
 
@@ -148,7 +169,7 @@ class PunctuationQueue:
             if known := former[one.node, one.interval_ms]:
                 one.next_ms = known.popleft()
                 if now_ms is not None:
-                    one.next_ms = min(one.next_ms, now_ms + one.interval_ms)
+                    one.next_ms = min(one.next_ms, one.latest(now_ms))
         heapq.heapify(self._queue)
         self._look()
 

@@ -18,7 +18,7 @@ from milestones.common.records import Emitted, TaskId
 from milestones.common.state.global_stores import GlobalReaders, GlobalStores
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
-from milestones.common.task.punctuation import Punctuation
+from milestones.common.task.punctuation import Punctuation, first_due
 from milestones.common.topology.handlers import Handler, LogAndFail
 from milestones.common.topology.program import PunctuationType, RecordContext, Tally
 
@@ -95,13 +95,17 @@ class TaskContext:
         self._readers.close()
 
     def schedule(
-        self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None], node: str
+        self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None], node: str,
+        start_ms: int | None = None,
     ) -> Punctuation:
         runner = self._runner
-        queue, first_ms = runner.stream_punctuations, 0
+        queue, first_ms, now_ms = runner.stream_punctuations, 0, runner.stream_time
         if kind == "wall-clock-time":
-            queue, first_ms = runner.wall_punctuations, self.wall_ms() + interval_ms
-        return queue.schedule(node, callback, first_ms, interval_ms, self._ask)
+            queue, now_ms = runner.wall_punctuations, self.wall_ms()
+            first_ms = now_ms + interval_ms
+        if start_ms is not None:
+            first_ms = first_due(start_ms, interval_ms, now_ms)
+        return queue.schedule(node, callback, first_ms, interval_ms, self._ask, start_ms)
 
     def request_commit(self) -> None:
         self._ask(self.commit_soon)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from milestones.common.errors import OwnershipError, TopologyError
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, TaskId, TopicPartition
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, TaskId
 from milestones.common.state.cells import Cells, observed_time
 from milestones.common.state.changelog import ChangelogRecord, Layout, Log, changelog_with_headers, not_logged
 from milestones.common.state.emit_buffer import EmitBuffer
@@ -24,19 +24,11 @@ from milestones.common.state.rows import Rows, StoreParts
 from milestones.common.state.spec import BOUNDED, StoreSpec
 from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.scope import RecordInWork, RecordScope
+from milestones.common.task.source_changelogs import picks
 from milestones.common.topology.nodes import SubTopology
 
 Write = Callable[[Mapping[str, Batch], Mapping[str, int]], None]
 """(entries by store, changelog offsets by store): as `TaskStorage.apply`."""
-
-
-def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartition]:
-    """The input partitions of a task that serve as changelogs, up to the group's committed offsets."""
-    return frozenset(
-        TopicPartition(spec.source_topic, task.partition)
-        for spec in sub.stores
-        if spec.source_topic is not None and spec.name in sub.changelogs
-    )
 
 
 class OpenedStore:
@@ -85,6 +77,7 @@ class TaskStores:
         self._read_caches, self._caches, self._cells = read_caches, caches, cells
         self._stores: dict[str, OpenedStore] = {}
         self._doubtful: dict[str, set[bytes]] = {}
+        self._picks = picks(sub)
 
     @property
     def storage(self) -> TaskStorage:
@@ -184,6 +177,8 @@ class TaskStores:
         """Write changelog records, in order, to the storage, which has the store up to `next_offset` then."""
         store = self._stores[name]
         store.read_cache.clear()
+        if name in self._picks:
+            records = self._picks[name](records)
         self.storage.apply({name: store.layout.restored(records, store.namespace)}, {name: next_offset})
         self._expire(store, store.layout.expired())
 

@@ -40,6 +40,7 @@ from milestones.common.task.task import Task, TaskSettings
 from milestones.common.testing.clock import StepClock
 from milestones.common.testing.topics import InputTopic, OutputTopic
 from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.configured import configured
 from milestones.common.topology.nodes import SubTopology
 from milestones.common.topology.topology import Topology
 from milestones.common.type_variables import K, V
@@ -113,13 +114,10 @@ class TopologyTestDriver:
         known = tuple(topics)
         try:
             disk = self._on_disk() if persistent else None
-            serdes_ = {
-                "default_key_serde": self.config.default_key_serde,
-                "default_value_serde": self.config.default_value_serde,
-            }
-            if (every := built.resolve_global(**serdes_)) is not None:
-                self._start_global(every, disk)
-            for sub in built.resolve(self.config.application_id, **serdes_):
+            made = configured(built, self.config)
+            if made.everywhere is not None:
+                self._start_global(made.everywhere, disk)
+            for sub in made.subtopologies:
                 self._start(sub, known, MemoryTaskStorage if disk is None else disk.open)
             for task in self._tasks:
                 self._reach_end(task)

@@ -17,6 +17,7 @@ from milestones.common.topology.split import BranchedKStream
 from milestones.common.topology.stream import KStream
 from milestones.common.topology.table import KTable
 from milestones.common.topology.topology import Topology
+from milestones.common.topology.value_transformer import ValueTransformer
 
 __all__ = [
     "BranchedKStream",
@@ -36,6 +37,7 @@ __all__ = [
     "ProcessorContext",
     "StreamsBuilder",
     "Topology",
+    "ValueTransformer",
     "WindowedCogroupedKStream",
     "send_to_dead_letter_topic",
 ]

@@ -7,19 +7,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Unpack
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
 from milestones.common.topology.global_tables import GlobalKTable, GlobalStoreNode
-from milestones.common.topology.graph import Graph, Store, StreamSource, TableFromTopic
+from milestones.common.topology.graph import Graph, Store, StoreFromTopic, StreamSource, TableFromTopic
 from milestones.common.topology.java_order import hash_order
 from milestones.common.topology.materialized import KeepOptions, Materialized
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
-from milestones.common.topology.nodes import OffsetReset, SourceNode
+from milestones.common.topology.nodes import OffsetReset, SourceNode, check_reset
+from milestones.common.topology.optimization import check_parts, rewrites_of
 from milestones.common.topology.processor import ProcessorOperator, check_supplier
 from milestones.common.topology.serde_choice import Choice, check_serde
 from milestones.common.topology.stream import KStream
@@ -50,15 +51,15 @@ class StreamsBuilder(Explained):
         name: str | None = None,
     ) -> KStream[K, V]:
         """A stream of one topic, of several, or of all whose whole name a compiled pattern matches."""
-        names, pattern = _topics(topics)
+        (names, pattern), source_name = _topics(topics), self._graph.names.given(name, naming.SOURCE)
         source = SourceNode(
-            name=self._graph.names.given(name, naming.SOURCE),
+            name=source_name,
             topics=names,
             pattern=pattern,
             key=check_serde(key, "key"),
             value=check_serde(value, "value"),
             timestamp_extractor=timestamp_extractor,
-            offset_reset=offset_reset,
+            offset_reset=check_reset(offset_reset, source_name),
         )
         node = self._graph.add(StreamSource(source.name, source))
         return KStream(self._graph, node, source.key, source.value)
@@ -81,13 +82,14 @@ class StreamsBuilder(Explained):
         """
         materialized, names = Materialized.of(store, key=key, value=value, **options), self._graph.names
         store_name = store or names.store(check_name(topic, "a topic") + "-")
+        source_name = names.given(name, naming.SOURCE, "-source")
         source = SourceNode(
-            name=names.given(name, naming.SOURCE, "-source"),
+            name=source_name,
             topics=(check_name(topic, "a topic"),),
             key=materialized.key,
             value=materialized.value,
             timestamp_extractor=timestamp_extractor,
-            offset_reset=offset_reset,
+            offset_reset=check_reset(offset_reset, source_name),
         )
         spec = materialized.spec(store_name, materialized.key, materialized.value)
         state = TableState(spec, has_store=store is not None)
@@ -165,9 +167,51 @@ class StreamsBuilder(Explained):
         self._graph.add(Store(spec.name, spec))
         return self
 
-    def build(self) -> Topology:
-        """The topology of all streams and tables so far."""
-        return self._graph.build()
+    def add_read_only_state_store(
+        self,
+        spec: StoreSpec,
+        topic: str,
+        supplier: Callable[[], Any] | None = None,
+        *,
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> StreamsBuilder:
+        """As `Topology.add_read_only_state_store`: a store whose rows are the latest records of `topic` (KIP-813).
+        `process` and `process_values` name it, and may only read it."""
+        name = check_name(spec.name, "a store")
+        node = StoreFromTopic(
+            f"{name}-source", spec, check_name(topic, "a topic"), f"{name}-processor", supplier, timestamp_extractor
+        )
+        self._graph.add(node)
+        return self
+
+    def build(self, *, topology_optimization: str | Collection[str] | None = None) -> Topology:
+        """The topology of all streams and tables so far.
+
+        `topology_optimization`: the config's key of that name, to be settled here already, such as for `describe()`.
+        Without it the config decides as soon as it is known (`Streams`, `TopologyTestDriver`); no optimisation is the
+        default. `TopologyError` from those when the config names another value than `build`.
+        """
+        graph, added = self._graph, self._graph.added
+        if topology_optimization is not None:
+            return _built(graph, check_parts(topology_optimization))
+
+        def again(parts: frozenset[str]) -> Topology:
+            if graph.added != added:
+                raise TopologyError(
+                    f"topology_optimization={', '.join(sorted(parts))} is applied to the whole program, and the "
+                    "StreamsBuilder has got more operators since build(): call build() last"
+                )
+            return _built(graph, parts)
+
+        topology = graph.build()
+        topology.may_be_optimized(again)
+        return topology
+
+
+def _built(graph: Graph, parts: frozenset[str]) -> Topology:
+    topology = graph.build(rewrites_of(parts))
+    topology.optimization = parts
+    return topology
 
 
 def _topics(topics: Any) -> tuple[tuple[str, ...], str | None]:

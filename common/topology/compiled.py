@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.records import Headers
 from milestones.common.serdes import Serde
+from milestones.common.state.read_only import ReadOnlyStore
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
 from milestones.common.topology.program import Memory, Process, TaskServices
 from milestones.common.topology.sink import bind_sink
@@ -78,6 +79,13 @@ class Program:
             raise first
 
 
+class Writer(NamedTuple):
+    """The node that puts the records of a topic into a store."""
+
+    node: str
+    topic: str
+
+
 class BoundContext:
     """`program.OperatorContext` of one node: its task's services, and its children."""
 
@@ -95,6 +103,7 @@ class BoundContext:
         children: Mapping[str, Process],
         forward: Process,
         forward_new: Process,
+        read_only: Mapping[str, Writer],
     ) -> None:
         self.node, self.forward, self.forward_new = node, forward, forward_new
         self.global_store = services.global_store
@@ -103,6 +112,7 @@ class BoundContext:
         self.end_callbacks: list[Callable[[], None]] = []
         self.on_close, self.on_end = self.close_callbacks.append, self.end_callbacks.append
         self._services, self._stores, self._children = services, stores, children
+        self._read_only = read_only
         self.task_id, self.application_id = services.task_id, services.application_id
         self.record, self.config = services.record, services.config
         self.emit, self.schedule = services.emit, services.schedule
@@ -113,7 +123,8 @@ class BoundContext:
 
     def store(self, name: str) -> Any:
         if name in self._stores:
-            return self._services.store(name)
+            own, writer = self._services.store(name), self._read_only.get(name)
+            return own if writer is None or writer.node == self.node else ReadOnlyStore(own, self.node, *writer)
         store = self.global_store(name)
         if store is None:
             raise TopologyError(
@@ -155,6 +166,8 @@ class _Compiler:
         for node in sub.nodes:
             for parent in dict.fromkeys(node.parents):
                 self._children[parent].append(node.name)
+        self._writers = _writers(sub)
+        self._sides = {node.name for node in sub.nodes if isinstance(node, ProcessorNode) and node.side}
         self._bound: dict[str, Process] = {}
         self._bound_new: dict[str, Process] = {}
 
@@ -166,7 +179,8 @@ class _Compiler:
     def _bind(self, node: Node) -> BoundContext:
         names = self._children[node.name]
         children = {name: self._bound[name] for name in names}
-        below, below_new = list(children.values()), [self._bound_new[name] for name in names]
+        to_all = [name for name in names if name not in self._sides]
+        below, below_new = [self._bound[name] for name in to_all], [self._bound_new[name] for name in to_all]
         context = BoundContext(
             services=self._services,
             node=node.name,
@@ -174,6 +188,7 @@ class _Compiler:
             children=children,
             forward=named(_to_all(below), node.name, below),
             forward_new=named(_to_all(below_new), node.name, below_new),
+            read_only=self._writers,
         )
         process, process_new = self._closures(node, context)
         owned = [*below, *below_new, context.forward, context.forward_new]
@@ -226,6 +241,18 @@ class _Compiler:
             return wall_ms()
 
         return by_clock_of_task
+
+
+def _writers(sub: SubTopology) -> dict[str, Writer]:
+    """The nodes that write the stores whose rows are those of a source topic: each the one after that source."""
+    sources = {topic: node.name for node in sub.nodes if isinstance(node, SourceNode) for topic in node.topics}
+    return {
+        spec.name: Writer(node.name, spec.source_topic)
+        for spec in sub.stores
+        for node in reversed(sub.nodes)
+        if spec.source_topic in sources and isinstance(node, ProcessorNode) and spec.name in node.stores
+        and sources[spec.source_topic] in node.parents
+    }  # fmt: skip
 
 
 def _source_of(topic: str, nodes: Iterable[SourceNode]) -> SourceNode:

@@ -13,15 +13,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
+from milestones.common.topology.links import Links, Rewrite
 from milestones.common.topology.nodes import Partitioner, ProcessorNode, SinkNode, SourceNode
 from milestones.common.topology.operators import DropNullKeys, PassThrough
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice
+from milestones.common.topology.timestamps import TimestampExtractor
 from milestones.common.topology.topology import Topology
 
 N = TypeVar("N", bound="GraphNode")
@@ -31,8 +33,8 @@ N = TypeVar("N", bound="GraphNode")
 class GraphNode:
     """One operation. `name`: the node that its children have as parent. `priority`: the place in the order.
     `looks_up`: the parents that are tables whose rows it only reads. `takes_null_keys`: records without a key may come
-    to it through repartition topics, too (KIP-962). `grace_ms`: of an aggregation by windows, how long after its end
-    a window closes."""
+    to it through repartition topics, too (KIP-962). `changes_keys`, `changes_values`, `merges`: what it does to the
+    records of streams. `grace_ms`: of an aggregation by windows, how long after its end a window closes."""
 
     name: str
     parents: list[GraphNode] = field(default_factory=list, init=False)
@@ -40,6 +42,9 @@ class GraphNode:
     priority: int = field(default=-1, init=False)
     looks_up: tuple[GraphNode, ...] = field(default=(), init=False)
     takes_null_keys: bool = field(default=False, init=False)
+    changes_keys: bool = field(default=False, init=False)
+    changes_values: bool = field(default=False, init=False)
+    merges: bool = field(default=False, init=False)
     grace_ms: int | None = field(default=None, init=False)
 
     @property
@@ -66,19 +71,29 @@ class StreamSource(GraphNode):
 @dataclass(eq=False)
 class ProcessorGraphNode(GraphNode):
     """A processor node. `make` is called when the graph is written, when the needs of tables are known. `spec`: the
-    node's own store, if it has one by then; `stores`: the names of others."""
+    node's own store, if it has one by then; `stores`: the names of others; `brings`: stores that it adds for its user
+    code."""
 
     make: Callable[[], Operator]
     spec: Callable[[], StoreSpec | None] = lambda: None
     stores: tuple[str, ...] = ()
+    brings: tuple[StoreSpec, ...] = ()
 
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_node(ProcessorNode(self.name, parents, self.make()))
         own = self.spec()
-        if own is not None:
-            topology.add_state_store(own, self.name)
+        for spec in ((own,) if own is not None else ()) + self.brings:
+            topology.add_state_store(spec, self.name)
         if self.stores:
             topology.connect_processor_and_state_stores(self.name, *self.stores)
+
+
+@dataclass(eq=False)
+class SideStream(GraphNode):
+    """Records that an operation gives out beside its results."""
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        topology.add_node(ProcessorNode(self.name, parents, PassThrough(), side=True))
 
 
 @dataclass(eq=False)
@@ -98,7 +113,9 @@ class TableFromTopic(ProcessorGraphNode):
 
 @dataclass(eq=False)
 class Repartition(GraphNode):
-    """A way through an internal topic. `drop`: the node before it that drops null keys; tables have none."""
+    """A way through an internal topic. `drop`: the node before it that drops null keys; tables have none.
+    `movable`: whether it stands only for the operator after it, so that it may move. `null_keys`: records without a
+    key go through."""
 
     topic: str
     sink: str
@@ -108,6 +125,8 @@ class Repartition(GraphNode):
     value: Choice
     partitions: int | None = None
     partitioner: Partitioner | None = None
+    movable: bool = False
+    null_keys: bool = False
 
     @property
     def source_name(self) -> str | None:
@@ -116,7 +135,7 @@ class Repartition(GraphNode):
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_internal_topic(self.topic, self.partitions)
         if self.drop is not None:
-            operator = PassThrough() if _leads_to_null_keys(self) else DropNullKeys()
+            operator = PassThrough() if self.null_keys else DropNullKeys()
             topology.add_node(ProcessorNode(self.drop, parents, operator))
             parents = (self.drop,)
         topology.add_node(SinkNode(self.sink, parents, self.topic, self.key, self.value, self.partitioner))
@@ -139,13 +158,35 @@ class Store(GraphNode):
         topology.add_state_store(self.spec)
 
 
+@dataclass(eq=False)
+class StoreFromTopic(GraphNode):
+    """A source, and the store that its records are put into. `processor`: the node that does it."""
+
+    spec: StoreSpec
+    topic: str
+    processor: str
+    supplier: Callable[[], Any] | None
+    timestamp_extractor: TimestampExtractor | None
+
+    @property
+    def source_name(self) -> str | None:
+        return self.name
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        topology.add_read_only_state_store(
+            self.spec, self.topic, self.supplier, source=self.name, processor=self.processor,
+            timestamp_extractor=self.timestamp_extractor,
+        )  # fmt: skip
+
+
 class Graph:
     """The operations of one builder, and its counter of names."""
 
     def __init__(self) -> None:
         self.names: naming.Names = naming.Names()
         self.root: GraphNode = GraphNode("root")
-        self._added = 0
+        self.added: int = 0
+        self._nodes: dict[GraphNode, None] = {self.root: None}
         self._copartitioned: list[frozenset[GraphNode]] = []
 
     def add(self, node: N, *parents: GraphNode) -> N:
@@ -155,47 +196,59 @@ class Graph:
             if node not in parent.children:
                 parent.children.append(node)
                 node.parents.append(parent)
-            node.priority, self._added = self._added, self._added + 1
+            node.priority, self.added = self.added, self.added + 1
+        self._nodes.setdefault(node)
         return node
 
     def repartition(
         self, prefix: str, key: Choice, value: Choice, partitions: int | None = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | None = None, movable: bool = True,
     ) -> Repartition:
-        """The operation for the topic `<prefix>-repartition`, not yet added. As in Kafka Streams three numbers are used
-        up, whether the names are used or not."""
-        topic = naming.repartition_topic(prefix)
-        sink, drop, source = (self.names.processor(kind) for kind in (naming.SINK, naming.FILTER, naming.SOURCE))
-        if not naming.is_generated(prefix):
-            sink, drop, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
-        return Repartition(source, topic, sink, source, drop, key, value, partitions, partitioner)
+        """The operation for the topic `<prefix>-repartition`, not yet added."""
+        return repartition_node(self.names, prefix, key, value, partitions, partitioner, movable)
 
     def copartition(self, *nodes: GraphNode) -> None:
         """Require equal partition counts of all topics whose records reach `nodes`."""
         self._copartitioned.append(frozenset(source for node in nodes for source in _sources(node)))
 
-    def build(self) -> Topology:
-        """A new `Topology` of all that was added so far."""
+    def build(self, rewrites: Iterable[Rewrite] = ()) -> Topology:
+        """A new `Topology` of all that was added so far, after these rewrites."""
+        links, names = Links(self._nodes), self.names.copy()
+        _merge_sources(links, self.root)
+        for rewrite in rewrites:
+            rewrite(links, names)
+        _let_null_keys_pass(links)
         topology = Topology()
-        merged = _merge_sources(self.root.children)
+        self._write(links, topology)
+        for sources in self._copartitioned:
+            found = (links.now(source).source_name for source in sources)
+            topology.copartition_sources(name for name in found if name is not None)
+        return topology
+
+    def _write(self, links: Links, topology: Topology) -> None:
         written: set[GraphNode] = set()
-        queue = [(self.root.priority, 0, self.root)]
+        queue = [(links.priority[self.root], 0, self.root)]
         while queue:
             _, _, node = heapq.heappop(queue)
-            parents = [parent for parent in node.parents if parent not in merged]
-            parents += [merged[parent] for parent in node.parents if parent in merged]
-            if node in written or not written.issuperset(parents):
+            if node in written or not written.issuperset(links.parents(node)):
                 continue
-            above = (parent.name for parent in parents if parent not in node.looks_up)
-            node.write(topology, tuple(dict.fromkeys(above)))
+            links.form(node).write(topology, tuple(parent.name for parent in links.sources_of(node)))
             written.add(node)
-            twins = [twin for twin, main in merged.items() if main is node]
-            for child in (child for each in (node, *twins) for child in each.children if child not in merged):
-                heapq.heappush(queue, (child.priority, id(child), child))
-        for sources in self._copartitioned:
-            names = (merged.get(source, source).source_name for source in sources)
-            topology.copartition_sources(name for name in names if name is not None)
-        return topology
+            for child in links.children(node):
+                heapq.heappush(queue, (links.priority[child], id(child), child))
+
+
+def repartition_node(
+    names: naming.Names, prefix: str, key: Choice, value: Choice, partitions: int | None = None,
+    partitioner: Partitioner | None = None, movable: bool = True,
+) -> Repartition:
+    """The operation for the topic `<prefix>-repartition`. As in Kafka Streams three numbers are used up, whether the
+    names are used or not."""
+    topic = naming.repartition_topic(prefix)
+    sink, drop, source = (names.processor(kind) for kind in (naming.SINK, naming.FILTER, naming.SOURCE))
+    if not naming.is_generated(prefix):
+        sink, drop, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
+    return Repartition(source, topic, sink, source, drop, key, value, partitions, partitioner, movable)
 
 
 def _sources(node: GraphNode) -> Iterator[GraphNode]:
@@ -210,24 +263,17 @@ def _sources(node: GraphNode) -> Iterator[GraphNode]:
         seen.update(each.parents)
 
 
-def _leads_to_null_keys(node: GraphNode) -> bool:
-    """Whether anything below `node`, however far, takes records without a key."""
-    waiting, seen = [node], {node}
-    while waiting:
-        each = waiting.pop()
-        below = [child for child in each.children if each not in child.looks_up]
-        if any(child.takes_null_keys for child in below):
-            return True
-        waiting += [child for child in below if child not in seen]
-        seen.update(below)
-    return False
+def _let_null_keys_pass(links: Links) -> None:
+    """Let records without a key through the repartition topics before operations that take them, however far."""
+    for node in links.nodes:
+        if isinstance(node, Repartition) and links.leads_to(node, lambda below: below.takes_null_keys):
+            links.forms[node] = replace(node, null_keys=True)
 
 
-def _merge_sources(nodes: Iterable[GraphNode]) -> dict[GraphNode, GraphNode]:
-    """The first source of the same topics or pattern, by each further one: these are read once."""
+def _merge_sources(links: Links, root: GraphNode) -> None:
+    """Let all sources of the same topics or pattern be the first of them: these are read once."""
     first: dict[str, StreamSource] = {}
-    merged: dict[GraphNode, GraphNode] = {}
-    for node in nodes:
+    for node in links.children(root):
         if not isinstance(node, StreamSource):
             continue
         source = node.node
@@ -246,5 +292,5 @@ def _merge_sources(nodes: Iterable[GraphNode]) -> dict[GraphNode, GraphNode]:
                     f"{key} is read by two streams with different offset_reset: give both {source.offset_reset!r} "
                     f"or both {main.node.offset_reset!r}"
                 )
-            merged[node] = main
-    return merged
+            if node not in links.became:
+                links.replace(node, main)

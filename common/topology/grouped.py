@@ -8,7 +8,7 @@ for a table always one of updates (new, old).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Protocol, Unpack
+from typing import TYPE_CHECKING, Generic, Protocol, Unpack
 
 from milestones.common import serdes
 from milestones.common.state.spec import StoreSpec
@@ -29,6 +29,9 @@ from milestones.common.topology.serde_choice import ChangeOf, Choice, weaken
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
 from milestones.common.type_variables import VR, K, V
+
+if TYPE_CHECKING:
+    from milestones.common.topology.stream import KStream
 
 _STREAM_AGGREGATE, _STREAM_REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 _TABLE_AGGREGATE, _TABLE_REDUCE = "KTABLE-AGGREGATE-", "KTABLE-REDUCE-"
@@ -125,10 +128,18 @@ class KGroupedStream(_Grouped, Generic[K, V]):
             lambda state: StreamAggregate(state.name, initializer, aggregator, state.send_old_values),
         )
 
-    def windowed_by(self, windows: Windows, *, emit: Emit = "on_update") -> WindowedKStream[K, V]:
+    def windowed_by(
+        self,
+        windows: Windows,
+        *,
+        emit: Emit = "on_update",
+        on_late: Callable[[KStream[K, V]], object] | None = None,
+    ) -> WindowedKStream[K, V]:
         """Group by windows of time, too. `emit="on_close"`: each window's result is emitted once, when the window has
-        closed; by default each update is."""
-        return WindowedKStream(self, windows, emit)
+        closed; by default each update is. `on_late(stream)`: is called at once, for each aggregation that is made, with
+        the stream of the records that came too late for all of their windows, such as `lambda late: late.to("late")`;
+        by default they are dropped."""
+        return WindowedKStream(self, windows, emit, on_late)
 
     def cogroup(self, aggregator: Callable[[K, V, VR], VR | None]) -> CogroupedKStream[K, VR]:
         """Aggregate this stream and others into one table: `cogroup(other, aggregator)` adds one, `aggregate` makes the

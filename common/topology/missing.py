@@ -22,12 +22,22 @@ INSTEAD: Mapping[str, str] = {
     "streams_metadata_for_store": _QUERIES,
     "metadata_for_all_streams_clients": _QUERIES,
     "all_local_store_partition_lags": "see status().lags",
+    "all_metadata": _QUERIES,
+    "all_metadata_for_store": _QUERIES,
+    "metadata_for_local_threads": "see status()",
+    "client_instance_ids": "clients send their metrics by librdkafka: see the setting enable_metrics_push",
+    "emit_strategy": "it is said with the windows: windowed_by(windows, emit='on_close')",
+    "metrics": "the runtime's metrics are Streams.metrics(); a processor has none of its own",
+    "key_serde": "the default is app_configs['default_key_serde']",
+    "value_serde": "the default is app_configs['default_value_serde']",
+    "state_dir": "a processor has stores, no folder",
+    "app_configs_with_prefix": "app_configs has all settings, by key",
     "foreach": "its name is for_each",
     "through": "it is gone from Kafka Streams: use repartition, or to and builder.stream",
     "branch": "it is gone from Kafka Streams: use split().branch(...)",
     "transform": "it is gone from Kafka Streams: use process",
     "flat_transform": "it is gone from Kafka Streams: use process",
-    "transform_values": "it is gone from Kafka Streams: use process_values",
+    "transform_values": "of streams it is gone from Kafka Streams: use process_values",
     "flat_transform_values": "it is gone from Kafka Streams: use process_values",
     "to": "a table is written by way of its stream: table.to_stream().to('topic')",
     "for_each": "a table is read by way of its stream: table.to_stream().for_each(...)",
@@ -36,6 +46,29 @@ INSTEAD: Mapping[str, str] = {
 }
 """The advice by Kafka Streams' name in snake case."""
 
+_STREAM = frozenset({
+    "filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key", "peek", "for_each",
+    "print", "process", "process_values", "split", "merge", "repartition", "to", "to_table", "group_by_key",
+})  # fmt: skip
+_AGGREGATES = frozenset({"count", "reduce", "aggregate"})
+_OF_TABLES = _STREAM | {"to_stream", "join", "left_join", "suppress"}
+_GROUPED = "grouped records are aggregated first: count, reduce and aggregate make a table, and to_stream() its stream"
+
+OF_CLASS: Mapping[str, Mapping[frozenset[str], str]] = {
+    "KStream": {_AGGREGATES: "records are grouped first: group_by_key() or group_by(...), then {name}(...)"},
+    "KTable": {
+        _AGGREGATES: "rows are grouped first: group_by(...), then {name}(...)",
+        _STREAM: "streams have it: to_stream().{name}(...)",
+    },
+    "GlobalKTable": {_STREAM: "a stream is joined with it: stream.join(table, joiner, on=...)"},
+    "KGroupedStream": {_OF_TABLES: _GROUPED},
+    "KGroupedTable": {_OF_TABLES: _GROUPED},
+    "WindowedKStream": {_OF_TABLES: _GROUPED},
+    "CogroupedKStream": {_OF_TABLES: _GROUPED},
+    "WindowedCogroupedKStream": {_OF_TABLES: _GROUPED},
+}
+"""The advice about a method that another class has, by the class that hasn't."""
+
 
 def why_missing(kind: type, name: str) -> str:
     """The message about an unknown attribute of a class."""
@@ -43,6 +76,9 @@ def why_missing(kind: type, name: str) -> str:
     said = f"{kind.__name__!r} object has no attribute {name!r}"
     if snake != name and hasattr(kind, snake):
         return f"{said}: its name is {snake}"
+    for methods, advice in OF_CLASS.get(kind.__name__, {}).items():
+        if snake in methods and snake not in INSTEAD:
+            return f"{said}: {advice.format(name=snake)}"
     return f"{said}: {INSTEAD[snake]}" if snake in INSTEAD else said
 
 

@@ -56,6 +56,12 @@ class Names:
     def __init__(self) -> None:
         self._next = 0
 
+    def copy(self) -> Names:
+        """Another counter, which begins with the next number of this one."""
+        copy = Names()
+        copy._next = self._next
+        return copy
+
     def processor(self, prefix: str) -> str:
         """A new node name."""
         number, self._next = self._next, self._next + 1

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from milestones.common.errors import TopologyError
+from milestones.common.offset_reset import ResetPolicy, reset_policy
 from milestones.common.records import Headers
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice
 from milestones.common.topology.timestamps import TimestampExtractor
 
-OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
+OffsetReset: TypeAlias = Literal["earliest", "latest", "none"] | timedelta | str
+"""Where to begin without a committed offset: `"earliest"`, `"latest"`, `"none"`, or with records that are no older than
+a `timedelta`, or Kafka's `"by_duration:PT1H"` (KIP-1106)."""
 
 
 class SinkRecord(NamedTuple):
@@ -48,7 +53,7 @@ class SourceNode:
     key: Choice = None
     value: Choice = None
     timestamp_extractor: TimestampExtractor | None = None
-    offset_reset: OffsetReset | None = None
+    offset_reset: ResetPolicy | None = None
     own_timestamps: bool = False
     """Whether the records' own timestamps count, whatever the default extractor is (repartition topics)."""
     global_store: str | None = None
@@ -61,12 +66,13 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class ProcessorNode:
-    """Runs an operator on each record of its parents."""
+    """Runs an operator on each record of its parents. `side`: only on those that they forward to it by its name."""
 
     name: str
     parents: tuple[str, ...]
     operator: Operator
     stores: tuple[str, ...] = ()
+    side: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,14 @@ class SubTopology:
     """Of each of these groups, the patterns whose topics belong to it."""
     shared_stores: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The source topics whose records reach a store, by store, where there are several."""
+
+
+def check_reset(given: OffsetReset | None, source: str) -> ResetPolicy | None:
+    """The policy of a source, `TopologyError` for what is none."""
+    try:
+        return None if given is None else reset_policy(given)
+    except ValueError as error:
+        raise TopologyError(f"source {source}: offset_reset {error}, not {given!r}") from error
 
 
 def function_name(function: object) -> str:

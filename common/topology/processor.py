@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NoReturn
 
 from milestones.common.errors import TopologyError
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
 from milestones.common.records import FixedKeyRecord, Headers, Record, RecordMetadata, TaskId
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.nodes import function_name
 from milestones.common.topology.program import Cancellable, OperatorContext, Process, PunctuationType
 from milestones.common.topology.user_functions import check_complete, check_methods
@@ -40,7 +41,7 @@ class _Ended(dict[Any, Any]):
     __missing__ = __getattr__ = _refuse
 
 
-class ProcessorContext(Generic[KR, VR]):
+class ProcessorContext(Explained, Generic[KR, VR]):
     """The calls of a processor to its task (KIP-478, KIP-820), until the processor is closed."""
 
     def __init__(self, context: OperatorContext) -> None:
@@ -92,12 +93,19 @@ class ProcessorContext(Generic[KR, VR]):
         return self._context.store(name)
 
     def schedule(
-        self, interval: timedelta | int, kind: PunctuationType, callback: Callable[[int], None]
+        self,
+        interval: timedelta | int,
+        kind: PunctuationType,
+        callback: Callable[[int], None],
+        *,
+        start: datetime | int | None = None,
     ) -> Cancellable:
         """Call `callback(timestamp)` each `interval` (or that many ms) of `"stream-time"` or `"wall-clock-time"`.
 
         By stream time the first call comes with the first record; by wall clock after one interval. It counts from the
         end of the record, punctuation or `init` that asks for it, unless that fails, and ends with the processor.
+        `start`, a `datetime` with its zone or ms since the epoch (KIP-1146): the calls come then, and whole intervals
+        after it, whenever the processor began.
         """
         milliseconds = interval // timedelta(milliseconds=1) if isinstance(interval, timedelta) else interval
         if milliseconds < 1:
@@ -106,7 +114,8 @@ class ProcessorContext(Generic[KR, VR]):
             raise ValueError(f'a punctuation goes by "stream-time" or "wall-clock-time", not {kind!r}')
         if is_coroutine_function(callback):
             raise TopologyError(f"{self._context.node}: {function_name(callback)} {AWAITED_BY_NOBODY}")
-        return self._context.schedule(milliseconds, kind, callback, self._context.node)
+        start_ms = None if start is None else _epoch_ms(start)
+        return self._context.schedule(milliseconds, kind, callback, self._context.node, start_ms)
 
     def record_metadata(self) -> RecordMetadata | None:
         """Topic, partition and offset of the input record; None in a punctuation."""
@@ -123,6 +132,16 @@ class ProcessorContext(Generic[KR, VR]):
     def current_system_time_ms(self) -> int:
         """Wall clock, milliseconds since the epoch."""
         return self._context.wall_ms()
+
+
+def _epoch_ms(start: datetime | int) -> int:
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise ValueError(f"the start of a punctuation needs a zone, as in datetime(..., tzinfo=UTC), not {start!r}")
+        start = (start - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    if start < 0:
+        raise ValueError(f"the start of a punctuation must not be before 1970: {start} ms")
+    return start
 
 
 class FixedKeyProcessorContext(ProcessorContext[K, VR]):

@@ -107,9 +107,11 @@ class TaskServices(Protocol):
         ...
 
     def schedule(
-        self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None], node: str
+        self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None], node: str,
+        start_ms: int | None = None,
     ) -> Cancellable:
-        """Call `callback(timestamp)` each `interval_ms`, from `Program.init` on."""
+        """Call `callback(timestamp)` each `interval_ms`, from `Program.init` on; if there is a `start_ms`, then and at
+        times that are whole intervals after it."""
         ...
 
     def partitions_of(self, topic: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from milestones.common.topology.aggregates import Aggregator, Initializer
 from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.topology.table_operators import NULL_KEY
-from milestones.common.topology.window_aggregates import LATE, closing
+from milestones.common.topology.window_aggregates import LATE, closing, late_child
 from milestones.common.topology.windows import SessionWindows
 from milestones.common.windowed import Windowed
 
@@ -32,12 +32,14 @@ class SessionAggregate:
     merger: Merger
     on_close: bool = False
     send_old_values: bool = False
+    late: str | None = None
 
     def bind(self, context: OperatorContext) -> Process:
         store = context.store(self.store)
         update = _updates(context, store, self.send_old_values, self.on_close)
         emit = closing(context, store, self.store, _closed_ends, _at_its_end) if self.on_close else None
         observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
+        late = late_child(context, self.late)
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
         gap_ms, grace_ms = self.windows.gap_ms, self.windows.grace_ms
 
@@ -56,6 +58,7 @@ class SessionAggregate:
                 start, end = min(start, session.start), max(end, session.end)
             if end < closes:
                 dropped(node, LATE)
+                late(key, value, timestamp)
             else:
                 if (start, end) != (timestamp, timestamp):
                     for place, session, its in merged:

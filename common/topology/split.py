@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from milestones.common.topology import operators
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.type_variables import K, V
 
@@ -21,7 +22,7 @@ Chain = Callable[["KStream"], "KStream | None"]
 """A function of a branch, called at once: its result takes the branch's place; None leaves the branch out."""
 
 
-class BranchedKStream(Generic[K, V]):
+class BranchedKStream(Explained, Generic[K, V]):
     """The branches of a stream so far. End with `default_branch` or `no_default_branch`."""
 
     def __init__(

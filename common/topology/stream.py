@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Literal, TextIO, Unpack, overload
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology import naming, operators
+from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.global_tables import GlobalKTable, check_on, join_global_table
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
@@ -140,8 +141,10 @@ class KStream(Explained, Generic[K, V]):
     ) -> KStream[KR, VR]:
         """Run a `Processor` per task, with access to `stores`; its records may have any keys and values. `supplier`:
         the processor's class, or a function that makes a new processor at each call; building a topology calls it
-        twice."""
+        twice. A supplier may bring stores of its own, as its attribute `stores`: `StoreSpec`s, or a method that gives
+        them (KIP-401)."""
         node = self._processor("KSTREAM-PROCESSOR-", ProcessorOperator, supplier, stores, name)
+        node.changes_keys = node.changes_values = True
         return KStream(self._graph, node, weaken(self._key), weaken(self._value), True)
 
     def process_values(
@@ -149,6 +152,7 @@ class KStream(Explained, Generic[K, V]):
     ) -> KStream[K, VR]:
         """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as of `process`."""
         node = self._processor("KSTREAM-PROCESSVALUES-", FixedKeyProcessorOperator, supplier, stores, name)
+        node.changes_values = True
         return KStream(self._graph, node, self._key, weaken(self._value), self._rekeyed)
 
     # ---- several streams
@@ -167,6 +171,7 @@ class KStream(Explained, Generic[K, V]):
             hint = "; of a table, to_stream() makes one" if hasattr(other, "to_stream") else ""
             raise TopologyError(f"merge needs another stream of the same StreamsBuilder, not {other!r}{hint}")
         node = ProcessorGraphNode(self._graph.names.given(name, "KSTREAM-MERGE-"), operators.PassThrough)
+        node.merges = True
         return KStream(
             self._graph,
             self._graph.add(node, self._node, other._node),
@@ -192,7 +197,7 @@ class KStream(Explained, Generic[K, V]):
             raise TopologyError(f"repartition needs at least one partition, not {partitions}")
         prefix = self._graph.names.processor("KSTREAM-REPARTITION-") if name is None else check_name(name, "a topic")
         key_choice, value_choice = check_serde(key, "key") or self._key, check_serde(value, "value") or self._value
-        node = self._graph.repartition(prefix, key_choice, value_choice, partitions, partitioner)
+        node = self._graph.repartition(prefix, key_choice, value_choice, partitions, partitioner, movable=False)
         return KStream(self._graph, self._graph.add(node, self._node), key_choice, value_choice)
 
     def group_by_key(
@@ -212,6 +217,7 @@ class KStream(Explained, Generic[K, V]):
         """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
         operator = operators.Stateless(operators.select_key, function_of(selector))
         node = self._add("KSTREAM-KEY-SELECT-", operator, name)
+        node.changes_keys = True
         return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
 
     def to_table(
@@ -338,6 +344,7 @@ class KStream(Explained, Generic[K, V]):
         self, prefix: str, make: Make, function: Any, name: str | None, rekey: bool = False, revalue: bool = False
     ) -> KStream:
         node = self._add(prefix, operators.Stateless(make, function_of(function)), name)
+        node.changes_keys, node.changes_values = rekey, revalue
         key = weaken(self._key) if rekey else self._key
         value = weaken(self._value) if revalue else self._value
         return KStream(self._graph, node, key, value, rekey or self._rekeyed)
@@ -370,7 +377,8 @@ class KStream(Explained, Generic[K, V]):
     ) -> GraphNode:
         name = self._graph.names.processor(prefix) if name is None else check_name(name, "a processor")
         operator = kind(check_supplier(supplier, name))
-        return self._graph.add(ProcessorGraphNode(name, lambda: operator, stores=stores), self._node)
+        node = ProcessorGraphNode(name, lambda: operator, stores=stores, brings=stores_of(supplier, name))
+        return self._graph.add(node, self._node)
 
     def _group(
         self, node: GraphNode, name: str | None, key: Choice, value: object, rekeyed: bool

@@ -16,7 +16,7 @@ serdes of `unmatched.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from milestones.common.topology.aggregates import NULL_KEY_OR_VALUE
@@ -93,6 +93,39 @@ _JOINING: Final[dict[tuple[bool, bool], Callable[[Callable[..., Any]], Joining]]
     (False, False): lambda joiner: lambda _, right, left: joiner(left, right),
 }
 """By whether a side is the left one, and whether the joiner takes the key."""
+
+
+@dataclass(frozen=True)
+class SelfJoin(InnerSide):
+    """Joins a stream with itself: both sides' records are those of one store, and each record is its own partner. Its
+    result with itself comes before that with a later record, unless the record is too late for its own window."""
+
+    def bind(self, context: OperatorContext) -> Process:
+        fetch, forward, join = context.store(self.other).fetch, context.forward, self.joining()
+        join_as_other = replace(self, left=False).joining()
+        before_ms, after_ms = self.reach()
+        kept_ms = self.windows.size_ms + self.windows.grace_ms
+        dropped, node, observed = context.dropped, context.node, context.memory("observed", -1)
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            own = join(key, value, value)
+            if timestamp > observed.value:
+                observed.set(timestamp)
+            waits = timestamp > observed.value - kept_ms + 1
+            for time, other in fetch(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms)):
+                forward(key, join(key, value, other), max(timestamp, time))
+            for time, other in fetch(key, max(0, timestamp - after_ms), max(0, timestamp + before_ms)):
+                if waits and timestamp < time:
+                    waits = False
+                    forward(key, own, timestamp)
+                forward(key, join_as_other(key, value, other), max(timestamp, time))
+            if waits:
+                forward(key, own, timestamp)
+
+        return process
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import ProcessorNode
 from milestones.common.topology.operators import PassThrough
 from milestones.common.topology.serde_choice import Choice, MadeOf
-from milestones.common.topology.stream_join_operators import InnerSide, KeepRecords, OuterSide
+from milestones.common.topology.stream_join_operators import InnerSide, KeepRecords, OuterSide, SelfJoin
 from milestones.common.topology.topology import Topology
 from milestones.common.topology.unmatched import UnmatchedSerde, unmatched_values
 
@@ -70,6 +70,12 @@ class StreamJoinNode(GraphNode):
     operators: tuple[InnerSide, InnerSide]
     waiting: StoreSpec | None
 
+    def of_itself(self) -> GraphNode:
+        """The same join where both sides are one stream, which is kept once."""
+        left, right = self.operators
+        operator = SelfJoin(right.other, left.windows, left.joiner, left.with_key, left=True)
+        return SelfJoinNode(self.name, self.windowed[0], operator)
+
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         for name, parent, operator in zip(self.sides, self.windowed, self.operators, strict=True):
             topology.add_node(ProcessorNode(name, (parent,), operator))
@@ -77,6 +83,18 @@ class StreamJoinNode(GraphNode):
         topology.add_node(ProcessorNode(self.name, self.sides, PassThrough()))
         if self.waiting is not None:
             topology.add_state_store(self.waiting, *self.sides)
+
+
+@dataclass(eq=False)
+class SelfJoinNode(GraphNode):
+    """The node of a stream's join with itself. `windowed`: the node before it."""
+
+    windowed: str
+    operator: SelfJoin
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        topology.add_node(ProcessorNode(self.name, (self.windowed,), self.operator))
+        topology.connect_processor_and_state_stores(self.name, self.operator.other)
 
 
 def join_streams(left: KStream, right: KStream, join: StreamJoin) -> tuple[GraphNode, Choice]:
@@ -99,14 +117,12 @@ def join_streams(left: KStream, right: KStream, join: StreamJoin) -> tuple[Graph
     graph.copartition(this._node, other._node)
     names = _names(graph, join)
     key, this_value, other_value = join.key or this._key, join.value or this._value, join.other_value or other._value
-    windowed = (
-        graph.add(_keeping(names.windowed[0], _records(names.stores[0], windows, key, this_value, join)), this._node),
-        graph.add(_keeping(names.windowed[1], _records(names.stores[1], windows, key, other_value, join)), other._node),
-    )
+    graph.add(_keeping(names.windowed[0], _records(names.stores[0], windows, key, this_value, join)), this._node)
+    graph.add(_keeping(names.windowed[1], _records(names.stores[1], windows, key, other_value, join)), other._node)
     waiting = _waiting(names.waiting, key, this_value, other_value, join.stores) if join.alone.left else None
     node = StreamJoinNode(names.merge, names.windowed, names.sides, _sides(names, windows, join), waiting)
     node.takes_null_keys = join.alone.left or join.alone.right
-    return graph.add(node, *windowed), key
+    return graph.add(node, this._node, other._node), key
 
 
 def _keeping(name: str, spec: StoreSpec) -> GraphNode:

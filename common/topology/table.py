@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
 from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone, ForeignKey, check_no_foreign_key
@@ -30,6 +31,12 @@ from milestones.common.topology.table_operators import (
     ToStream,
 )
 from milestones.common.topology.user_functions import function_of
+from milestones.common.topology.value_transformer import (
+    TableTransformValues,
+    TransformValuesGetter,
+    ValueTransformer,
+    check_transformers,
+)
 from milestones.common.topology.versioned_tables import carrying, latest_only
 from milestones.common.topology.windows import Duration
 from milestones.common.type_variables import KR, VO, VR, K, V
@@ -192,6 +199,38 @@ class KTable(Explained, Generic[K, V]):
             ),
             lambda parent: MapValuesGetter(parent, mapper, with_key),
         )
+
+    def transform_values(
+        self,
+        supplier: Callable[[], ValueTransformer[K, V, VR]],
+        *stores: str,
+        store: str | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, VR]:
+        """Replace each value by that of a `ValueTransformer`, which has access to `stores` and knows the time; deleted
+        rows come to it, too, with a value of None. `supplier`: its class, or a function that makes a new one at each
+        call. `store`: keep the result in a store of that name.
+
+        A transformer that isn't a pure function of key and value needs a `store`: without one it is called again for
+        old values, and for the rows that a join looks up.
+        """
+        node_name = self._graph.names.given(name, "KTABLE-TRANSFORMVALUES-")
+        transformers, materialized = check_transformers(supplier, node_name), Materialized.of(store, **options)
+        brought = stores_of(supplier, node_name)
+        connected = (*stores, *(spec.name for spec in brought))
+        key, value = materialized.key or self._key, materialized.value or weaken(self._value)
+        state = TableState(
+            materialized.spec(store or "", key, value), has_store=store is not None, parent=self._state,
+            rows=lambda parent: TransformValuesGetter(parent, transformers, connected), chosen=materialized.given,
+        )  # fmt: skip
+
+        def operator() -> Operator:
+            transforming = TableTransformValues(transformers, state.store_name, state.send_old_values)
+            return carrying(transforming, self._state.versioned, state.store is not None)
+
+        node = ProcessorGraphNode(node_name, operator, lambda: state.store, stores, brought)
+        return KTable(self._graph, self._graph.add(node, self._node), key, value, state)
 
     def group_by(
         self,

@@ -19,7 +19,9 @@ from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.describe import TopologyDescription, describe
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.nodes import (
     Node,
     OffsetReset,
@@ -30,8 +32,10 @@ from milestones.common.topology.nodes import (
     SourceNode,
     SubTopology,
     TopicExtractor,
+    check_reset,
 )
 from milestones.common.topology.processor import ProcessorOperator, check_supplier
+from milestones.common.topology.read_only import keeping
 from milestones.common.topology.resolve import group_nodes, resolve, resolve_global
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.timestamps import TimestampExtractor
@@ -40,13 +44,13 @@ from milestones.common.typed_serdes import SerdeLike
 
 __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
 
-_RESETS = ("earliest", "latest", "none", None)
-
 GLOBAL_KINDS: Final[tuple[StoreKind, ...]] = ("key-value", "timestamped-key-value")
 
 
-class Topology:
-    """Nodes and stores, in the order in which they were added."""
+class Topology(Explained):
+    """Nodes and stores, in the order in which they were added.
+
+    `optimization`: the parts of `topology_optimization` that it was made with; None: the config may name some."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -54,6 +58,9 @@ class Topology:
         self._globals: dict[str, StoreSpec] = {}
         self._internal: dict[str, int | None] = {}
         self._copartitioned: list[frozenset[str]] = []
+        self.optimization: frozenset[str] | None = None
+        self._again: Callable[[frozenset[str]], Topology] | None = None
+        self._as_built = 0
 
     # ---- what users of the Processor API call
 
@@ -79,14 +86,17 @@ class Topology:
                 key=check_serde(key, f"key of source {name}"),
                 value=check_serde(value, f"value of source {name}"),
                 timestamp_extractor=timestamp_extractor,
-                offset_reset=offset_reset,
+                offset_reset=check_reset(offset_reset, name),
             )
         )
 
     def add_processor(self, name: str, supplier: Callable[[], Any], *parents: str) -> Topology:
         """Run a `Processor` per task on the records of `parents`. `supplier`: the processor's class, or a function that
-        makes a new processor at each call."""
-        return self.add_node(ProcessorNode(name, parents, ProcessorOperator(check_supplier(supplier, name))))
+        makes a new processor at each call. A supplier may bring stores, as its attribute `stores` (KIP-401)."""
+        self.add_node(ProcessorNode(name, parents, ProcessorOperator(check_supplier(supplier, name))))
+        for spec in stores_of(supplier, name):
+            self.add_state_store(spec, name)
+        return self
 
     def add_sink(
         self,
@@ -121,6 +131,40 @@ class Topology:
         for processor in processors:
             self.connect_processor_and_state_stores(processor, spec.name)
         return self
+
+    def add_read_only_state_store(
+        self,
+        spec: StoreSpec,
+        topic: str,
+        supplier: Callable[[], Any] | None = None,
+        *,
+        source: str | None = None,
+        processor: str | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> Topology:
+        """Add a store whose rows are the latest records of `topic` (KIP-813). Connect processors to it, which may only
+        read it.
+
+        The topic is the store's changelog: nothing is written for it, and a restoration takes the topic's records as
+        they are. `supplier`: of a `Processor` that puts each record into the store; it has to keep what a restoration
+        would. Without one that is done, of a key-value store. The topic is read from its beginning, with the store's
+        serdes; its partitions are those of the tasks. `source`, `processor`: the names of the two nodes, by default the
+        store's with `-source` and `-processor`.
+        """
+        source, processor = source or f"{spec.name}-source", processor or f"{spec.name}-processor"
+        operator = keeping(spec) if supplier is None else ProcessorOperator(check_supplier(supplier, processor))
+        self.add_node(
+            SourceNode(
+                name=source,
+                topics=(topic,),
+                key=check_serde(spec.key_serde, f"key of source {source}"),
+                value=check_serde(spec.value_serde, f"value of source {source}"),
+                timestamp_extractor=timestamp_extractor,
+                offset_reset="earliest",
+            )
+        )
+        self.add_node(ProcessorNode(processor, (source,), operator))
+        return self.add_state_store(replace(spec, logged=False, source_topic=topic), processor)
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
         """Let `processor` use `stores`; processors that share a store are in one sub-topology."""
@@ -209,11 +253,15 @@ class Topology:
         """Require equal partition counts of the topics of these source nodes."""
         self._copartitioned.append(frozenset(sources))
 
+    def may_be_optimized(self, again: Callable[[frozenset[str]], Topology]) -> None:
+        """Have `again` make this topology, as it is now, with optimisations."""
+        self._again, self._as_built = again, self._size
+
+    @property
+    def _size(self) -> int:
+        return len(self._nodes) + len(self._stores) + len(self._globals)
+
     def _check_source(self, node: SourceNode) -> None:
-        if node.offset_reset not in _RESETS:
-            raise TopologyError(
-                f'source {node.name}: offset_reset must be "earliest", "latest" or "none", not {node.offset_reset!r}'
-            )
         others = [each for each in self._nodes.values() if isinstance(each, SourceNode)]
         taken = {topic: each for each in others for topic in each.topics}
         for topic in node.topics:
@@ -256,6 +304,26 @@ class Topology:
     def describe(self) -> TopologyDescription:
         """The sub-topologies; `str()` of it is Kafka Streams' text, `.mermaid()` a chart."""
         return describe(dict(enumerate(group_nodes(self._nodes))))
+
+    def optimized(self, parts: frozenset[str] | None) -> Topology:
+        """This topology with the optimisations that the config names; None: it names none. `TopologyError` when it
+        was made with others. A topology that was written node by node has nothing to optimise."""
+        if parts is None or parts == (self.optimization or frozenset()):
+            return self
+        wanted = ", ".join(sorted(parts)) or "none"
+        if self.optimization is not None:
+            raise TopologyError(
+                f"the config has topology_optimization={wanted}, and the topology was made by "
+                f"build(topology_optimization={', '.join(sorted(self.optimization)) or 'none'!r}): say it in one place"
+            )
+        if self._again is None:
+            return self
+        if self._size != self._as_built:
+            raise TopologyError(
+                f"topology_optimization={wanted} makes the StreamsBuilder's topology anew, and nodes or stores were "
+                "added to it after build(): say build(topology_optimization=...), then add them"
+            )
+        return self._again(parts)
 
     def resolve(
         self,

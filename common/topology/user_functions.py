@@ -28,6 +28,7 @@ _WITHOUT_KEY: Final = {"mapper": 1, "joiner": 2}
 """The arguments of functions to which `with_key` adds the key."""
 
 _METHODS: Final = ("init", "process", "close")
+_CALLED: Final = (*_METHODS, "transform")
 
 
 def function_of(given: Any) -> Any:
@@ -90,8 +91,8 @@ def _arguments(operator: Any, field: str) -> int | None:
 
 
 def check_methods(processor: object, node: str) -> None:
-    """Check the methods of a processor, or of its class."""
-    for name in _METHODS:
+    """Check the methods of a processor or of a transformer, or of its class."""
+    for name in _CALLED:
         method = getattr(processor, name, None)
         if is_coroutine_function(method):
             raise TopologyError(f"{node}: {function_name(method)} {AWAITED_BY_NOBODY}")

@@ -62,7 +62,8 @@ def _row(_: Windowed[Any], row: TimedValue) -> TimedValue:
 
 @dataclass(frozen=True)
 class WindowAggregate:
-    """An aggregate per key and window; `on_close`: emitted once per window, when it closes."""
+    """An aggregate per key and window; `on_close`: emitted once per window, when it closes. `late`: the child that gets
+    the records which no window has taken."""
 
     store: str
     windows: TimeWindows | UnlimitedWindows
@@ -70,11 +71,12 @@ class WindowAggregate:
     aggregator: Aggregator
     on_close: bool = False
     send_old_values: bool = False
+    late: str | None = None
 
     def bind(self, context: OperatorContext) -> Process:
         store: WindowTable = context.store(self.store)
         forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
-        observed = context.memory("observed", -1)
+        observed, late = context.memory("observed", -1), late_child(context, self.late)
         emit = closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
         place_of, row_at, put_at, dropped, node = store.place, store.row_at, store.put_at, context.dropped, context.node
         initializer, aggregator, send_old_values = self.initializer, self.aggregator, self.send_old_values
@@ -86,12 +88,13 @@ class WindowAggregate:
                 return
             if timestamp > observed.value:
                 observed.set(timestamp)
-            closes = observed.value - grace_ms
+            closes, taken = observed.value - grace_ms, False
             for start in starts(timestamp):
                 end = start + size_ms
                 if end <= closes:
                     dropped(node, LATE)
                     continue
+                taken = True
                 place = place_of(key, start)
                 row = row_at(place, start)
                 newest = timestamp
@@ -104,10 +107,21 @@ class WindowAggregate:
                 new = aggregator(key, value, old)
                 put_at(place, new, newest, start)
                 forward(Windowed(key, start, end), (new, old) if send_old_values else new, newest)
+            if not taken:
+                late(key, value, timestamp)
             if emit is not None:
                 emit(closes)
 
         return process
+
+
+def late_child(context: OperatorContext, name: str | None) -> Process:
+    """The closure of the child that gets late records; they end here where there is none."""
+    return _nowhere if name is None else context.forward_to(name)
+
+
+def _nowhere(key: Any, value: Any, timestamp: int) -> None:
+    """Late records are dropped."""
 
 
 def _no_update(key: Any, value: Any, timestamp: int) -> None:
@@ -164,10 +178,12 @@ class SlidingWindowAggregate:
     aggregator: Aggregator
     on_close: bool = False
     send_old_values: bool = False
+    late: str | None = None
 
     def bind(self, context: OperatorContext) -> Process:
         store: WindowTable = context.store(self.store)
         forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
+        late = late_child(context, self.late)
         observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
         difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
         emit = closing(context, store, self.store, self._closed) if self.on_close else None
@@ -182,9 +198,13 @@ class SlidingWindowAggregate:
             closes = observed.value - grace_ms
             if timestamp + 1 + difference_ms <= closes:
                 dropped(node, LATE)
+                late(key, value, timestamp)
                 return
+            sliding.taken = False
             take = sliding.take_early if timestamp < difference_ms else sliding.take
             take(key, value, timestamp, closes)
+            if not sliding.taken:
+                late(key, value, timestamp)
             if emit is not None:
                 emit(closes)
 
@@ -196,12 +216,13 @@ class SlidingWindowAggregate:
 
 
 class _Sliding:
-    """The windows that one record changes or makes."""
+    """The windows that one record changes or makes. `taken`: whether one of them has taken the record."""
 
     def __init__(
         self, store: WindowTable, forward: Process, aggregate: SlidingWindowAggregate, late: Callable[[], None]
     ) -> None:
         self._store, self._forward, self._late = store, forward, late
+        self.taken = False
         self._initializer, self._aggregator = aggregate.initializer, aggregate.aggregator
         self._difference_ms, self._send_old_values = aggregate.windows.difference_ms, aggregate.send_old_values
 
@@ -276,6 +297,7 @@ class _Sliding:
         if start + self._difference_ms < closes:
             self._late()
             return
+        self.taken = True
         old, stored = row
         new = self._aggregator(key, value, old)
         self._put(key, start, old, new, timestamp if old is None else max(timestamp, stored))

@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Unpack
 
 from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.topology.aggregates import plus_one, zero
+from milestones.common.topology.graph import SideStream
 from milestones.common.topology.materialized import Materialized, WindowOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
@@ -28,6 +29,7 @@ from milestones.common.windowed import FOREVER, Windowed
 
 if TYPE_CHECKING:
     from milestones.common.topology.grouped import KGroupedStream
+    from milestones.common.topology.stream import KStream
 
 Windows: TypeAlias = TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows
 Emit: TypeAlias = Literal["on_update", "on_close"]
@@ -84,11 +86,18 @@ class WindowedKStream(Explained, Generic[K, V]):
     operator's node. `WindowOptions` has the other keyword arguments.
     """
 
-    def __init__(self, grouped: KGroupedStream[K, V], windows: Windows, emit: Emit) -> None:
+    def __init__(
+        self,
+        grouped: KGroupedStream[K, V],
+        windows: Windows,
+        emit: Emit,
+        on_late: Callable[[KStream[K, V]], object] | None = None,
+    ) -> None:
         if emit not in ("on_update", "on_close"):
             raise TopologyError(f"emit must be 'on_update' or 'on_close', not {emit!r}")
         self._grouped, self._windows, self._on_close = grouped, windows, emit == "on_close"
         self._bounds = bounds_of(windows, closing=self._on_close)
+        self._on_late = None if on_late is None else function_of(on_late)
         if self._on_close and isinstance(windows, UnlimitedWindows):
             raise TopologyError("an unlimited window never closes: emit its updates")
 
@@ -150,16 +159,30 @@ class WindowedKStream(Explained, Generic[K, V]):
         self, prefix: str, materialized: Materialized, default_value: Choice, name: str | None,
         initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any], merger: Merger,
     ) -> KTable:
-        def operator(state: TableState) -> Operator:
-            return windowed_operator(self._windows, state, initializer, aggregator, merger, on_close=self._on_close)
+        late: list[str] = []
 
-        return self._grouped._aggregate(prefix, materialized, default_value, name, operator, self._bounds)
+        def operator(state: TableState) -> Operator:
+            made = windowed_operator(self._windows, state, initializer, aggregator, merger, on_close=self._on_close)
+            return replace(made, late=late[0]) if late else made
+
+        table = self._grouped._aggregate(prefix, materialized, default_value, name, operator, self._bounds)
+        if self._on_late is not None:
+            late.append(f"{table.name}-late")
+            self._on_late(self._late_stream(late[0], table))
+        return table
+
+    def _late_stream(self, name: str, table: KTable) -> KStream[K, V]:
+        from milestones.common.topology.stream import KStream  # which groups streams by windows
+
+        grouped = self._grouped
+        node = grouped._graph.add(SideStream(name), table._node)
+        return KStream(grouped._graph, node, grouped._key, grouped._value)
 
 
 def windowed_operator(
     windows: Windows, state: TableState, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any],
     merger: Merger, *, on_close: bool = False,
-) -> Operator:
+) -> WindowAggregate | SlidingWindowAggregate | SessionAggregate:
     """The operator that aggregates by these windows."""
     old_values = state.send_old_values
     if isinstance(windows, SessionWindows):

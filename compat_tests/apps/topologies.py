@@ -222,6 +222,15 @@ def windows(app: str) -> StreamsBuilder:
     return builder
 
 
+def lookups(app: str) -> StreamsBuilder:
+    """Each record of `asks` with the value that its key has in the table `in`."""
+    builder = StreamsBuilder()
+    table = builder.table(f"{app}-in", "rows", key=TEXT, value=TEXT)
+    asks = builder.stream(f"{app}-asks", key=TEXT, value=TEXT)
+    asks.left_join(table, lambda ask, row: f"{ask} {row}").to(f"{app}-out", key=TEXT, value=TEXT)
+    return builder
+
+
 def as_long(_key: str, value: str) -> str | None:
     """The foreign key of `foreign_keys`: the length of the value."""
     return None if value.startswith("over") else f"k{len(value)}"
@@ -265,7 +274,7 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
         calls, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
-        foreign_keys,
+        foreign_keys, lookups,
     )
 }  # fmt: skip
 

@@ -20,10 +20,15 @@ from compat_tests.java.cases import Case, Outcome, cases, trimmed
 from compat_tests.java.comparing import CHANGELOG, DifferenceError, difference, last_rows
 from compat_tests.java.declared import declared_for
 from compat_tests.java.registry import Entry
+from milestones.common.topology.nodes import ProcessorNode
+from milestones.common.topology.optimization import REWRITES
+from milestones.common.topology.stream_join_operators import KeepRecords
+from milestones.common.topology.table_operators import TableSource
+from milestones.common.topology.topology import Topology
 
 CACHES = (0, 10 << 20)
-OPTIMIZATIONS = ("none",)
-"""Values of `topology.optimization` whose texts are compared: those that ours has. Java's has them all."""
+OPTIMIZATIONS = ("none", "all", *REWRITES)
+"""Values of `topology.optimization` whose texts are compared."""
 EQUAL, DIFFERS, DECLARED, ABSENT = "equal", "differs", "differs, as declared", "not here yet"
 
 _CHOSEN_TOPIC = re.compile(r"\(extractor class: [^)]*\)")
@@ -37,7 +42,7 @@ class Side(Protocol):
         """The text of a topology, built with a value of `topology.optimization`."""
         ...
 
-    def run(self, topology: str, case: Case, cache: int, /) -> Outcome:
+    def run(self, topology: str, case: Case, cache: int, optimization: str, /) -> Outcome:
         """What the steps lead to."""
         ...
 
@@ -90,7 +95,7 @@ def check(
         _check_cases(entry, ours, java, examples, seed, caches, shrink, compared)
     except DifferenceError as differs:
         if shrink and differs.case:
-            differs = _trimmed(differs, entry.name, ours, java, caches)
+            differs = _trimmed(differs, entry, ours, java, caches)
         return Line(entry.name, DIFFERS, compared, str(differs))
     declared = declared_for(entry.name)
     if declared is not None and compared.declared:
@@ -138,19 +143,36 @@ def _check_cases(
     )
     @hypothesis.given(cases(entry.inputs))
     def same(case: Case) -> None:
-        for cache in caches:
-            outcome, as_declared = _compare(entry.name, ours, java, case, cache)
+        for cache, optimization in ways:
+            outcome, as_declared = _compare(entry.name, ours, java, case, cache, optimization)
             compared.add(outcome, cache)
             compared.declared += as_declared
         compared.examples += 1
         compared.errors += outcome.error is not None
 
+    ways = ways_of(entry, caches)
     same()
 
 
-def _compare(name: str, ours: Side, java: Side, case: Case, cache: int) -> tuple[Outcome, bool]:
+def ways_of(entry: Entry, caches: Sequence[int]) -> list[tuple[int, str]]:
+    """The caches and optimisations with which a topology is run: with all of these, if that is another topology."""
+    ways = [(cache, "none") for cache in caches]
+    return [*ways, *((cache, "all") for cache in caches[:1] if _may_be_optimized(entry.build()))]
+
+
+def _may_be_optimized(topology: Topology) -> bool:
+    """Whether it has what an optimisation may be about; whether ours does anything is no matter."""
+    subs = topology.resolve("bench")
+    operators = [node.operator for sub in subs for node in sub.nodes if isinstance(node, ProcessorNode)]
+    about = any(isinstance(operator, TableSource | KeepRecords) for operator in operators)
+    return about or any(sub.repartition_topics for sub in subs)
+
+
+def _compare(
+    name: str, ours: Side, java: Side, case: Case, cache: int, optimization: str
+) -> tuple[Outcome, bool]:
     """Ours, as far as it is Java's too; whether a declared difference was left out for that."""
-    outcome, other = ours.run(name, case, cache), java.run(name, case, cache)
+    outcome, other = (side.run(name, case, cache, optimization) for side in (ours, java))
     found, declared = difference(outcome, other, cache), declared_for(name)
     if found is None:
         return outcome, False
@@ -158,18 +180,18 @@ def _compare(name: str, ours: Side, java: Side, case: Case, cache: int) -> tuple
         outcome, other = declared.rest(outcome), declared.rest(other)
         found = difference(outcome, other, cache)
     if found is not None:
-        raise DifferenceError(f"{name}, cache of {cache} bytes: {found}", case)
+        raise DifferenceError(f"{name}, cache of {cache} bytes, optimization {optimization}: {found}", case)
     return outcome, True
 
 
-def _trimmed(found: DifferenceError, name: str, ours: Side, java: Side, caches: Sequence[int]) -> DifferenceError:
+def _trimmed(found: DifferenceError, entry: Entry, ours: Side, java: Side, caches: Sequence[int]) -> DifferenceError:
     """The difference that fewer steps lead to."""
-    least = [found]
+    least, ways = [found], ways_of(entry, caches)
 
     def differs(case: Case) -> bool:
         try:
-            for cache in caches:
-                _compare(name, ours, java, case, cache)
+            for cache, optimization in ways:
+                _compare(entry.name, ours, java, case, cache, optimization)
         except DifferenceError as error:
             least[0] = error
             return True

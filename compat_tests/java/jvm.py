@@ -56,6 +56,8 @@ SETTINGS: Mapping[str, str] = {
     # What is emitted when a window closes isn't held back by the machine's own clock.
     "__emit.interval.ms.kstreams.windowed.aggregation__": "0",
     "__emit.interval.ms.kstreams.outer.join.spurious.results.fix__": "0",
+    # KAFKA-19668: without it `process` counts as keeping keys where repartition topics are merged.
+    "__enable.process.processValue.fix__": "true",
 }
 
 

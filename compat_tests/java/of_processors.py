@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from compat_tests.java.cases import WALL_MS
 from compat_tests.java.of_streams import LONG, TEXT, append, text
 from compat_tests.java.registry import Registry
 from milestones.common.records import FixedKeyRecord, Record
@@ -273,3 +274,78 @@ class LookingUp(FixedKeyProcessor):
 def rows_read_by_a_processor(builder: StreamsBuilder) -> None:
     builder.table("rows", "rows", key=TEXT, value=TEXT)
     builder.stream("in").process_values(LookingUp, "rows").to("out")
+
+
+class Brings(Remembering):
+    """A class that is a supplier, and brings the store."""
+
+    @staticmethod
+    def stores() -> list[StoreSpec]:
+        return [store()]
+
+
+@ENTRIES.dsl("process_that_brings_its_store")
+def process_that_brings_its_store(builder: StreamsBuilder) -> None:
+    builder.stream("in").process(Brings).to("out")
+
+
+class FormerRow(FixedKeyProcessor):
+    """The row that the key had so far, in a store that the class brings."""
+
+    stores = (StoreSpec("rows", "timestamped-key-value", key_serde=TEXT, value_serde=TEXT),)
+
+    def process(self, record: FixedKeyRecord) -> None:
+        if record.key is None:
+            return
+        rows = self.context.get_state_store("rows")
+        former = rows.get(record.key)
+        rows.put(record.key, None if record.value is None else ValueAndTimestamp(record.value, record.timestamp))
+        self.context.forward(record.with_value("none" if former is None else f"{former.value} at {former.timestamp}"))
+
+
+@ENTRIES.dsl("process_values_that_brings_its_store")
+def process_values_that_brings_its_store(builder: StreamsBuilder) -> None:
+    builder.stream("in").process_values(FormerRow, name="former").to("out")
+
+
+@ENTRIES.api("processor_api_that_brings_its_store")
+def processor_api_that_brings_its_store() -> Topology:
+    topology = Topology().add_source("source", "in").add_processor("remembering", Brings, "source")
+    return topology.add_sink("out", "out", "remembering")
+
+
+class Anchored(Ticking):
+    """Ticks at whole intervals after a time that is past, or to come."""
+
+    start: int
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.store = context, context.get_state_store("seen")
+        context.schedule(10, self.kind, self.tick, start=self.start)
+
+
+class AnchoredByStream(Anchored):
+    kind, start = "stream-time", 7
+
+
+class AnchoredByWall(Anchored):
+    kind, start = "wall-clock-time", WALL_MS - 13
+
+
+class AnchoredLater(Anchored):
+    kind, start = "wall-clock-time", WALL_MS + 8
+
+
+@ENTRIES.dsl("anchored_stream_time_punctuation")
+def anchored_stream_time_punctuation(builder: StreamsBuilder) -> None:
+    stored(builder, store()).process(AnchoredByStream, "seen").to("out")
+
+
+@ENTRIES.dsl("anchored_wall_clock_punctuation")
+def anchored_wall_clock_punctuation(builder: StreamsBuilder) -> None:
+    stored(builder, store()).process(AnchoredByWall, "seen").to("out")
+
+
+@ENTRIES.dsl("anchored_punctuation_to_come")
+def anchored_punctuation_to_come(builder: StreamsBuilder) -> None:
+    stored(builder, store()).process(AnchoredLater, "seen").to("out")

@@ -11,7 +11,7 @@ from compat_tests.java.of_windows import text as window_text
 from compat_tests.java.registry import Registry
 from milestones.common.records import Record
 from milestones.common.state.stores import ValueAndTimestamp
-from milestones.common.topology import Processor, StreamsBuilder
+from milestones.common.topology import Processor, StreamsBuilder, Topology
 from milestones.common.windowed import Windowed
 
 ENTRIES = Registry()
@@ -145,3 +145,47 @@ class LatestCalls(Keyed):
 def lru_store_calls(builder: StreamsBuilder) -> None:
     spec = store("latest", kind="lru", max_entries=3, persistent=False)
     stored(builder, spec).process(LatestCalls, "latest").to("out")
+
+
+class Mirror(Keyed):
+    """Keeps each record of its topic as it is."""
+
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        self.context.get_state_store("rows").put(key, value)
+
+
+class LooksUp(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        rows = self.context.get_state_store("rows")
+        self.say(record, f"{text(rows.get(key))} of {told(rows.all())}")
+
+
+class LooksUpTimes(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        row = self.context.get_state_store("rows").get(key)
+        self.say(record, "none" if row is None else f"{row.value} at {row.timestamp}")
+
+
+@ENTRIES.api("read_only_store", "in", "rows")
+def read_only_store() -> Topology:
+    topology = Topology().add_source("source", "in")
+    topology.add_read_only_state_store(store("rows"), "rows", Mirror, source="rows-source", processor="mirror")
+    topology.add_processor("looks-up", LooksUp, "source").connect_processor_and_state_stores("looks-up", "rows")
+    return topology.add_sink("out", "out", "looks-up")
+
+
+@ENTRIES.api("read_only_store_by_default", "in", "rows")
+def read_only_store_by_default() -> Topology:
+    topology = Topology().add_read_only_state_store(store("rows"), "rows", source="rows-source", processor="mirror")
+    topology.add_source("source", "in")
+    topology.add_processor("looks-up", LooksUp, "source").connect_processor_and_state_stores("looks-up", "rows")
+    return topology.add_sink("out", "out", "looks-up")
+
+
+@ENTRIES.api("read_only_store_timestamped", "in", "rows")
+def read_only_store_timestamped() -> Topology:
+    spec = store("rows", kind="timestamped-key-value")
+    topology = Topology().add_read_only_state_store(spec, "rows", source="rows-source", processor="mirror")
+    topology.add_source("source", "in")
+    topology.add_processor("looks-up", LooksUpTimes, "source").connect_processor_and_state_stores("looks-up", "rows")
+    return topology.add_sink("out", "out", "looks-up")

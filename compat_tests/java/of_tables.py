@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from compat_tests.java.of_streams import LONG, TEXT, aggregate, append, initial
+from compat_tests.java.of_processors import store
+from compat_tests.java.of_streams import LONG, TEXT, aggregate, append, initial, text
 from compat_tests.java.registry import Registry
-from milestones.common.topology import KGroupedTable, KTable, StreamsBuilder
+from milestones.common.topology import KGroupedTable, KTable, StreamsBuilder, ValueTransformer
 
 ENTRIES = Registry()
 
@@ -154,3 +155,65 @@ def reduce_that_deletes(builder: StreamsBuilder) -> None:
     rows = builder.stream("in").group_by_key().reduce(lambda a, v: None if v == "del" else append(a, v))
     rows.to_stream().to("reduced")
     rows.group_by(by_letter).count().to_stream().to("counts", value=LONG)
+
+
+class Numbered(ValueTransformer):
+    """Values with the row's time, by turns with the number of calls so far; an empty value deletes."""
+
+    calls = 0
+
+    def transform(self, key: str, value: str | None) -> str | None:
+        self.calls += 1
+        return None if value == "" else f"{self.calls}:{text(value)}@{self.context.timestamp}"
+
+
+class Followed(ValueTransformer):
+    """Values after what the store has of the key so far."""
+
+    def transform(self, key: str, value: str | None) -> str | None:
+        seen = self.context.get_state_store("seen")
+        before = seen.get(key)
+        seen.put(key, value)
+        return None if value is None else f"{text(before)}>{value}"
+
+
+@ENTRIES.dsl("table_transform_values")
+def table_transform_values(builder: StreamsBuilder) -> None:
+    builder.table("in").transform_values(Numbered).to_stream().to("out")
+
+
+@ENTRIES.dsl("table_transform_values_materialized", "in", "other")
+def table_transform_values_materialized(builder: StreamsBuilder) -> None:
+    kept = builder.table("in").transform_values(Numbered, store="kept", name="numbering", key=TEXT, value=TEXT)
+    kept.to_stream().to("out")
+    kept.group_by(by_letter).count().to_stream().to("counts", value=LONG)
+    builder.table("other").transform_values(Numbered, value=TEXT, logging=False).to_stream().to("unkept")
+
+
+@ENTRIES.dsl("table_transform_values_grouped")
+def table_transform_values_grouped(builder: StreamsBuilder) -> None:
+    numbered = builder.table("in").transform_values(Numbered).filter(lambda _, value: not value.startswith("3"))
+    reduced(numbered.group_by(by_letter)).to_stream().to("out")
+
+
+@ENTRIES.dsl("table_transform_values_with_store", "in", "other")
+def table_transform_values_with_store(builder: StreamsBuilder) -> None:
+    builder.add_state_store(store("seen"))
+    builder.table("in").transform_values(Followed, "seen").to_stream().to("out")
+    builder.table("other").transform_values(Followed, "seen", store="kept", in_memory=True).to_stream().to("kept")
+
+
+@ENTRIES.dsl("table_transform_values_joined", "in", "other", "stream")
+def table_transform_values_joined(builder: StreamsBuilder) -> None:
+    numbered, other = builder.table("in").transform_values(Numbered), builder.table("other")
+    numbered.left_join(other, lambda one, two: f"{text(one)}&{text(two)}").to_stream().to("tables")
+    builder.stream("stream").left_join(numbered, lambda one, two: f"{text(one)}&{text(two)}").to("streams")
+
+
+@ENTRIES.dsl("table_transform_values_versioned", "in", "stream")
+def table_transform_values_versioned(builder: StreamsBuilder) -> None:
+    numbered = builder.table("in", "versions", history=120_000).transform_values(Numbered)
+    numbered.to_stream().to("out")
+    numbered.group_by(by_letter).count().to_stream().to("counts", value=LONG)
+    grace = builder.stream("stream").left_join(numbered, lambda one, two: f"{text(one)}&{text(two)}", grace=12)
+    grace.to("joined")

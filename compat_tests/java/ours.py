@@ -8,6 +8,7 @@ from compat_tests.java.cases import WALL_MS, Advance, Case, Outcome, Outputs, Ro
 from compat_tests.java.registry import Entry
 from milestones.common import serdes
 from milestones.common.testing.driver import TopologyTestDriver
+from milestones.common.topology.optimization import parts_of
 
 
 class Ours:
@@ -21,12 +22,10 @@ class Ours:
         return list(self._entries)
 
     def describe(self, topology: str, optimization: str = "none") -> str:
-        """The text of a topology. `ValueError` for an optimization that we don't have."""
-        if optimization != "none":
-            raise ValueError(f"there is no optimization {optimization!r} of ours")
-        return str(self._entries[topology].build().describe())
+        """The text of a topology. `optimization`: of `topology_optimization`."""
+        return str(self._entries[topology].build().optimized(parts_of(optimization)).describe())
 
-    def run(self, topology: str, case: Case, cache: int) -> Outcome:
+    def run(self, topology: str, case: Case, cache: int, optimization: str = "none") -> Outcome:
         """What the steps lead to, with so many bytes of cache."""
         entry, outputs = self._entries[topology], list[Outputs]()
         driver = TopologyTestDriver(
@@ -34,6 +33,7 @@ class Ours:
             start_time_ms=WALL_MS,
             topics=entry.inputs,
             statestore_cache_max_bytes=cache,
+            topology_optimization=optimization,
             default_key_serde=serdes.STRING,
             default_value_serde=serdes.STRING,
         )

@@ -13,6 +13,7 @@ from compat_tests.java import (
     of_foreign_keys,
     of_globals,
     of_joins,
+    of_optimization,
     of_processors,
     of_stores,
     of_streams,
@@ -24,8 +25,8 @@ from compat_tests.java import (
 from compat_tests.java.registry import Entry
 
 MODULES = (
-    of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_globals,
-    of_versioned, of_foreign_keys,
+    of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_optimization,
+    of_globals, of_versioned, of_foreign_keys,
 )  # fmt: skip
 
 ALL: Mapping[str, Entry] = {

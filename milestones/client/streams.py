@@ -56,9 +56,10 @@ class Streams(Explained):
             hint = "call it" if callable(built) else "make one with a StreamsBuilder"
             raise TopologyError(f"Streams runs a Topology or a StreamsBuilder, not {built!r}: {hint}")
         self.config: StreamsConfig = StreamsConfig(**overrides) if config is None else config.replace(**overrides)
-        self.topology = built
+        self._as_given = built
+        self.topology = built.optimized(self.config.topology_optimization)
         flags = parse_milestones(self.config.milestones)
-        self._application = Application.of(built, self.config)
+        self._application = Application.of(self.topology, self.config)
         self._clock = clock
         self._supervisor = Supervisor(
             self.config, flags, self._application, wiring.parts(flags), clock or SystemClock()
@@ -67,7 +68,7 @@ class Streams(Explained):
     def with_config(self, config: StreamsConfig) -> Streams:
         """This application with other settings, and the same listeners, handler and pauses. Only before `start`."""
         self._before_start("other settings")
-        other, own = type(self)(self.topology, config, clock=self._clock), self._supervisor
+        other, own = type(self)(self._as_given, config, clock=self._clock), self._supervisor
         there = other._supervisor
         there.listener, there.handler, there.listeners = own.listener, own.handler, own.listeners
         there.thread_registry.pause(own.thread_registry.paused)

@@ -15,10 +15,12 @@ from milestones.common.assignment.plan import fingerprint
 from milestones.common.errors import SourceTopicError, TopologyError
 from milestones.common.patterns import matches, matching
 from milestones.common.records import TopicPartition
+from milestones.common.topology.configured import configured
 from milestones.common.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
+    from milestones.common.offset_reset import ResetPolicy
     from milestones.common.topology.topology import SubTopology, Topology
 
 
@@ -36,14 +38,7 @@ class Application:
     @classmethod
     def of(cls, topology: Topology, config: StreamsConfig) -> Application:
         """The topology under the config's application id and default serdes; `TopologyError` when it can't run."""
-        subtopologies = topology.resolve(
-            config.application_id,
-            default_key_serde=config.default_key_serde,
-            default_value_serde=config.default_value_serde,
-        )
-        global_stores = topology.resolve_global(
-            default_key_serde=config.default_key_serde, default_value_serde=config.default_value_serde
-        )
+        subtopologies, global_stores = configured(topology, config)
         if not subtopologies:
             raise TopologyError(
                 "the topology reads no topic but those of global stores, and nothing reads these stores: add a source. "
@@ -124,7 +119,7 @@ class Application:
             )
         return frozenset(by_name[str(name)] for name in wanted)
 
-    def offset_reset(self, topic: str) -> str | None:
+    def offset_reset(self, topic: str) -> ResetPolicy | None:
         """The reset policy that the topology gives a source topic, None for the config's."""
         nodes = [node for sub in self.subtopologies for node in sub.nodes if isinstance(node, SourceNode)]
         named = [node for node in nodes if topic in node.topics]

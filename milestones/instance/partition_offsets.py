@@ -41,24 +41,27 @@ topics is the larger answer, and that of thousands of partitions takes seconds o
 class AskBounds:
     """The question where these partitions begin and end now. With `committed`, a partition ends where its first open
     transaction begins; otherwise after its last record, uncommitted and control records included. With `topic_ids`, the
-    answer has the ids of the topics too."""
+    answer has the ids of the topics too. `since`: of these the answer has the first record of that time (ms), too."""
 
     task: TaskId
     partitions: frozenset[TopicPartition]
     reply_to: Mailbox[Bounds]
     committed: bool = False
     topic_ids: bool = False
+    since: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Bounds:
     """The answer to `AskBounds`: first offset and end by partition, or Kafka's error. `topic_ids`: the id by topic, if
-    the question asked for ids and Kafka has one."""
+    the question asked for ids and Kafka has one. `since`: the first offset of the time that was asked for; the end
+    where all records are older."""
 
     task: TaskId
     bounds: Mapping[TopicPartition, tuple[int, int]]
     error: Exception | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    since: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 Unfit = Callable[[Mapping[str, Described]], Mapping[str, Exception]]
@@ -106,6 +109,7 @@ class _Bundle:
         self._waits: dict[int, list[Future[Any]]] = {}
         self._firsts: dict[tuple[bool, TopicPartition], Future[Any]] = {}
         self._ends: dict[tuple[bool, TopicPartition], Future[Any]] = {}
+        self._since: dict[int, Mapping[TopicPartition, Future[Any]]] = {}
         self._listed = False
 
     def describes_since(self, now_ms: int) -> float:
@@ -129,7 +133,7 @@ class _Bundle:
         if now_ms - self._began_ms >= ANSWER_MS:
             late = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer about where partitions begin and end"))
             for question in self.open.values():
-                _reply(question, error=late)
+                _refused(question, late)
             self.open = {}
         return errors[0] if errors else None
 
@@ -157,7 +161,11 @@ class _Bundle:
             self._ends |= {(committed, at): future for at, future in ends.items()}
         for question in self.open.values():
             asked = [(question.committed, at) for at in question.partitions]
-            self._waits[id(question)] = [futures[at] for at in asked for futures in (self._firsts, self._ends)]
+            since = self._since[id(question)] = (
+                cluster.start_searching(question.since, committed=question.committed) if question.since else {}
+            )
+            bounds = [futures[at] for at in asked for futures in (self._firsts, self._ends)]
+            self._waits[id(question)] = [*bounds, *since.values()]
 
     def _leaders(self) -> tuple[dict[TopicPartition, int], dict[str, Exception]]:
         leaders: dict[TopicPartition, int] = {}
@@ -188,30 +196,28 @@ class _Bundle:
                 bounds = {
                     at: (told(at, self._firsts[key, at]), told(at, self._ends[key, at])) for at in question.partitions
                 }
+                found = {at: told(at, future) for at, future in self._since[id(question)].items()}
             except KafkaException as exception:
                 self._refuse(question, exception)
                 yield exception
                 continue
             self._settled(question)
+            since = {at: bounds[at][1] if offset < 0 else offset for at, offset in found.items()}
             ids = {at.topic: self._ids[at.topic] for at in question.partitions if at.topic in self._ids}
-            _reply(question, bounds, ids if question.topic_ids else {})
+            question.reply_to.try_put(Bounds(question.task, bounds, None, ids if question.topic_ids else {}, since))
 
     def _refuse(self, question: AskBounds, error: Exception) -> None:
         self._settled(question)
-        _reply(question, error=error)
+        _refused(question, error)
 
     def _settled(self, question: AskBounds) -> None:
         del self.open[id(question)]
         self._waits.pop(id(question), None)
+        self._since.pop(id(question), None)
 
 
-def _reply(
-    question: AskBounds,
-    bounds: Mapping[TopicPartition, tuple[int, int]] | None = None,
-    ids: Mapping[str, str] | None = None,
-    error: Exception | None = None,
-) -> None:
-    question.reply_to.try_put(Bounds(question.task, bounds or {}, error, ids or {}))
+def _refused(question: AskBounds, error: Exception) -> None:
+    question.reply_to.try_put(Bounds(question.task, {}, error))
 
 
 def _done() -> Future[Any]:
@@ -225,6 +231,8 @@ def bounds_of(cluster: Cluster, asked: AskBounds) -> Bounds:
     try:
         bounds = cluster.bounds(asked.partitions, committed=asked.committed)
         ids = cluster.topic_ids({partition.topic for partition in asked.partitions}) if asked.topic_ids else {}
-        return Bounds(asked.task, bounds, topic_ids=ids)
+        found = cluster.search(asked.since, committed=asked.committed)
+        since = {at: bounds[at][1] if offset < 0 else offset for at, offset in found.items()}
+        return Bounds(asked.task, bounds, None, ids, since)
     except (KafkaException, MilestonesError) as error:
         return Bounds(asked.task, {}, error)

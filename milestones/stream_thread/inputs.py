@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,7 @@ from milestones.stream_thread.throttle import Throttle
 
 if TYPE_CHECKING:
     from milestones.common.kafka.consumers import Fetched
+    from milestones.common.offset_reset import ResetPolicy
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import ReadClients
@@ -126,7 +128,7 @@ class Inputs:
                 self._still_unknown(answer.task, answer.error)
                 continue
             self._failing_since.pop(answer.task, None)
-            error = caught(partial(self._take_bounds, answer.task, answer.bounds, unknown), SourceTopicError)
+            error = caught(partial(self._take_bounds, answer, unknown), SourceTopicError)
             if isinstance(error, SourceTopicError):
                 self._failed.append((answer.task, error))
         now_ms = self._clock.monotonic_ms()
@@ -137,14 +139,12 @@ class Inputs:
             del self._away[partition]
             self._assign({partition: self._tasks[partition].input.next_fetch(partition)})
 
-    def _take_bounds(
-        self, id: TaskId, bounds: Mapping[TopicPartition, tuple[int, int]], unknown: frozenset[TopicPartition]
-    ) -> None:
-        if id in self._waiting and unknown <= bounds.keys():
-            task, committed = self._waiting.pop(id)
-            self._feed(task, committed, {p: self._reset(p, *bounds[p]) for p in unknown})
-        for partition in self._lost.keys() & bounds.keys():
-            self._skip(partition, *bounds[partition])
+    def _take_bounds(self, answer: Bounds, unknown: frozenset[TopicPartition]) -> None:
+        if answer.task in self._waiting and unknown <= answer.bounds.keys():
+            task, committed = self._waiting.pop(answer.task)
+            self._feed(task, committed, {p: self._reset(p, answer) for p in unknown})
+        for partition in self._lost.keys() & answer.bounds.keys():
+            self._skip(partition, answer)
 
     def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Fetch from there; the client pauses none of them any more."""
@@ -153,8 +153,18 @@ class Inputs:
 
     def _ask(self, task: TaskId, partitions: frozenset[TopicPartition]) -> None:
         if partitions:
-            question = AskBounds(task, partitions, self._answers, committed=self._config.exactly_once)
+            since = self._since(partitions)
+            question = AskBounds(task, partitions, self._answers, committed=self._config.exactly_once, since=since)
             self._context.housekeeper.put(question, timeout_ms=1_000)
+
+    def _since(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The time from which on records are wanted of those partitions of which only young ones are, ms."""
+        now_ms, policies = self._clock.wall_ms(), {partition: self._policy(partition) for partition in partitions}
+        return {
+            partition: max(0, now_ms - policy // timedelta(milliseconds=1))
+            for partition, policy in policies.items()
+            if isinstance(policy, timedelta)
+        }
 
     def _still_unknown(self, task: TaskId, error: Exception) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -185,7 +195,7 @@ class Inputs:
         self._started.append(task)
         self._throttle.begin(task)
         self._changed[task] = None
-        if any(self._policy(partition) == "latest" for partition in resets):
+        if any(self._policy(partition) != "earliest" for partition in resets):  # what they name moves on
             task.commit_start()
         if task.start_pends:
             self._unfed[task.id] = task, positions
@@ -207,13 +217,15 @@ class Inputs:
                 task.request_commit()
                 self._changed[task] = None
 
-    def _policy(self, partition: TopicPartition) -> str:
-        internal = partition.topic in self._application.repartition_topics
-        policy = "earliest" if internal else self._application.offset_reset(partition.topic)
-        return policy or self._config.auto_offset_reset
+    def _policy(self, partition: TopicPartition) -> ResetPolicy:
+        if partition.topic in self._application.repartition_topics:
+            return "earliest"
+        policy = self._application.offset_reset(partition.topic)
+        return self._config.auto_offset_reset if policy is None else policy
 
-    def _reset(self, partition: TopicPartition, first: int, end: int) -> int:
+    def _reset(self, partition: TopicPartition, answer: Bounds) -> int:
         """The first position without a usable committed offset, as the reset policy says."""
+        first, end = answer.bounds[partition]
         policy = self._policy(partition)
         if policy == "none":
             lost = self._lost.get(partition)
@@ -222,12 +234,15 @@ class Inputs:
                 f"{partition} has no offset to start from ({why}) and its reset policy is 'none'; set "
                 "auto_offset_reset, or commit an offset for the group"
             )
+        if isinstance(policy, timedelta):
+            return max(first, answer.since[partition])
         return first if policy == "earliest" else end
 
-    def _skip(self, partition: TopicPartition, first: int, end: int) -> None:
+    def _skip(self, partition: TopicPartition, answer: Bounds) -> None:
         lost = position = self._lost[partition]
+        first, end = answer.bounds[partition]
         if not first <= lost <= end:
-            position = self._reset(partition, first, end)
+            position = self._reset(partition, answer)
             log.error(
                 "%s: offset %d is no longer in the log (retention?), which has %d to %d: the records between are LOST "
                 "to this application; it goes on at %d", partition, lost, first, end, position,

@@ -30,16 +30,21 @@ from milestones.common.state import suppress_buffer
 from milestones.common.state.stores import KeyValueStore
 from milestones.common.state.suppress_buffer import SuppressBuffer
 from milestones.common.state.suppress_layout import Buffered, size_of
+from milestones.common.task import task_context
 from milestones.common.task.scope import RecordInWork
 from milestones.common.topology import StreamsBuilder, Topology, foreign_key_operators
 from milestones.common.topology.aggregates import StreamAggregate, StreamCount
 from milestones.common.topology.foreign_key_operators import AnswerSubscription
 from milestones.common.topology.global_tables import StreamGlobalJoin
+from milestones.common.topology.optimization import REUSE, REWRITES
 from milestones.common.topology.processor import ProcessorContext
 from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.topology.read_only import KeepValues
+from milestones.common.topology.stream_join_operators import SelfJoin
 from milestones.common.topology.subscriptions import hash_of
 from milestones.common.topology.suppress_operators import Suppress
 from milestones.common.topology.table_operators import TableRepartitionMap, ToStream
+from milestones.common.topology.value_transformer import TableTransformValues
 from tests.sources import ROOT
 
 SEED = 7
@@ -145,6 +150,7 @@ def planted(owner: type, bind: Callable[[Any, OperatorContext], Process]) -> Pla
 
 
 BIND_SUPPRESS = Suppress.bind
+BIND_SELF_JOIN = SelfJoin.bind
 
 
 def a_tombstone_lost(_operator: Any, _context: OperatorContext, process: Process) -> Process:
@@ -252,6 +258,27 @@ def a_bound_off_by_one(operator: Suppress, context: OperatorContext) -> Process:
     return BIND_SUPPRESS(replace(operator, max_records=operator.max_records - 1), context)
 
 
+def a_window_too_long(operator: SelfJoin, context: OperatorContext) -> Process:
+    return BIND_SELF_JOIN(replace(operator, windows=operator.windows.after(operator.windows.after_ms + 1)), context)
+
+
+def an_old_value_left_as_it_was(_operator: Any, _context: OperatorContext, process: Process) -> Process:
+    return lambda key, change, timestamp: process(key, (change[0], None), timestamp)
+
+
+def a_changelog_beside_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrites = {**REWRITES, REUSE: lambda _links, _names: None}
+    monkeypatch.setattr("milestones.common.topology.optimization.REWRITES", rewrites)
+
+
+def a_null_key_kept(_operator: Any, _context: OperatorContext, process: Process) -> Process:
+    return lambda key, value, timestamp: process("" if key is None else key, value, timestamp)
+
+
+def an_anchor_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_context, "first_due", lambda _anchor_ms, interval_ms, now_ms: now_ms + interval_ms)
+
+
 PLANTED: list[tuple[str, Plant, str, str]] = [
     ("a tombstone lost", wrapped(ToStream, a_tombstone_lost, "bind_new"), "table", "null"),
     ("a timestamp off by one", wrapped(StreamCount, a_timestamp_off_by_one), "group_by_key_count", "java"),
@@ -267,6 +294,12 @@ PLANTED: list[tuple[str, Plant, str, str]] = [
     ("the first time forgotten", the_first_time_forgotten, "suppress_time", "java"),
     ("the record in work sent", the_record_in_work_sent, "suppress_time", "header"),
     ("a bound off by one", planted(Suppress, a_bound_off_by_one), "suppress_time_records", "ours"),
+    ("a window too long", planted(SelfJoin, a_window_too_long), "optimized_self_left", "out"),
+    ("a changelog beside the topic", a_changelog_beside_the_topic, "optimized_tables", "rows-changelog"),
+    ("an old value left as it was", wrapped(TableTransformValues, an_old_value_left_as_it_was),
+     "table_transform_values_grouped", "java"),
+    ("a null key kept", wrapped(KeepValues, a_null_key_kept), "read_only_store_by_default", "java"),
+    ("an anchor forgotten", an_anchor_forgotten, "anchored_wall_clock_punctuation", "java"),
     ("headers not counted", headers_not_counted, "suppress_time_bytes", "java"),
 ]
 
@@ -304,7 +337,7 @@ class Fixed:
     def describe(self, topology: str, optimization: str = "none") -> str:
         return self._text
 
-    def run(self, topology: str, case: Case, cache: int) -> Outcome:
+    def run(self, topology: str, case: Case, cache: int, optimization: str = "none") -> Outcome:
         return self._writes(case)
 
 
@@ -324,7 +357,11 @@ def two_records_lost(case: Case) -> Outcome:
     return Outcome(outputs)
 
 
-ENTRY = Entry("copies", Topology, {"in": TEXT})
+def copying() -> Topology:
+    return Topology().add_source("source", "in").add_sink("sink", "out", "source")
+
+
+ENTRY = Entry("copies", copying, {"in": TEXT})
 
 
 def test_of_a_difference_the_smallest_case_is_told() -> None:

@@ -64,6 +64,12 @@ class Logs(dict[TopicPartition, Log]):
         self[partition] = Log(partition)
         return self[partition]
 
+    def search(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {
+            p: next((e.offset() for e in self[p].entries if e is not None and e.timestamp()[1] >= time), self[p].end)
+            for p, time in times.items()
+        }
+
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         return {p: (self[p].first, self[p].end) for p in partitions}
 
@@ -422,7 +428,8 @@ class FakeRequests:
         for question in self.questions:
             bounds = {} if self.error else self.logs.bounds(question.partitions)
             ids = {topic: id for topic, id in self.topic_ids.items() if question.topic_ids and not self.error}
-            question.reply_to.try_put(Bounds(question.task, bounds, self.error, ids))
+            since = {} if self.error else self.logs.search(question.since)
+            question.reply_to.try_put(Bounds(question.task, bounds, self.error, ids, since))
         self.questions.clear()
 
 

@@ -1,4 +1,5 @@
 import java.time.Duration;
+import java.time.Instant;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -13,10 +14,15 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Named;
 import org.apache.kafka.streams.processor.Cancellable;
 import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.Punctuator;
 import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorSupplier;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.ProcessorSupplier;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.processor.api.RecordMetadata;
 import org.apache.kafka.streams.state.KeyValueIterator;
@@ -28,6 +34,9 @@ import org.apache.kafka.streams.state.ValueAndTimestamp;
 
 /** Processors, as of_processors.py has them. */
 final class OfProcessors {
+    /** The wall clock before the first step, as in cases.py. */
+    private static final long WALL_MS = 1_700_000_000_000L;
+
     private OfProcessors() {}
 
     static void add() {
@@ -39,10 +48,20 @@ final class OfProcessors {
         Topologies.dsl("store_calls", b -> stored(b, store("seen")).process(Calling::new, "seen").to("out"));
         Topologies.dsl("store_scans", b -> stored(b, store("seen")).process(Scanning::new, "seen").to("out"));
         Topologies.dsl("records_changed", OfProcessors::recordsChanged);
-        Topologies.dsl("stream_time_punctuation", b -> punctuated(b, PunctuationType.STREAM_TIME));
-        Topologies.dsl("wall_clock_punctuation", b -> punctuated(b, PunctuationType.WALL_CLOCK_TIME));
+        Topologies.dsl("stream_time_punctuation", b -> punctuated(b, PunctuationType.STREAM_TIME, null));
+        Topologies.dsl("wall_clock_punctuation", b -> punctuated(b, PunctuationType.WALL_CLOCK_TIME, null));
         Topologies.dsl("cancelled_punctuation", OfProcessors::cancelledPunctuation);
         Topologies.api("processor_api", OfProcessors::processorApi);
+        Topologies.dsl("process_that_brings_its_store", b -> OfStreams.in(b).process(new Brings()).to("out"));
+        Topologies.dsl("process_values_that_brings_its_store",
+            b -> OfStreams.in(b).processValues(new FormerRow(), Named.as("former")).to("out"));
+        Topologies.api("processor_api_that_brings_its_store", () -> new Topology().addSource("source", "in")
+            .addProcessor("remembering", new Brings(), "source").addSink("out", "out", "remembering"));
+        Topologies.dsl("anchored_stream_time_punctuation", b -> punctuated(b, PunctuationType.STREAM_TIME, 7L));
+        Topologies.dsl("anchored_wall_clock_punctuation",
+            b -> punctuated(b, PunctuationType.WALL_CLOCK_TIME, WALL_MS - 13));
+        Topologies.dsl("anchored_punctuation_to_come",
+            b -> punctuated(b, PunctuationType.WALL_CLOCK_TIME, WALL_MS + 8));
     }
 
     /** Records of texts in and out. */
@@ -185,17 +204,22 @@ final class OfProcessors {
         }).groupByKey().reduce(OfStreams::append).toStream().to("reduced");
     }
 
-    private static void punctuated(StreamsBuilder builder, PunctuationType kind) {
+    private static void punctuated(StreamsBuilder builder, PunctuationType kind, Long start) {
         stored(builder, store("seen")).process(() -> new Texts() {
             @Override
             public void init(ProcessorContext<String, String> context) {
                 super.init(context);
-                context.schedule(Duration.ofMillis(10), kind, now -> {
+                Punctuator tick = now -> {
                     KeyValueStore<String, String> store = context.getStateStore("seen");
                     String said = told(store.all()) + "of " + context.currentStreamTimeMs();
                     context.forward(new Record<>("tick", said, now));
                     store.put("tick", Long.toString(now));
-                });
+                };
+                if (start == null) {
+                    context.schedule(Duration.ofMillis(10), kind, tick);
+                } else {
+                    context.schedule(Instant.ofEpochMilli(start), Duration.ofMillis(10), kind, tick);
+                }
             }
 
             @Override
@@ -267,13 +291,52 @@ final class OfProcessors {
 
     static void rowsReadByAProcessor(StreamsBuilder builder) {
         builder.table("rows", Topologies.texts("rows"));
-        OfStreams.in(builder).processValues(() -> new ContextualFixedKeyProcessor<String, String, String>() {
-            @Override
-            public void process(FixedKeyRecord<String, String> record) {
-                TimestampedKeyValueStore<String, String> rows = context().getStateStore("rows");
-                ValueAndTimestamp<String> row = record.key() == null ? null : rows.get(record.key());
-                context().forward(record.withValue(row == null ? null : row.value() + " at " + row.timestamp()));
-            }
-        }, "rows").to("out");
+        OfStreams.in(builder).processValues(LookingUp::new, "rows").to("out");
+    }
+
+    private static final class Brings implements ProcessorSupplier<String, String, String, String> {
+        @Override
+        public Processor<String, String, String, String> get() {
+            return new Remembering();
+        }
+
+        @Override
+        public Set<StoreBuilder<?>> stores() {
+            return Set.of(store("seen"));
+        }
+    }
+
+    private static final class FormerRow implements FixedKeyProcessorSupplier<String, String, String> {
+        @Override
+        public Set<StoreBuilder<?>> stores() {
+            return Set.of(Stores.timestampedKeyValueStoreBuilder(
+                Stores.persistentTimestampedKeyValueStore("rows"), Topologies.TEXT, Topologies.TEXT));
+        }
+
+        @Override
+        public FixedKeyProcessor<String, String, String> get() {
+            return new ContextualFixedKeyProcessor<>() {
+                @Override
+                public void process(FixedKeyRecord<String, String> record) {
+                    if (record.key() == null) {
+                        return;
+                    }
+                    TimestampedKeyValueStore<String, String> rows = context().getStateStore("rows");
+                    ValueAndTimestamp<String> former = rows.get(record.key());
+                    rows.put(record.key(), ValueAndTimestamp.make(record.value(), record.timestamp()));
+                    context().forward(record.withValue(
+                        former == null ? "none" : former.value() + " at " + former.timestamp()));
+                }
+            };
+        }
+    }
+
+    private static final class LookingUp extends ContextualFixedKeyProcessor<String, String, String> {
+        @Override
+        public void process(FixedKeyRecord<String, String> record) {
+            TimestampedKeyValueStore<String, String> rows = context().getStateStore("rows");
+            ValueAndTimestamp<String> row = record.key() == null ? null : rows.get(record.key());
+            context().forward(record.withValue(row == null ? null : row.value() + " at " + row.timestamp()));
+        }
     }
 }

@@ -1,6 +1,8 @@
 import java.time.Duration;
 import java.time.Instant;
+import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
@@ -10,6 +12,7 @@ import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.TimestampedKeyValueStore;
 import org.apache.kafka.streams.state.TimestampedWindowStore;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
 import org.apache.kafka.streams.state.VersionedBytesStoreSupplier;
@@ -42,6 +45,10 @@ final class OfStores {
         Topologies.dsl("lru_store", OfStores::lru);
         Topologies.dsl("lru_store_calls", OfStores::lruCalls);
         Topologies.dsl("global_store", OfStores::globalStore);
+        Topologies.api("read_only_store", () -> lookedUp(readOnly(new Topology().addSource("source", "in"))));
+        Topologies.api("read_only_store_by_default",
+            () -> lookedUp(readOnly(new Topology()).addSource("source", "in")));
+        Topologies.api("read_only_store_timestamped", OfStores::readOnlyTimes);
     }
 
     private abstract static class Keyed extends OfProcessors.Texts {
@@ -206,5 +213,55 @@ final class OfStores {
                 say(record, store.get(key) + " of " + OfProcessors.told(store.all()));
             }
         }).to("out");
+    }
+
+    private static Topology readOnly(Topology topology) {
+        return topology.addReadOnlyStateStore(
+            Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("rows"), Topologies.TEXT, Topologies.TEXT),
+            "rows-source", new StringDeserializer(), new StringDeserializer(), "rows", "mirror",
+            () -> new ContextualProcessor<String, String, Void, Void>() {
+                @Override
+                public void process(Record<String, String> record) {
+                    KeyValueStore<String, String> store = context().getStateStore("rows");
+                    if (record.key() != null) {
+                        store.put(record.key(), record.value());
+                    }
+                }
+            });
+    }
+
+    private static Topology lookedUp(Topology topology) {
+        return topology.addProcessor("looks-up", () -> new Keyed() {
+            @Override
+            void handle(Record<String, String> record, String key, String value, long time) {
+                KeyValueStore<String, String> store = context().getStateStore("rows");
+                say(record, store.get(key) + " of " + OfProcessors.told(store.all()));
+            }
+        }, "source").connectProcessorAndStateStores("looks-up", "rows").addSink("out", "out", "looks-up");
+    }
+
+    private static Topology readOnlyTimes() {
+        return new Topology().addReadOnlyStateStore(
+            Stores.timestampedKeyValueStoreBuilder(
+                Stores.persistentTimestampedKeyValueStore("rows"), Topologies.TEXT, Topologies.TEXT),
+            "rows-source", new StringDeserializer(), new StringDeserializer(), "rows", "mirror",
+            () -> new ContextualProcessor<String, String, Void, Void>() {
+                @Override
+                public void process(Record<String, String> record) {
+                    TimestampedKeyValueStore<String, String> store = context().getStateStore("rows");
+                    if (record.key() != null) {
+                        store.put(record.key(), ValueAndTimestamp.make(record.value(), record.timestamp()));
+                    }
+                }
+            })
+            .addSource("source", "in")
+            .addProcessor("looks-up", () -> new Keyed() {
+                @Override
+                void handle(Record<String, String> record, String key, String value, long time) {
+                    TimestampedKeyValueStore<String, String> store = context().getStateStore("rows");
+                    ValueAndTimestamp<String> row = store.get(key);
+                    say(record, row == null ? "none" : row.value() + " at " + row.timestamp());
+                }
+            }, "source").connectProcessorAndStateStores("looks-up", "rows").addSink("out", "out", "looks-up");
     }
 }

@@ -1,11 +1,18 @@
+import java.time.Duration;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedTable;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Named;
+import org.apache.kafka.streams.kstream.ValueTransformerWithKey;
+import org.apache.kafka.streams.processor.ProcessorContext;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 
 /** The operators on tables, as of_tables.py has them. */
 final class OfTables {
@@ -28,6 +35,14 @@ final class OfTables {
         Topologies.dsl("counts_filtered", OfTables::countsFiltered);
         Topologies.dsl("reduce_that_deletes", OfTables::reduceThatDeletes);
         Topologies.dsl("rows_read_by_a_processor", OfProcessors::rowsReadByAProcessor);
+        Topologies.dsl("table_transform_values",
+            b -> in(b).transformValues(() -> new Numbered()).toStream().to("out"));
+        Topologies.dsl("table_transform_values_materialized", OfTables::transformValuesMaterialized);
+        Topologies.dsl("table_transform_values_grouped", b -> reduced(in(b).transformValues(() -> new Numbered())
+            .filter((k, v) -> !v.startsWith("3")).groupBy(OfTables::byLetter)).toStream().to("out"));
+        Topologies.dsl("table_transform_values_with_store", OfTables::transformValuesWithStore);
+        Topologies.dsl("table_transform_values_joined", OfTables::transformValuesJoined);
+        Topologies.dsl("table_transform_values_versioned", OfTables::transformValuesVersioned);
     }
 
     static KTable<String, String> in(StreamsBuilder builder) {
@@ -126,5 +141,71 @@ final class OfTables {
             OfStreams.in(builder).groupByKey().reduce((a, v) -> v.equals("del") ? null : OfStreams.append(a, v));
         reduced.toStream().to("reduced");
         reduced.groupBy(OfTables::byLetter).count().toStream().to("counts", Topologies.longs());
+    }
+
+    private abstract static class Transformer implements ValueTransformerWithKey<String, String, String> {
+        ProcessorContext context;
+
+        @Override
+        public void init(ProcessorContext context) {
+            this.context = context;
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    private static final class Numbered extends Transformer {
+        private int calls;
+
+        @Override
+        public String transform(String key, String value) {
+            calls++;
+            return "".equals(value) ? null : calls + ":" + value + "@" + context.timestamp();
+        }
+    }
+
+    private static final class Followed extends Transformer {
+        @Override
+        public String transform(String key, String value) {
+            KeyValueStore<String, String> seen = context.getStateStore("seen");
+            String before = seen.get(key);
+            seen.put(key, value);
+            return value == null ? null : before + ">" + value;
+        }
+    }
+
+    private static void transformValuesMaterialized(StreamsBuilder builder) {
+        KTable<String, String> kept =
+            in(builder).transformValues(() -> new Numbered(), Topologies.texts("kept"), Named.as("numbering"));
+        kept.toStream().to("out");
+        kept.groupBy(OfTables::byLetter).count().toStream().to("counts", Topologies.longs());
+        builder.<String, String>table("other").transformValues(() -> new Numbered(),
+            Materialized.<String, String, KeyValueStore<Bytes, byte[]>>with(null, Topologies.TEXT)
+                .withLoggingDisabled()).toStream().to("unkept");
+    }
+
+    private static void transformValuesWithStore(StreamsBuilder builder) {
+        builder.addStateStore(OfProcessors.store("seen"));
+        in(builder).transformValues(() -> new Followed(), "seen").toStream().to("out");
+        builder.<String, String>table("other").transformValues(() -> new Followed(),
+            Materialized.as(Stores.inMemoryKeyValueStore("kept")), "seen").toStream().to("kept");
+    }
+
+    private static void transformValuesJoined(StreamsBuilder builder) {
+        KTable<String, String> numbered = in(builder).transformValues(() -> new Numbered());
+        numbered.leftJoin(builder.<String, String>table("other"), OfStreamJoins::both).toStream().to("tables");
+        builder.<String, String>stream("stream").leftJoin(numbered, OfStreamJoins::both).to("streams");
+    }
+
+    private static void transformValuesVersioned(StreamsBuilder builder) {
+        KTable<String, String> numbered = builder.<String, String>table("in",
+            Materialized.as(Stores.persistentVersionedKeyValueStore("versions", Duration.ofMinutes(2))))
+            .transformValues(() -> new Numbered());
+        numbered.toStream().to("out");
+        numbered.groupBy(OfTables::byLetter).count().toStream().to("counts", Topologies.longs());
+        builder.<String, String>stream("stream").leftJoin(numbered, OfStreamJoins::both,
+            Joined.<String, String, String>with(Topologies.TEXT, Topologies.TEXT, Topologies.TEXT)
+                .withGracePeriod(Duration.ofMillis(12))).to("joined");
     }
 }

@@ -9,7 +9,9 @@ import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.TopologyConfig;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.KeyValueStore;
@@ -32,6 +34,7 @@ final class Topologies {
         OfSuppress.add();
         OfStreamJoins.add();
         OfTableJoins.add();
+        OfOptimization.add();
         OfVersioned.add();
         OfForeignKeys.add();
         OfGlobals.add();
@@ -63,7 +66,7 @@ final class Topologies {
         if (!PROGRAMS.containsKey(name)) {
             throw new IllegalArgumentException("there is no topology " + name);
         }
-        StreamsBuilder builder = new StreamsBuilder();
+        StreamsBuilder builder = new StreamsBuilder(new TopologyConfig(new StreamsConfig(settings)));
         PROGRAMS.get(name).accept(builder);
         return builder.build(settings);
     }

@@ -153,6 +153,20 @@ def test_the_end_of_a_partition_includes_control_records_and_open_transactions_u
 
 
 @pytest.mark.kafka
+def test_the_first_record_of_a_time_is_found_and_none_where_all_are_older(kafka: str) -> None:
+    cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
+    create_topics(cluster, [InternalTopic(name, 2, {"message.timestamp.type": "CreateTime"})], -1)
+    at, empty = TopicPartition(name, 0), TopicPartition(name, 1)
+    first_bounds(cluster, at)
+    producer = Producer({"bootstrap.servers": kafka})
+    for timestamp in (10, 20, 15, 30):
+        producer.produce(name, b"v", partition=0, timestamp=timestamp)
+    producer.flush(20)
+    assert [cluster.search({at: since}, committed=True)[at] for since in (0, 11, 20, 21, 31)] == [0, 1, 1, 3, -1]
+    assert cluster.search({empty: 0}, committed=False) == {empty: -1}
+
+
+@pytest.mark.kafka
 def test_bounds_of_a_partition_that_is_not_there_are_an_error(kafka: str) -> None:
     cluster = Cluster({"bootstrap.servers": kafka})
     with pytest.raises(KafkaException):

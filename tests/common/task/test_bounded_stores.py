@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -367,6 +367,16 @@ def test_a_changelog_topic_may_forget_what_is_gone_for_a_day() -> None:
     settings = changelog_settings(spec_of("window"), {})
     assert settings["cleanup.policy"] == "compact,delete"
     assert settings["retention.ms"] == str(RETENTION_MS + 86_400_000)
+    assert changelog_settings(spec_of("window"), {}, 5)["retention.ms"] == str(RETENTION_MS + 5)
+
+
+def test_a_retention_for_all_internal_topics_takes_no_window_from_a_changelog_but_one_for_the_store_may() -> None:
+    of_all = {"retention.ms": "1", "segment.bytes": "7"}
+    settings = changelog_settings(spec_of("window"), of_all)
+    assert (settings["retention.ms"], settings["segment.bytes"]) == (str(RETENTION_MS + 86_400_000), "7")
+    of_store = replace(spec_of("window"), changelog_config={"retention.ms": "9"})
+    assert changelog_settings(of_store, of_all)["retention.ms"] == "9"
+    assert changelog_settings(StoreSpec("s"), of_all)["retention.ms"] == "1"
 
 
 def test_the_changelog_topic_of_windows_without_an_end_keeps_its_records_as_long_as_kafka_can_say() -> None:

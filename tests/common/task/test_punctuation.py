@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ START = 1_000_000
 IN = TopicPartition("in", 0)
 
 
-def calling(kind: str, interval: int, action: Any = None, **settings: Any) -> tuple[Any, list[int]]:
+def calling(kind: str, interval: int, action: Any = None, start: Any = None, **settings: Any) -> tuple[Any, list[int]]:
     """A started task with one punctuation; the times of its calls."""
     calls: list[int] = []
 
@@ -27,7 +27,7 @@ def calling(kind: str, interval: int, action: Any = None, **settings: Any) -> tu
             if action is not None:
                 action(context, now, scheduled)
 
-        scheduled = context.schedule(timedelta(milliseconds=interval), kind, punctuate)
+        scheduled = context.schedule(timedelta(milliseconds=interval), kind, punctuate, start=start)
 
     topology = processing(forward, [a_store()], init=init)
     return Harness(topology, **settings).start(), calls
@@ -119,6 +119,62 @@ def test_a_roll_back_after_the_clock_was_put_back_waits_one_interval_at_most() -
     h.task.roll_back()
     h.task.initialise()
     assert h.task.next_punctuation_ms() == START - 3_600_000 + 10
+
+
+# -- anchored (KIP-1146)
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (START, START), (START + 7, START + 7), (START + 1_000, START + 1_000), (START - 3, START + 7),
+        (START - 10, START + 10), (0, START + 10), (datetime.fromtimestamp(START / 1000 + 5, tz=UTC), START + 5_000),
+        (datetime.fromtimestamp(START / 1000 + 5, tz=timezone(timedelta(hours=9))), START + 5_000),
+    ],
+    ids=["now", "soon", "far ahead", "just past", "one interval past", "1970", "a datetime", "of another zone"],
+)  # fmt: skip
+def test_the_first_call_of_an_anchored_one_keeps_to_its_anchor(start: Any, first: int) -> None:
+    h, calls = calling("wall-clock-time", 10, start=start)
+    assert h.task.next_punctuation_ms() == first
+    assert not h.task.punctuate(first - 1)
+    h.task.punctuate(first + 23)
+    assert (calls, h.task.next_punctuation_ms()) == ([first + 23], first + 30)
+
+
+def test_an_anchor_by_stream_time_lets_earlier_records_pass() -> None:
+    h, calls = calling("stream-time", 10, start=25)
+    at(h, 3, 24, 25, 34, 36)
+    assert calls == [25, 36]
+
+
+def test_a_clock_that_was_put_back_leaves_an_anchored_one_at_its_times() -> None:
+    h, calls = calling("wall-clock-time", 10, start=START + 3)
+    for now in (START + 3, START + 2, START + 12, START + 13):
+        h.task.punctuate(now)
+    assert calls == [START + 3, START + 13]
+    h.task.punctuate(START - 3_600_000)
+    assert h.task.next_punctuation_ms() == START + 3
+    h.task.punctuate(START + 3)
+    assert calls[-1] == START + 3
+
+
+def test_a_clock_that_was_put_back_does_not_call_before_the_anchor_nor_makes_others_wait() -> None:
+    h, _ = calling("wall-clock-time", 10, start=START + 1_000)
+    h.task.punctuate(START - 500)
+    assert h.task.next_punctuation_ms() == START + 1_000
+    h.task.roll_back()
+    h.task.initialise()
+    assert h.task.next_punctuation_ms() == START + 1_000
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [(-1, r"must not be before 1970: -1 ms"), (datetime(2026, 1, 1), r"needs a zone")],
+    ids=["negative", "without a zone"],
+)
+def test_an_anchor_that_makes_no_sense_is_refused(start: Any, says: str) -> None:
+    with pytest.raises(ProcessingError, match=says):
+        calling("wall-clock-time", 10, start=start)
 
 
 def test_a_punctuation_may_cancel_itself() -> None:

@@ -264,6 +264,18 @@ def test_a_store_kept_in_a_source_topic_is_restored_up_to_the_committed_offset_a
     assert (h.engine("store"), h.task.changelog_offsets()) == ({b"a": b"1"}, {"store": 1})
 
 
+def test_what_processing_had_to_skip_does_not_come_back_from_a_source_topic(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    h = Harness(processing(keep, [a_store(source_topic="in")]))
+    h.task.open()
+    rows = [(b"a", b"1"), (b"a", b"\xff"), (b"\xff", b"2"), (None, b"3")]
+    batch = [message(offset, key, value, 1) for offset, (key, value) in enumerate(rows)]
+    h.task.restore("store", batch, 4)
+    assert (h.engine("store"), h.task.changelog_offsets()) == ({b"a": b"1"}, {"store": 4})
+    assert "store store is restored from in without 2 records that can't be read" in caplog.text
+
+
 def test_a_task_isnt_restored_once_it_runs_nor_processed_before() -> None:
     h = Harness(processing(keep, [a_store()]))
     with pytest.raises(OwnershipError, match=r"task 0_0 is created: it can't become running. This is a bug"):

@@ -69,7 +69,9 @@ class Services:
     def emit(self, output: Emitted) -> None:
         self.outputs.append(Output(*output))
 
-    def schedule(self, interval_ms: int, kind: str, callback: Callable[[int], None], node: str) -> Any:
+    def schedule(
+        self, interval_ms: int, kind: str, callback: Callable[[int], None], node: str, start_ms: int | None = None
+    ) -> Any:
         self.scheduled.append((interval_ms, kind, callback, node))
         return self
 

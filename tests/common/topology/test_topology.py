@@ -109,7 +109,7 @@ def _base() -> Topology:
         (lambda t: t.add_source("new", re.compile("i.")), r"by two sources, new \(pattern i.\) and source"),
         (lambda t: t.add_source("new"), "needs topic names"),
         (lambda t: t.add_source("new", "a", re.compile("b")), "needs topic names"),
-        (lambda t: t.add_source("new", "a", offset_reset="first"), '"earliest", "latest" or "none"'),
+        (lambda t: t.add_source("new", "a", offset_reset="first"), "must be earliest, latest, none, or how old"),
         (lambda t: t.add_state_store(StoreSpec("store", logged=False)), "two stores named store"),
         (lambda t: t.add_state_store(StoreSpec("store")), "two stores named store: give one another name"),
         (lambda t: t.add_state_store(StoreSpec("new"), "missing"), "missing: it isn't in the topology"),

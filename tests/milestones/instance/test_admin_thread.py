@@ -80,6 +80,10 @@ class FakeCluster:
             return {partition: Future() for partition in partitions}
         return {partition: answered(SimpleNamespace(offset=8 if end else 3)) for partition in partitions}
 
+    def start_searching(self, times: Any, *, committed: bool) -> dict[TopicPartition, Future[Any]]:
+        """Records have the times 0 to 7."""
+        return {at: answered(SimpleNamespace(offset=time if time < 8 else -1)) for at, time in times.items()}
+
     def start_purging(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Future[Any]]:
         self.purged_.append(offsets)
         return dict.fromkeys(offsets, answered(None))
@@ -156,6 +160,13 @@ def test_the_ids_of_the_topics_come_along_when_they_are_asked_for() -> None:
     k, question = Keeping(), AskBounds(A, frozenset({IN}), Mailbox(1), topic_ids=True)
     k.step(question)
     assert question.reply_to.drain() == [Bounds(A, {IN: (3, 8)}, topic_ids={"in": str(Uuid(7, 1))})]
+
+
+@pytest.mark.parametrize(("time", "offset"), [(5, 5), (7, 7), (8, 8), (900, 8)])
+def test_the_first_record_of_a_time_comes_along_or_the_end_where_all_are_older(time: int, offset: int) -> None:
+    k, question = Keeping(), AskBounds(A, frozenset({IN}), Mailbox(1), since={IN: time})
+    k.step(question)
+    assert question.reply_to.drain() == [Bounds(A, {IN: (3, 8)}, since={IN: offset})]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -42,6 +43,44 @@ def test_a_partition_without_a_committed_offset_starts_where_the_reset_policy_sa
     assert f.start() == [f.task]
     f.commit()
     assert f.world.consumer.positions == {IN: position}
+
+
+def aged(*ages_s: int, **settings: Any) -> Fed:
+    """Inputs of a topic with records of these ages."""
+    f = Fed(**settings)
+    for age_s in ages_s:
+        f.world.logs[IN].add("v", timestamp=f.world.clock.wall_ms() - age_s * 1_000)
+    return f
+
+
+@pytest.mark.parametrize("policy", [timedelta(hours=1), "by_duration:PT1H"])
+def test_a_partition_may_start_with_the_records_of_the_last_hour(policy: Any) -> None:
+    ages = 7_200, 3_601, 3_600, 1_800, 4_000
+    f = aged(*ages, auto_offset_reset=policy)
+    f.start()
+    f.commit()
+    assert f.world.consumer.positions == {IN: 2}
+    one_source = aged(*ages, topology=passing(offset_reset=policy), auto_offset_reset="none")
+    one_source.start()
+    one_source.commit()
+    assert one_source.world.consumer.positions == {IN: 2}
+
+
+def test_a_partition_without_a_record_of_the_last_hour_starts_at_its_end() -> None:
+    f = aged(7_200, 7_200, auto_offset_reset=timedelta(hours=1))
+    assert f.start() == [f.task]
+    assert f.task.commit_requested()
+    f.commit()
+    assert f.world.consumer.positions == {IN: 2}
+
+
+def test_records_of_the_last_hour_that_are_gone_from_the_log_are_skipped() -> None:
+    f = aged(1_800, 1_800, 1_800, auto_offset_reset=timedelta(hours=1))
+    f.start(1)
+    f.world.logs[IN].cut_to(2)
+    f.inputs.fetch(0)
+    f.inputs.run_once()
+    assert f.world.consumer.positions == {IN: 2}
 
 
 def test_where_a_partition_began_is_committed_before_its_first_record_is_read() -> None:

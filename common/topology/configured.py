@@ -1,0 +1,72 @@
+"""What a config makes of a topology.
+
+*Guarantees*: the same topology and config give the same sub-topologies.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Protocol
+
+from milestones.common.errors import TopologyError
+from milestones.common.topology.nodes import SubTopology
+from milestones.common.topology.topology import Topology
+
+_GENERATED: Final = re.compile(r"(?:KSTREAM|KTABLE|STATE-STORE)-(?:[A-Z]+-)*\d{10}(?!\d)")
+
+
+class TopologySettings(Protocol):
+    """The settings of a `StreamsConfig` that shape a topology."""
+
+    @property
+    def application_id(self) -> str: ...
+
+    @property
+    def topology_optimization(self) -> frozenset[str] | None: ...
+
+    @property
+    def default_key_serde(self) -> Any: ...
+
+    @property
+    def default_value_serde(self) -> Any: ...
+
+    @property
+    def ensure_explicit_internal_resource_naming(self) -> bool: ...
+
+
+class Configured(NamedTuple):
+    """A topology as it runs. `everywhere`: the global stores with their nodes."""
+
+    subtopologies: tuple[SubTopology, ...]
+    everywhere: SubTopology | None
+
+
+def configured(topology: Topology, config: TopologySettings) -> Configured:
+    """The topology under the config's application id, serdes and optimisations; `TopologyError` when it can't run, or
+    has generated names where the config wants none."""
+    made = topology.optimized(config.topology_optimization)
+    defaults = {"default_key_serde": config.default_key_serde, "default_value_serde": config.default_value_serde}
+    subtopologies = made.resolve(config.application_id, **defaults)
+    if config.ensure_explicit_internal_resource_naming:
+        check_names(subtopologies)
+    return Configured(subtopologies, made.resolve_global(**defaults))
+
+
+def check_names(subtopologies: Iterable[SubTopology]) -> None:
+    """`TopologyError` that names all stores and internal topics which have a number for a name (KIP-1111): the next
+    operator before them would change it, and leave what they hold behind."""
+    found: dict[str, list[str]] = {"stores": [], "changelog topics": [], "repartition topics": []}
+    for sub in subtopologies:
+        changelogs = [sub.changelogs[spec.name] for spec in sub.stores if spec.name in sub.changelogs and spec.logged]
+        found["stores"] += [spec.name for spec in sub.stores]
+        found["changelog topics"] += changelogs
+        found["repartition topics"] += sub.repartition_topics
+    generated = {what: sorted({name for name in names if _GENERATED.search(name)}) for what, names in found.items()}
+    if any(generated.values()):
+        told = "; ".join(f"{what}: {', '.join(names)}" for what, names in generated.items() if names)
+        raise TopologyError(
+            f"ensure_explicit_internal_resource_naming is set, and these have generated names: {told}. Name stores by "
+            "store=..., repartition topics by name=... of group_by, group_by_key, repartition or the join"
+        )

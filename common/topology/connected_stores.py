@@ -1,0 +1,33 @@
+"""Stores that a supplier brings with it (KIP-401): `supplier.stores`, specs or a method that gives specs.
+
+*Guarantees*: an attribute of that name which is none of these is the user's own, and left alone.
+*Assumes*: suppliers that share a store give the same `StoreSpec`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from milestones.common.errors import TopologyError
+from milestones.common.state.spec import StoreSpec
+
+
+def stores_of(supplier: Any, node: str) -> tuple[StoreSpec, ...]:
+    """The specs of the stores that the supplier brings. A class has them as an attribute, or gives them by a class
+    method or a static method."""
+    given = getattr(supplier, "stores", None)
+    if isinstance(supplier, type) and callable(given):
+        method = inspect.getattr_static(supplier, "stores")
+        given = given if isinstance(method, classmethod | staticmethod) else None
+    if given is None or isinstance(given, property):
+        return ()
+    found = given() if callable(given) else given
+    specs = (found,) if isinstance(found, StoreSpec) else tuple(found) if isinstance(found, Iterable) else (found,)
+    for spec in specs:
+        if not isinstance(spec, StoreSpec):
+            raise TopologyError(f"{node}: the stores that its supplier brings are StoreSpecs, not {spec!r}")
+    return specs
+
+

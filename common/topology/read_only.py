@@ -1,0 +1,51 @@
+"""Stores whose rows are the records of a topic (KIP-813).
+
+*Guarantees*: a row is the latest record of its key, None deletes, records without a key are dropped.
+*Assumes*: the store is a key-value store, timestamped or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from milestones.common.errors import TopologyError
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.program import Operator, OperatorContext, Process
+from milestones.common.topology.table_operators import NULL_KEY, TableSource
+
+
+@dataclass(frozen=True)
+class KeepValues:
+    """Puts each record into a plain key-value store."""
+
+    store: str
+
+    def bind(self, context: OperatorContext) -> Process:
+        put, dropped, node = context.store(self.store).put, context.dropped, context.node
+
+        def process(key: Any, value: Any, _timestamp: int) -> None:
+            if key is None:
+                dropped(node, NULL_KEY)
+            else:
+                put(key, value)
+
+        return process
+
+
+_KEEPING: Mapping[str, Callable[[str], Operator]] = MappingProxyType({
+    "key-value": KeepValues,
+    "timestamped-key-value": TableSource,
+})  # fmt: skip
+
+
+def keeping(spec: StoreSpec) -> Operator:
+    """The operator that puts the records of the store's topic into it."""
+    if spec.kind not in _KEEPING:
+        raise TopologyError(
+            f"the store {spec.name} is of the kind {spec.kind!r}: say with a supplier how a record becomes a row; "
+            f"without one it is done for {' and '.join(map(repr, _KEEPING))}"
+        )
+    return _KEEPING[spec.kind](spec.name)
