@@ -32,6 +32,7 @@ from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.creation import TopicCreation
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.groups import GroupReader
+from milestones.common.kafka.other_topics import begins_empty, others_of
 from milestones.common.kafka.topics import ALL, REPARTITION_SETTINGS, InternalTopic, described_in
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.patterns import matching
@@ -104,7 +105,10 @@ class TopologyLeader:
         if plan.error is not None:
             log.error("no assignment: %s", plan.error)
             return {member: refused(plan.error, subscription) for member, subscription in members.items()}
-        new = yield from self._make_topics(internal_topics(self._config, self._subtopologies, plan))
+        own = internal_topics(self._config, self._subtopologies, plan)
+        new = yield from self._make_topics(own)
+        if new:
+            yield from self._tell_of_others(new, {topic.name for topic in own})
         known = with_lags(members, (yield from task_ends(self._admin, self._committed, plan, self._clock, new=new)))
         yield
         rules, group = rules_of(self._config), self._config.application_id
@@ -168,6 +172,17 @@ class TopologyLeader:
         creation = TopicCreation(self._admin, topics, replicas, self._patience_ms(), self._clock)
         yield from creation.steps()
         return creation.made
+
+    def _tell_of_others(self, made: Collection[str], own: Collection[str]) -> Generator[None, None, None]:
+        """Warn when topics were made beside others of this application that its topology doesn't have."""
+        try:
+            answers = yield from self._ask(lambda cluster: cluster.start_counting_all(LOOK_TIMEOUT_MS), again=False)
+            there = answers[ALL].result()
+        except KafkaException as error:
+            log.info("other internal topics can't be looked for: %s", text_of(error))
+            return
+        if others := others_of(self._config.application_id, there, own):
+            log.warning("%s", begins_empty(made, others))
 
     def _committed(self, inputs: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The group's committed offsets, asked of its coordinator."""

@@ -45,6 +45,7 @@ from milestones.common.kafka.failures import (
 )
 from milestones.common.kafka.outputs import last_of_changelogs, reported, unwritable, why_full
 from milestones.common.kafka.producer_log import ProducerWatch, watched
+from milestones.common.kafka.transaction_offsets import TransactionOffsets
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 
 log: Final = logging.getLogger(__name__)
@@ -147,6 +148,7 @@ class OutputProducer(BegunCalls):
         alone = {"batch.num.messages": 1} if one_record_per_batch else {}
         self._producer = Producer({**watched(settings), **reports, **alone}, logger=self._watch)
         self._ends = ChangelogEnds(admin)
+        self._offsets = TransactionOffsets(settings)
         self.in_transaction = self._spoilt = self._has_offsets = self._closed = False
         self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
@@ -364,12 +366,26 @@ class OutputProducer(BegunCalls):
         """Begin to put the offsets into the transaction, for the member and generation in `group_metadata`.
         `ProductionError` when Kafka refused one of the transaction's records for good; `KafkaException` of the classes
         in `failures`."""
-        positions = [Position(t, p, at.offset, at.metadata) for (t, p), at in offsets.items()]
-        seconds = timeout_ms / 1000
+        self._check_free()
+        self._producer.poll(0)  # for what the client's log says of its identity
         self._begin_call(
-            lambda: self._producer.send_offsets_to_transaction(positions, group_metadata, seconds),
-            timeout_ms, self._explained, self._offsets_are_in,
-        )  # fmt: skip
+            lambda: self._put_in(offsets, group_metadata, timeout_ms), timeout_ms, self._explained, self._offsets_are_in
+        )
+
+    def _put_in(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
+    ) -> None:
+        """Twice, as `TransactionOffsets` says: it puts in the metadata."""
+        until_ms = self._clock.monotonic_ms() + timeout_ms
+        positions = [Position(topic, partition, at.offset) for (topic, partition), at in offsets.items()]
+        self._producer.send_offsets_to_transaction(positions, group_metadata, timeout_ms / 1000)
+        if self._watch.identity is None:
+            raise ProductionError(
+                "this confluent-kafka doesn't log its producer id as milestones reads it; install a version that "
+                "milestones supports (2.16)"
+            )
+        left_ms = max(0, until_ms - self._clock.monotonic_ms())
+        self._offsets.send(offsets, group_metadata, self._watch.identity, left_ms)
 
     def _offsets_are_in(self) -> None:
         self._has_offsets = True
@@ -448,6 +464,7 @@ class OutputProducer(BegunCalls):
 
     def _let_go(self) -> None:
         """Close the client, in the call's thread; a fenced producer raises at its close, and is closed all the same."""
+        self._offsets.close()
         try:
             self._producer.close()
         except (KafkaException, RuntimeError, SystemError) as error:

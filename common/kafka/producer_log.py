@@ -12,6 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from milestones.common.kafka.transaction_offsets import ProducerIdentity
+
+_IDENTITY = re.compile(r": Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
 _WAS_UP = re.compile(r" \(after \d+ms in state UP\b")
 
 BREAKS: Mapping[str, Any] = {"log_level": 6, "log.connection.close": True}
@@ -37,6 +40,7 @@ class ProducerWatch:
     idempotent producer of librdkafka does so also where Kafka has answered that it did *not* write them: a leader that
     isn't ready yet refuses the first batches, then takes the next one, as it knows nothing of the producer and so
     accepts any sequence number. Then these records are lost (https://github.com/confluentinc/confluent-kafka-go/issues/921).
+    `identity`: that of a transactional producer; None before it has one.
     *Concurrency*: a client logs while it is polled, in the thread that polls; `log` only sets flags.
     """
 
@@ -47,11 +51,14 @@ class ProducerWatch:
         """`everything`: the user has asked for the client's log for debugging."""
         self._to, self._least = to, logging.NOTSET if everything else logging.INFO
         self.lost = self.assumed = False
+        self.identity: ProducerIdentity | None = None
 
     def log(self, level: int, text: str, *args: object) -> None:
         facility = args[0] if args else ""
         if facility == "IMPLICITACK":
             self.assumed = True
+        elif facility == "GETPID" and (acquired := _IDENTITY.search(str(args[-1]))):
+            self.identity = ProducerIdentity(int(acquired[1]), int(acquired[2]))
         elif facility == "REQTMOUT" or (facility == "FAIL" and _WAS_UP.search(str(args[-1]))):
             self.lost = True
         if level >= self._least:

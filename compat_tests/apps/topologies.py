@@ -16,6 +16,8 @@ from compat_tests.apps.slots import Slots, slots_store
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import Plan
 from compat_tests.random_topologies.program import topology
+from compat_tests.takeover.parts import NAME as TAKE_OVER
+from compat_tests.takeover.parts import Application
 from milestones import (
     Processor,
     ProcessorContext,
@@ -285,6 +287,9 @@ def named(name: str) -> Callable[[str], StreamsBuilder | Topology]:
     if name.startswith(PLAN):
         plan = Plan.parse(name.removeprefix(PLAN))
         return lambda app: topology(plan, f"{app}-")
+    if name.startswith(TAKE_OVER):
+        return Application.parse(name).topology
     if name not in TOPOLOGIES:
-        raise ValueError(f"no topology {name!r}; there are {', '.join(sorted(TOPOLOGIES))}, {PLAN}JSON, {PLAN}FILE")
+        known = ", ".join(sorted(TOPOLOGIES))
+        raise ValueError(f"no topology {name!r}; there are {known}, {PLAN}JSON, {PLAN}FILE, {TAKE_OVER}JSON")
     return TOPOLOGIES[name]

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
-from typing import Any
+from contextlib import closing, suppress
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclBindingFilter,
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     ResourcePatternType,
     ResourceType,
@@ -27,10 +28,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from compat_tests.oracles.placement import java_hash
 from compat_tests.oracles.rows import Place, Row
+from milestones.common.kafka.groups import GroupReader
 from milestones.testing import KafkaProbe, TopicTail
 
 CALL_S = 15.0
 """How long one call may take."""
+OF_A_TOPIC = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
 ACLS: Mapping[str, str] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -38,6 +41,14 @@ ACLS: Mapping[str, str] = {
 """Settings of a broker that knows rights: anybody has all of them where none are given."""
 ANYBODY = ("User:*", "*")
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
+
+
+class TopicDetails(NamedTuple):
+    """A topic's id, which a topic that is made anew doesn't keep, and the settings that are its own."""
+
+    id: str
+    partitions: int
+    settings: Mapping[str, str]
 
 
 class Cluster(KafkaProbe):
@@ -110,6 +121,47 @@ class Cluster(KafkaProbe):
             for member in described.members
         }
 
+    def group_state(self, group: str) -> str:
+        """The group's state by Kafka's name, such as STABLE, EMPTY (without members) or DEAD (there is none)."""
+
+        def told(admin: AdminClient) -> Any:
+            (future,) = admin.describe_consumer_groups([group], request_timeout=CALL_S).values()
+            return future.result(CALL_S)
+
+        return str(self._ask(told).state.name)
+
+    def topic_details(self, prefix: str) -> dict[str, TopicDetails]:
+        """The topics whose names begin like this, as they are."""
+        counts = {name: count for name, count in self.topics().items() if name.startswith(prefix)}
+        if not counts:
+            return {}
+        asked = [ConfigResource(ResourceType.TOPIC, name) for name in counts]
+        ids = self._ask(lambda admin: _results(admin.describe_topics(TopicCollection([*counts]))))
+        settings = self._ask(lambda admin: _results(admin.describe_configs(asked, request_timeout=CALL_S)))
+        own = {
+            resource.name: {name: str(entry.value) for name, entry in entries.items() if entry.source == OF_A_TOPIC}
+            for resource, entries in settings.items()
+        }
+        return {name: TopicDetails(str(ids[name].topic_id), count, own[name]) for name, count in counts.items()}
+
+    def committed_now(self, group: str, places: Collection[Place], *, stable: bool = False) -> dict[Place, int]:
+        """A group's committed offsets; what a pending transaction has isn't among them, and is waited for if they are
+        to be `stable`."""
+        with self._reader(group) as reader:
+            if not stable:
+                return reader.committed(places)
+            return {place: at.offset for place, at in reader.stable(places).items()}
+
+    def committed_metadata(self, group: str, places: Collection[Place]) -> dict[Place, str]:
+        """What a group's committed offsets carry, once no transaction is pending on them. librdkafka's Python client
+        would read beyond their end."""
+        with self._reader(group) as reader:
+            return {place: at.metadata for place, at in reader.stable(places).items()}
+
+    def _reader(self, group: str) -> closing[GroupReader]:
+        settings = {"bootstrap.servers": self.bootstrap_servers}
+        return closing(GroupReader(settings, group, timeout_ms=int(CALL_S * 1_000)))
+
     def group_place(self, group: str) -> Place | None:
         """Where the broker writes down all about a group; None before its first group."""
         offsets = self._ask(lambda admin: admin.list_topics(timeout=CALL_S).topics.get(OFFSETS_TOPIC))
@@ -144,3 +196,7 @@ class Cluster(KafkaProbe):
         with TopicTail(self, starts, from_offsets=starts) as tail:
             tail.to_the_end()
             return sorted(tail.rows, key=lambda row: (row.partition, row.offset))
+
+
+def _results(futures: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: future.result(CALL_S) for key, future in futures.items()}

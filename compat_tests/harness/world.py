@@ -158,7 +158,7 @@ class World:
         """Wait until all inputs are processed and committed, then all repartition topics, whoever does it."""
         self.inputs_processed(timeout_s)
         for topic in map(self.topic, repartitions):
-            self.wait(partial(self._topic_behind, topic), f"{topic} is processed", timeout_s)
+            self.wait(partial(self.topic_behind, topic), f"{topic} is processed", timeout_s)
 
     def all_run(self, timeout_s: float = PROGRESS_S) -> None:
         """Wait until every instance is RUNNING."""
@@ -183,10 +183,11 @@ class World:
     def _input_places(self) -> list[Place]:
         return self.cluster.places(feed.topic for feed in self.feeds.values())
 
-    def _topic_behind(self, topic: str) -> object:
-        """True when no record lies behind the committed offsets of this topic; control records may."""
+    def topic_behind(self, topic: str, group: str = "") -> object:
+        """A condition: no record lies behind the committed offsets of this topic; control records may. `group`: by
+        default the case's application."""
         places = self.cluster.places([topic])
-        committed, ends = self.committed(), self.cluster.ends(places)
+        committed, ends = self.cluster.committed(group or self.application_id), self.cluster.ends(places)
         behind = {place: committed.get(place, 0) for place in places if committed.get(place, 0) < ends[place]}
         if not behind:
             return True

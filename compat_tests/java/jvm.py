@@ -146,12 +146,17 @@ class Java:
 
 def class_path(java: Path) -> str:
     """The jars, and the program, compiled unless it was before."""
-    jars = resolve(f"kafka-streams-test-utils-{KAFKA_VERSION}", JARS)
-    sources = sorted(SOURCES.glob("*.java"))
+    return compiled(java, SOURCES, resolve(f"kafka-streams-test-utils-{KAFKA_VERSION}", JARS), "bench")
+
+
+def compiled(java: Path, folder: Path, jars: Path, name: str) -> str:
+    """The class path of `jars` and of the program in `folder`, which is compiled unless it was before. `name`: a part
+    of the name of the folder with its classes, beside the jars."""
+    sources = sorted(folder.glob("*.java"))
     digest = hashlib.sha256(jars.name.encode())
     for source in sources:
         digest.update(source.read_bytes())
-    classes = jars.parent / f"{jars.name}-bench-{digest.hexdigest()[:12]}"
+    classes = jars.parent / f"{jars.name}-{name}-{digest.hexdigest()[:12]}"
     if not classes.exists():
         _compile(java, jars, sources, classes)
     return os.pathsep.join([str(classes), f"{jars}/*"])
@@ -166,7 +171,8 @@ def _compile(java: Path, jars: Path, sources: Sequence[Path], classes: Path) -> 
             capture_output=True, text=True, errors="replace", check=False,
         )  # fmt: skip
         if done.returncode != 0:
-            raise BenchError(f"the program in {SOURCES} doesn't compile:\n{(done.stderr + done.stdout)[:SHOWN]}")
+            said = (done.stderr + done.stdout)[:SHOWN]
+            raise BenchError(f"the program in {sources[0].parent} doesn't compile:\n{said}")
         try:
             target.replace(classes)
         except OSError:

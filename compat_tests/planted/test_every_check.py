@@ -28,6 +28,7 @@ BESIDE = {
     "random_topologies/stages.py": "random_topologies/test_stages.py",
     "random_topologies/joins_by_definition.py": "random_topologies/test_joins_by_definition.py",
     "random_topologies/shaped_judgement.py": "random_topologies/test_shaped_judgement.py",
+    "takeover/comparing.py": "takeover/test_comparing.py",
 }
 """Checks outside of oracles and harness, each with the file beside it that plants their faults."""
 CHECKED = sorted(path for folder in ("oracles", "harness") for path in (SUITE / folder).glob("*.py"))

@@ -25,15 +25,13 @@ from milestones.cli.loading import load_config, load_streams
 from milestones.cli.settings import config_options
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
+from milestones.common.kafka.other_topics import ENDINGS
 from milestones.common.records import TopicPartition
 from milestones.common.state.spark_folders import spark_directories
 
 if TYPE_CHECKING:
     from milestones.cli.cluster import ResetCluster
     from milestones.instance.application import Application
-
-INTERNAL_ENDINGS = ("-changelog", "-repartition", "-subscription-registration-topic", "-subscription-response-topic")
-"""Internal topics are called `<application.id>-<name><ending>`, in Kafka Streams too."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Plan:
 
 def is_internal(topic: str, application_id: str) -> bool:
     """Whether `topic` is a changelog, repartition or subscription topic of the application."""
-    return topic.startswith(f"{application_id}-") and topic.endswith(INTERNAL_ENDINGS)
+    return topic.startswith(f"{application_id}-") and topic.endswith(ENDINGS)
 
 
 def not_ours(

@@ -144,6 +144,7 @@ def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str
                 break
             SystemClock().sleep_ms(20)
     assert found == set(expected)
+    seen = {name for name in seen if not name.endswith("-housekeeper-admin-topics")}  # it asks once, and is gone
     assert [name for name in seen if not any(pattern.fullmatch(name) for pattern in expected.values())] == []
 
 

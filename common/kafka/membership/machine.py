@@ -47,10 +47,12 @@ from milestones.common.kafka.membership.reactions import (
     StaleGenerationError,
     explain,
     failure,
+    has_strangers,
     reaction_to,
 )
 from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.kafka.membership.states import ENDS, WAITING, MemberState, check_move
+from milestones.common.kafka.membership.strangers import strangers
 from milestones.common.kafka.wire import ConnectionLostError
 
 log: Final = logging.getLogger(__name__)
@@ -309,7 +311,8 @@ class MemberMachine:
             case Reaction.LOSE_GENERATION | Reaction.LOSE_MEMBER as reaction:
                 self._forgotten(error, now_ms, keep_id=reaction is Reaction.LOSE_GENERATION)
             case Reaction.FAIL:
-                self._fail(failure(self._settings, error.request, code))
+                others = strangers(self._coordinator, self._settings.group_id) if has_strangers(code) else ""
+                self._fail(failure(self._settings, error.request, code, others))
 
     def _look_up_again(self, error: MilestonesError, now_ms: int) -> None:
         self._coordinator.forget()

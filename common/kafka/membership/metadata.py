@@ -12,12 +12,23 @@ from __future__ import annotations
 import logging
 import struct
 from functools import cache
+from typing import NamedTuple
 
 from confluent_kafka import Consumer
 
 from milestones.common.errors import MembershipError
 
 PREFIX = b"CGMDv2:"
+_GENERATION = struct.Struct("=i")
+
+
+class GenerationOfMember(NamedTuple):
+    """What the bytes say. `instance`: the static id, None for none."""
+
+    group: str
+    generation: int
+    member: str
+    instance: str | None
 
 
 def group_metadata(group: str, generation: int, member: str, instance: str | None) -> bytes:
@@ -29,7 +40,16 @@ def group_metadata(group: str, generation: int, member: str, instance: str | Non
 
 def _build(group: str, generation: int, member: str, instance: str | None) -> bytes:
     tail = b"\x01" if instance is None else b"\x00" + instance.encode() + b"\0"
-    return PREFIX + struct.pack("=i", generation) + group.encode() + b"\0" + member.encode() + b"\0" + tail
+    return PREFIX + _GENERATION.pack(generation) + group.encode() + b"\0" + member.encode() + b"\0" + tail
+
+
+def read_group_metadata(data: bytes) -> GenerationOfMember:
+    """What `group_metadata` has written."""
+    at = len(PREFIX)
+    (generation,) = _GENERATION.unpack_from(data, at)
+    group, member, tail = data[at + _GENERATION.size :].split(b"\0", 2)
+    instance = None if tail == b"\x01" else tail[1:-1].decode()
+    return GenerationOfMember(group.decode(), generation, member.decode(), instance)
 
 
 @cache

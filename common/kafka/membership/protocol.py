@@ -162,7 +162,7 @@ def commit_request(settings: MemberSettings, generation: int, member_id: str, of
                 OffsetCommitRequestPartition(
                     partition_index=i32(tp.partition),
                     committed_offset=i64(offsets[tp].offset),
-                    committed_metadata=_terminated(offsets[tp].metadata),
+                    committed_metadata=offsets[tp].metadata,
                 )
                 for tp in group
             ),
@@ -185,12 +185,6 @@ def fetch_request(group: str, partitions: Iterable[TopicPartition]) -> OffsetFet
     return OffsetFetchRequest(
         groups=(OffsetFetchRequestGroup(group_id=GroupId(group), topics=topics),), require_stable=True
     )
-
-
-def _terminated(text: str) -> str:
-    """The text with a zero byte, as confluent-kafka writes it: its reader takes all bytes up to a zero byte, beyond the
-    end of the text if need be."""
-    return f"{text}\0" if text else ""
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[TopicName, tuple[i32, ...]]]:

@@ -46,8 +46,10 @@ _ACL = "grant the user READ on the group, and READ on its source topics"
 _LIMITS = "set it within the broker's group.min.session.timeout.ms and group.max.session.timeout.ms"
 
 _PROTOCOL = (
-    "the other members of this group speak other protocols: another program, or a release too far from this one, "
-    "uses the same application_id; stop it, set upgrade_from to what they speak, or go through a release in between"
+    "the other members of this group speak other protocols: another program, such as a Java instance of the "
+    "application, or a release too far from this one, uses the same application_id; stop it, set upgrade_from to what "
+    "they speak, or go through a release in between. A Java instance that was stopped, or any that was killed, is in "
+    "the group until its session.timeout.ms is over (45 s by default), unless it was closed with LEAVE_GROUP"
 )
 _FENCED = "another instance has joined with this static id: give each instance a group_instance_id of its own"
 _BROKEN = (
@@ -96,6 +98,15 @@ def explain(code: ErrorCode) -> str:
     return f"{code.name.upper()}: {meaning}"
 
 
-def failure(settings: MemberSettings, request: str, code: ErrorCode) -> MembershipError:
-    offered = f" (this member offers {', '.join(settings.protocols)})" if code is _NO_COMMON_PROTOCOL else ""
+def has_strangers(code: ErrorCode) -> bool:
+    """Whether the group's members speak none of the protocols that were offered."""
+    return code is _NO_COMMON_PROTOCOL
+
+
+def failure(settings: MemberSettings, request: str, code: ErrorCode, others: str = "") -> MembershipError:
+    """The error that ends a member. `others`: about the group's members, when they are
+    strangers."""
+    offered = ""
+    if has_strangers(code):
+        offered = f" (this member offers {', '.join(settings.protocols)}{f'; {others}' if others else ''})"
     return MembershipError(f"group {settings.group_id}, {request}: {explain(code)}{offered}")

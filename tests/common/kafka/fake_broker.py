@@ -6,6 +6,8 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import Any
 
+from kio.schema.describe_groups.v5 import DescribeGroupsResponse
+from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4.response import Coordinator as FoundCoordinator
 from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
@@ -68,6 +70,7 @@ class FakeBroker:
         self.metadata: bytes = b""
         self.others: dict[str, bytes] = {}
         self.selected: str | None = None
+        self.described = "milestones-v1"
 
     def connect(self, address: Address) -> FakeWire:
         self.hosts.append(address)
@@ -153,6 +156,20 @@ class FakeBroker:
 
     def _LeaveGroup(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
         return LeaveGroupResponse(throttle_time=ZERO, error_code=code, members=())
+
+    def _DescribeGroups(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
+        members: Any = tuple(
+            DescribedGroupMember(
+                member_id=name, group_instance_id=None, client_id=name, client_host="/10.0.0.7", member_metadata=data,
+                member_assignment=b"",
+            )
+            for name, data in self.others.items()
+        )  # fmt: skip
+        group: Any = DescribedGroup(
+            error_code=code, group_id=request.groups[0], group_state="Stable", protocol_type="consumer",
+            protocol_data=self.described, members=members,
+        )  # fmt: skip
+        return DescribeGroupsResponse(throttle_time=ZERO, groups=(group,))
 
     def _OffsetCommit(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
         topics = tuple(

@@ -72,6 +72,27 @@ def test_changelogs_are_created_as_kafka_streams_makes_them(leading: Leading) ->
     assert (topic.name, topic.partitions, topic.settings["cleanup.policy"]) == ("app-counts-changelog", 3, "compact")
 
 
+def test_a_changelog_that_is_made_beside_one_that_nobody_reads_is_told(
+    leading: Leading, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as that of a Java application, whose store has another name."""
+    leading.cluster.counts |= {"app-KSTREAM-AGGREGATE-STATE-STORE-0000000001-changelog": 3, "app-in": 3, "another-x": 1}
+    leading.assign()
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "made app-counts-changelog, which begin empty" in said
+    assert "while no operator reads app-KSTREAM-AGGREGATE-STATE-STORE-0000000001-changelog" in said
+    assert "compare `describe()`" in said
+
+
+def test_nothing_is_told_of_other_topics_when_none_is_made_or_when_there_are_none(
+    leading: Leading, caplog: pytest.LogCaptureFixture
+) -> None:
+    leading.assign()
+    leading.cluster.counts["app-old-changelog"] = 3
+    leading.assign()
+    assert "begin empty" not in caplog.text
+
+
 def test_topic_settings_of_the_config_go_to_internal_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     leading = Leading(monkeypatch, topic_segment_bytes=1_000_000)
     leading.assign()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.common.kafka.producer_log import ProducerWatch, watched
+from milestones.common.kafka.transaction_offsets import ProducerIdentity
 
 REFUSED = "b:1: Connect to ipv4#127.0.0.1:1 failed: Connection refused"
 
@@ -38,6 +39,14 @@ def test_records_that_are_taken_for_written_are_noted() -> None:
     assert not watch.assumed
     watch.log(logging.DEBUG, "%s [%s] %s", "IMPLICITACK", "a", "b:1: out [0] 2 message(s) implicitly acked")
     assert watch.assumed
+
+
+def test_the_identity_of_a_producer_is_the_last_one_that_it_has_acquired() -> None:
+    watch = ProducerWatch(logging.Logger("a test's"))
+    assert watch.identity is None
+    for text in ("Acquiring ProducerId", "Acquired PID{Id:17,Epoch:0}", "Acquired PID{Id:17,Epoch:4}"):
+        watch.log(logging.DEBUG, "%s [%s] %s", "GETPID", "a", f"[thrd:main]: {text}")
+    assert watch.identity == ProducerIdentity(17, 4)
 
 
 @pytest.mark.parametrize("everything", [False, True])

@@ -9,6 +9,7 @@ from milestones.common.assignment.model import Assignment
 from milestones.common.kafka.membership.heartbeat_timer import FOLLOWUP_HEARTBEAT_MS
 from milestones.common.kafka.membership.protocol import assignment_bytes, read_subscription
 from milestones.common.kafka.membership.settings import PROTOCOLS
+from milestones.common.kafka.wire import ConnectionLostError
 
 FOLLOWUP = Assignment(followup=True)
 
@@ -73,6 +74,33 @@ def test_a_member_that_nobody_understands_is_told_what_it_offers_and_what_to_do(
     (failed,) = bench.take()
     assert "set upgrade_from" in str(failed.error)
     assert "offers milestones-v9" in str(failed.error)
+
+
+def test_the_members_that_it_does_not_understand_are_named(member_bench):
+    bench = member_bench()
+    bench.broker.others = dict.fromkeys(["java-1", "java-2", "java-3", "java-4"], b"")
+    bench.broker.described = "stream"
+    bench.broker.codes["JoinGroup"] = [ErrorCode.inconsistent_group_protocol]
+    bench.asked()
+    bench.join()
+    bench.run()
+    (failed,) = bench.take()
+    said = "java-1 on 10.0.0.7, java-2 on 10.0.0.7, java-3 on 10.0.0.7 and 1 more, which speak stream of Kafka Streams"
+    assert said in str(failed.error)
+    assert "A Java instance that was stopped" in str(failed.error)
+    assert "LEAVE_GROUP" in str(failed.error)
+
+
+def test_a_coordinator_that_does_not_name_them_takes_nothing_from_the_error(member_bench):
+    bench = member_bench()
+    bench.broker.codes["JoinGroup"] = [ErrorCode.inconsistent_group_protocol]
+    bench.broker.codes["DescribeGroups"] = [ConnectionLostError("gone")]
+    bench.asked()
+    bench.join()
+    bench.run()
+    (failed,) = bench.take()
+    assert "INCONSISTENT_GROUP_PROTOCOL" in str(failed.error)
+    assert "in the group are" not in str(failed.error)
 
 
 def test_what_a_member_reads_is_in_its_subscription_so_that_the_broker_keeps_the_offsets(member_bench):
