@@ -76,10 +76,19 @@ class Cells:
             self._cells[name] = Cell(initial, self._touched)
         return self._cells[name]
 
+    def begin(self, name: str, value: Any) -> None:
+        """Have the cell of that name begin with `value`, after a roll-back too that no commit came before."""
+        self.cell(name, value).back(value)
+        self._initial[name] = value
+
     def kept(self, name: str) -> Cell:
         """The kept cell of that name, a number of 64 bits. It begins with the committed number, `UNKNOWN` without."""
         self._kept.add(name)
         return self.cell(name, self._known.get(name, UNKNOWN))
+
+    def kept_number(self, name: str) -> int | None:
+        """The number of a kept cell as of the last finished record, None when there is no such cell."""
+        return self._cells[name].merged if name in self._kept else None
 
     def know(self, committed: Mapping[str, int]) -> None:
         """Take the numbers that the committed offsets carry."""

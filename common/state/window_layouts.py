@@ -64,7 +64,7 @@ class SegmentedLayout(OneRowPerRecord):
         for key, value in self._values.restored(records, stored).items():
             time = self._order.time_of(key)
             self._observed = max(self._observed, time)
-            if time // self._segment_ms >= self.first_segment(self._observed):
+            if self._closing or time // self._segment_ms >= self.first_segment(self._observed):
                 entries[self.local(key, time)] = value
                 if self._closing:
                     entries[self._order.place(key)] = None if value is None else b""

@@ -32,7 +32,7 @@ class StandbyTask(ChangelogTask):
     def __init__(self, id: TaskId, subtopology: SubTopology, open_stores: OpenStores) -> None:
         super().__init__(id, subtopology)
         nothing = ReadCaches(0), TaskCaches(RecordCaches(0)), Cells([])
-        self._stores = TaskStores(id, subtopology, open_stores, RecordScope(), *nothing)
+        self._stores = TaskStores(id, subtopology, open_stores, RecordScope(), *nothing, following=True)
 
     def open(self) -> None:
         """Open the stores. `StateLockedError` (ask again), `StateError`."""

@@ -23,12 +23,19 @@ from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.rows import Rows, StoreParts
 from milestones.common.state.spec import BOUNDED, StoreSpec
 from milestones.common.state.storage import OpenStores, TaskStorage
+from milestones.common.state.window_layouts import SEGMENT
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.source_changelogs import picks
 from milestones.common.topology.nodes import SubTopology
 
 Write = Callable[[Mapping[str, Batch], Mapping[str, int]], None]
 """(entries by store, changelog offsets by store): as `TaskStorage.apply`."""
+
+
+def seen_before(gone: Sequence[Span], spec: StoreSpec) -> int:
+    """The least time that a store has seen of which those rows are gone."""
+    (segment,) = SEGMENT.unpack(gone[0][1])
+    return int(segment * spec.segment_ms + spec.retention_ms - 1)
 
 
 class OpenedStore:
@@ -60,7 +67,9 @@ class OpenedStore:
 
 
 class TaskStores:
-    """All stores of one task. `scope` and `record` are those of the task's record in work."""
+    """All stores of one task. `scope` and `record` are those of the task's record in work. `following`: of a standby,
+    which emits nothing. What another task restores may still have to be emitted: at least once, the changelog is ahead
+    of the committed input after a crash, and of the outputs."""
 
     def __init__(
         self,
@@ -71,7 +80,10 @@ class TaskStores:
         read_caches: ReadCaches,
         caches: TaskCaches,
         cells: Cells,
+        *,
+        following: bool = False,
     ) -> None:
+        self._following = following
         self._task, self._sub, self._opener, self._scope = task, sub, opener, scope
         self._storage: TaskStorage | None = None
         self._read_caches, self._caches, self._cells = read_caches, caches, cells
@@ -180,7 +192,11 @@ class TaskStores:
         if name in self._picks:
             records = self._picks[name](records)
         self.storage.apply({name: store.layout.restored(records, store.namespace)}, {name: next_offset})
-        self._expire(store, store.layout.expired())
+        gone = store.layout.expired()
+        if self._following or not store.spec.closing:
+            self._expire(store, gone)
+        elif gone:  # to be emitted, perhaps, and dropped then; no reader sees it
+            self._cells.begin(observed_time(name), seen_before(gone, store.spec))
 
     def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
         """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards."""
@@ -200,7 +216,12 @@ class TaskStores:
         for name, store in self._stores.items():
             store.layers.freeze()
             if store.spec.kind in BOUNDED:
-                store.expiring = store.layout.expired(self._cells.cell(observed_time(name), -1).merged)
+                store.expiring = store.layout.expired(self._observed(name, store.spec))
+
+    def _observed(self, name: str, spec: StoreSpec) -> int:
+        """The time by which rows are gone: the store's, but a window that is still to be emitted isn't gone."""
+        observed, emitted = self._cells.cell(observed_time(name), -1).merged, self._cells.kept_number(name)
+        return int(observed if emitted is None else min(observed, emitted - spec.window_ms + spec.retention_ms))
 
     def log_frozen(self) -> list[Emitted]:
         """The changelog records of frozen stores that log at a commit."""

@@ -1,5 +1,5 @@
-"""Windows that are emitted when they close, by themselves or by suppress: each once, whatever ends a process or takes a
-batch back."""
+"""Windows that are emitted when they close, by themselves or by suppress: each once, whatever ends a process, or takes
+a batch back."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 from compat_tests.oracles.findings import Finding, Findings
@@ -323,15 +324,16 @@ class Sides:
         """What the key ends with, which is known whatever the order was."""
         left, right = self._rows[0].all[-1], self._rows[1].all[-1]
         value = self.joined(left, right)
-        # A deletion is later than the row that stays, perhaps: it says so if it came last.
         there = max(version.timestamp for version in (left, right) if version.value is not None or value is None)
+        # Of a row that is gone, any of the deletions at its end may have come last, and said so.
+        deleted = {one.timestamp for rows in self._rows for one in takewhile(_is_none, reversed(rows.all))}
         last = outputs[-1] if outputs else None
         if value is None:
             if last is not None and last.value is not None:
                 yield Finding("wrong-value", f"{last} is the last of its key, whose row is deleted")
         elif last is None:
             yield Finding("lost", f"the key {self._key!r} ends with {value!r}, and has no output")
-        elif last.value != value or last.timestamp not in (there, max(left.timestamp, right.timestamp)):
+        elif last.value != value or last.timestamp not in {there, *(max(there, one) for one in deleted)}:
             yield Finding("wrong-value", f"{last} is the last of its key, which ends with {value!r} at {there}")
 
 
@@ -346,6 +348,10 @@ def judge_ends(join: Join, left: Sequence[Part], right: Sequence[Part], found: I
     for key in sorted(keys):
         findings += Sides(join, key, lefts.get(key, []), rights.get(key, [])).end(by_key[key])
     return findings
+
+
+def _is_none(version: Version) -> bool:
+    return version.value is None
 
 
 T = TypeVar("T")

@@ -79,20 +79,20 @@ def joined(stream: KStream, other: KStream, path: Path, join: Join, number: int,
 
 
 def _of_streams(stream: KStream, other: KStream, path: Path, join: Join, number: int) -> KStream:
-    calls: dict[str, Callable[..., KStream]] = {
-        "inner": stream.join, "left": stream.left_join, "outer": stream.outer_join,
-    }  # fmt: skip
-    within = JoinWindows(join.before, join.after, grace=join.grace)
+    within, name = JoinWindows(join.before, join.after, grace=join.grace), f"join{number}"
+    calls: Mapping[str, Callable[..., KStream]]
+    calls = {"inner": stream.join, "left": stream.left_join, "outer": stream.outer_join}
     return calls[join.how](
-        other, both, within=within, name=f"join{number}", store=f"join{number}", in_memory=path.in_memory, key=TEXT,
-        value=TEXT, other_value=TEXT,
+        other, both, within=within, name=name, store=name, in_memory=path.in_memory, key=TEXT, value=TEXT,
+        other_value=TEXT,
     )  # fmt: skip
 
 
 def _of_tables(stream: KStream, other: KStream, path: Path, join: Join, number: int) -> KStream:
     left = stream.to_table(f"left{number}", key=TEXT, value=TEXT, in_memory=path.in_memory)
     right = other.to_table(f"right{number}", key=TEXT, value=TEXT)
-    calls: dict[str, Callable[..., KTable]] = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}
+    calls: Mapping[str, Callable[..., KTable]]
+    calls = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}
     return calls[join.how](right, both, f"store{number}", in_memory=path.in_memory, key=TEXT, value=TEXT).to_stream()
 
 
