@@ -61,7 +61,8 @@ class Generation:
 
 @dataclass
 class History:
-    """Generations and commits of one group, in the broker's order."""
+    """Generations and commits of one group, in the broker's order. An offset without metadata isn't a commit: a
+    transaction has each offset once without, once with metadata (`transaction_offsets.py`)."""
 
     generations: list[Generation] = field(default_factory=list)
     commits: list[tuple[Place, int]] = field(default_factory=list)
@@ -118,10 +119,18 @@ def history(group: str, rows: Iterable[Row]) -> History:
                 found.generations.append(generation)
         else:
             place = Place(key.text(), key.number(">i"))
-            value = Reader(row.value)
-            value.number(">h")
-            found.commits.append((place, value.number(">q")))
+            offset, metadata = _committed(Reader(row.value))
+            if metadata:
+                found.commits.append((place, offset))
     return found
+
+
+def _committed(reader: Reader) -> tuple[int, bytes]:
+    """Offset and metadata of an OffsetCommitValue."""
+    version, offset = reader.number(">h"), reader.number(">q")
+    if version >= 3:
+        reader.number(">i")
+    return offset, reader.take(reader.varint() - 1 if version >= 4 else reader.number(">h"))
 
 
 def _generation(reader: Reader) -> Generation:

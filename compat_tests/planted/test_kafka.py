@@ -172,9 +172,10 @@ def test_the_history_of_a_group_is_read_from_the_bytes_that_the_broker_writes() 
     metadata = struct.pack(">h", 3) + text("consumer") + struct.pack(">i", 7) + text("v1") + text("m-1")
     metadata += struct.pack(">qi", 99, 1) + one
     commit_key = struct.pack(">h", 1) + text("g") + text("in") + struct.pack(">i", 1)
-    commit = struct.pack(">hqi", 3, 42, -1) + text("") + struct.pack(">q", 99)
+    first, commit = (struct.pack(">hqi", 3, 42, -1) + text(said) + struct.pack(">q", 99) for said in ("", "ours"))
     rows = [
         offsets_row(struct.pack(">h", 2) + text("g"), metadata),
+        offsets_row(commit_key, first),
         offsets_row(commit_key, commit),
         offsets_row(commit_key, None),
         offsets_row(struct.pack(">h", 2) + text("other"), metadata),
