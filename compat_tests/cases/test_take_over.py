@@ -61,9 +61,9 @@ def test_what_we_have_begun_goes_on_in_java_with_the_topics_that_we_have_made(wo
 
 @pytest.mark.full
 def test_what_java_itself_does_not_go_on_with_is_as_java_without_a_restart_has_it(world: World) -> None:
-    story = TakeOver(world, slowly(world, "waiting-join", "versioned-join"), 3_000, legs=4)
-    for _ in range(4):
-        story.leg(story.ours)
+    story = TakeOver(world, Application(world.application_id, ("held", "waiting-join"), 200), 12_000, legs=4)
+    for kill in (False, world.exactly_once, False, False):
+        story.leg(story.ours, kill=kill)
     story.run_alone()
     story.judge()
 

@@ -30,7 +30,8 @@ records of a part have one timestamp, so that order is the same each time. Beyon
 - The input ends with records far ahead of the others, one after the other: what waits is sent by the last of them.
 - Timestamps are of today: brokers delete old changelog records of windows by their own clock.
 
-- A join with a grace of a versioned table isn't continued by Java as it has begun: `Part.continued`.
+- A join with a grace, and a suppression by time, aren't continued by Java as it has begun them, not even when nobody
+  else was there (`Part.continued`): these are run by us alone, with restarts, and are what Java without one has sent.
 
 To add a part: an entry in `PARTS` (`parts.py`), a method of the same name in `src/Parts.java`.
 """
