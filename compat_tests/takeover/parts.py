@@ -319,7 +319,7 @@ PARTS: Mapping[str, Part] = {
     "global-join": Part(global_join, everywhere=("table",)),
     "versioned-join": Part(versioned_join, ("in", "table")),
     "foreign-key": Part(foreign_key, SIDES, "last", borrowed=True, records=references),
-    # Java restores an update with the time of an earlier one that was sent before the same commit: it is sent too early.
+    # Java restores an update with the time of an earlier one, sent before the same commit: it is sent too early.
     "held": Part(held, ("table",), continued=False),
     # Java's buffer doesn't count the records that it has restored: they are sent late, or never.
     "waiting-join": Part(waiting_join, ("in", "table"), continued=False),
