@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from functools import partial
 
@@ -33,8 +33,9 @@ GROUP_S = 40.0
 """Longer than the session of a member that was killed, and than its transaction."""
 PROGRESS_S = 300.0
 CHANGELOG = "-changelog"
-BETWEEN = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
-"""The endings of topics by which tasks hand records to each other, upstream ones first."""
+BETWEEN = ("-repartition", "-subscription-registration-", "-subscription-response-")
+"""What is in the names of topics by which tasks hand records to each other, upstream ones first; in capital letters
+where Kafka Streams has chosen the name."""
 JOINED = re.compile(r"(this|other)-join-store-changelog$|(JOIN|OUTER)(THIS|OTHER)-\d+-store-changelog$")
 """The changelogs of joined records."""
 WAITING = re.compile(r"-Buffer-changelog$")
@@ -145,14 +146,15 @@ class TakeOver:
         self._topics, self._metadata = topics, metadata
 
     def _internal_topics(self, application_id: str) -> dict[str, TopicDetails]:
-        """By the names that they have beside the application's."""
+        """All but inputs and outputs, by the names that they have beside the application's."""
+        known = {suffix for name in self.application.parts for suffix in (name, *_inputs_of(name))}
         found = self.world.cluster.topic_details(f"{application_id}-").items()
         ours = {topic.removeprefix(f"{application_id}-"): told for topic, told in found}
-        return {topic: told for topic, told in ours.items() if topic.endswith((CHANGELOG, *BETWEEN))}
+        return {topic: told for topic, told in ours.items() if topic not in known}
 
     def _topics_between(self, application_id: str) -> list[str]:
         topics = self._internal_topics(application_id)
-        return [topic for ending in BETWEEN for topic in sorted(topics) if topic.endswith(ending)]
+        return sorted((topic for topic in topics if not topic.endswith(CHANGELOG)), key=_stage)
 
     def _read_metadata(self, group: str) -> dict[Place, Metadata]:
         told = self.world.cluster.committed_metadata(group, self._inputs())
@@ -236,6 +238,16 @@ def _check_of(changelog: str) -> Callable[[str, list[Row], list[Row]], Findings]
     if JOINED.search(changelog):
         return comparing.same_log
     return comparing.same_buffer if WAITING.search(changelog) else comparing.same_changelog
+
+
+def _inputs_of(name: str) -> Iterable[str]:
+    """The suffixes of a part's topics that the suite writes to."""
+    return (f"{name}-{suffix}" for suffix in (*PARTS[name].inputs, *PARTS[name].everywhere))
+
+
+def _stage(topic: str) -> int:
+    """How far downstream the topic lies. `StopIteration` for a topic of another kind: nothing would wait for it."""
+    return next(at for at, part in enumerate(BETWEEN) if part in topic.lower())
 
 
 def _begun(log: str) -> dict[Place, int]:
