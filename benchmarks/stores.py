@@ -22,13 +22,13 @@ from milestones.common.records import TaskId
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import not_logged
 from milestones.common.state.engine import Engine
-from milestones.common.state.engines import ENGINES, open_engines
+from milestones.common.state.engines.by_name import ENGINES, open_engines
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
-from milestones.common.state.rows import StoreParts
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.steps import steps
-from milestones.common.state.stores import KeyValueStore
+from milestones.common.state.stores.key_value_stores import KeyValueStore
+from milestones.common.state.stores.rows import StoreParts
 
 NAMES = tuple(ENGINES)
 SPANS = (10, 1_000, 100_000)

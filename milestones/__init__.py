@@ -41,14 +41,14 @@ from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.public import publish
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
-from milestones.common.state.expiring_store import ExpiringStore
-from milestones.common.state.lru_store import LruStore
-from milestones.common.state.repository import SnapshotError
-from milestones.common.state.session_store import SessionStore
+from milestones.common.state.snapshots.repository import SnapshotError
 from milestones.common.state.spec import StoreKind, StoreSpec
-from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
-from milestones.common.state.versioned_store import VersionedStore, VersionedValue
-from milestones.common.state.window_stores import TimestampedWindowStore, WindowStore
+from milestones.common.state.stores.expiring_store import ExpiringStore
+from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.stores.lru_store import LruStore
+from milestones.common.state.stores.session_store import SessionStore
+from milestones.common.state.stores.versioned_store import VersionedStore, VersionedValue
+from milestones.common.state.stores.window_stores import TimestampedWindowStore, WindowStore
 from milestones.common.task.metadata import OffsetMetadataError
 from milestones.common.topology import (
     BranchedKStream,
@@ -82,6 +82,7 @@ from milestones.common.topology.handlers import (
 from milestones.common.topology.joins import JoinOptions
 from milestones.common.topology.materialized import KeepOptions, StoreOptions, WindowOptions
 from milestones.common.topology.nodes import OffsetReset, Partitioner, SinkRecord, TopicExtractor
+from milestones.common.topology.operators.value_transformer import ValueTransformer, ValueTransformerContext
 from milestones.common.topology.program import Cancellable, PunctuationType
 from milestones.common.topology.sink import OutputSerializationError
 from milestones.common.topology.split import Chain
@@ -94,7 +95,6 @@ from milestones.common.topology.timestamps import (
     use_partition_time_on_invalid_timestamp,
     wallclock_timestamp_extractor,
 )
-from milestones.common.topology.value_transformer import ValueTransformer, ValueTransformerContext
 from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
 from milestones.common.topology.windows import Duration, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from milestones.common.windowed import SessionWindowedSerde, Windowed, WindowedSerde

@@ -15,10 +15,10 @@ from typing import Any
 
 from milestones.common.records import TopicPartition
 from milestones.common.state.engine import Span
-from milestones.common.state.kinds import layout_of
-from milestones.common.state.rocks import MIB, RocksSettings
-from milestones.common.state.rocksdict_engine import RocksDictEngines
+from milestones.common.state.engines.rocks import MIB, RocksSettings
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.kinds import layout_of
 from milestones.pipeline.reading import read
 
 SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB)

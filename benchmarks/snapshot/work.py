@@ -31,7 +31,7 @@ from benchmarks.restore.work import rows, told
 from benchmarks.snapshot import ASSIGNED, ENDED, STORE
 from benchmarks.snapshot.app import topology
 from milestones import StreamsConfig
-from milestones.common.state.rocksdict_engine import RocksDictEngines
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 
 PARTITIONS = 4
 APPLICATION = "snapshot"

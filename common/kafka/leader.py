@@ -36,7 +36,7 @@ from milestones.common.kafka.other_topics import begins_empty, others_of
 from milestones.common.kafka.topics import ALL, REPARTITION_SETTINGS, InternalTopic, described_in
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.patterns import matching
-from milestones.common.state.kinds import changelog_settings
+from milestones.common.state.stores.kinds import changelog_settings
 
 if TYPE_CHECKING:
     from milestones.common.assignment.plan import TaskPlan

@@ -17,11 +17,11 @@ from milestones.common.errors import StateCorruptError, StateError, TopologyErro
 from milestones.common.records import TaskId
 from milestones.common.state.cells import Cells
 from milestones.common.state.engine import Namespace
-from milestones.common.state.kinds import kind_of
 from milestones.common.state.layers import ABSENT, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
-from milestones.common.state.rows import InWork, Rows, StoreParts
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.kinds import kind_of
+from milestones.common.state.stores.rows import InWork, Rows, StoreParts
 
 
 class ShownStore(NamedTuple):

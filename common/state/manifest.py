@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from milestones.common.errors import StateFormatError
 from milestones.common.state.disk import explained, write_atomically
-from milestones.common.state.kinds import kind_of
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.kinds import kind_of
 
 FORMAT = 1
 """The format version of both files."""

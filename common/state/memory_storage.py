@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.engine import Batch, Engine, Namespace, Span
-from milestones.common.state.memory_engine import MemoryEngine
+from milestones.common.state.engines.memory_engine import MemoryEngine
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine, apply_to_each
 

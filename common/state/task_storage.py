@@ -20,8 +20,8 @@ from milestones.common.state.checkpoint_file import Checkpoints
 from milestones.common.state.directory import TaskDirectory
 from milestones.common.state.disk import explained, is_plain_name, make_directory, remove_tree
 from milestones.common.state.engine import Batch, Engine, Engines, Namespace, Span
+from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.manifest import TaskManifest
-from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine, Stores, apply_to_each
 

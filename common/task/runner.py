@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from milestones.common.errors import ProcessingError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output, TaskId
 from milestones.common.state.record_caches import TaskCaches
-from milestones.common.state.rows import Rows
+from milestones.common.state.stores.rows import Rows
 from milestones.common.task.boundary import Boundary, Times
 from milestones.common.task.buffers import FOREVER, Head, InputBuffer, InputRecord
 from milestones.common.task.counters import TaskCounters

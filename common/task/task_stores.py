@@ -14,16 +14,16 @@ from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, TaskId
 from milestones.common.state.cells import Cells, observed_time
 from milestones.common.state.changelog import ChangelogRecord, Layout, Log, changelog_with_headers, not_logged
-from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.engine import Batch, Namespace, Span
-from milestones.common.state.kinds import kind_of, layout_of
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.record_caches import TaskCaches
-from milestones.common.state.rows import Rows, StoreParts
 from milestones.common.state.spec import BOUNDED, StoreSpec
 from milestones.common.state.storage import OpenStores, TaskStorage
-from milestones.common.state.window_layouts import SEGMENT
+from milestones.common.state.stores.emit_buffer import EmitBuffer
+from milestones.common.state.stores.kinds import kind_of, layout_of
+from milestones.common.state.stores.rows import Rows, StoreParts
+from milestones.common.state.stores.window_layouts import SEGMENT
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.source_changelogs import picks
 from milestones.common.topology.nodes import SubTopology

@@ -28,7 +28,7 @@ from milestones.common.patterns import matching
 from milestones.common.records import Headers, Output, TaskId, TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.global_storage import MemoryGlobalStorage
 from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.memory_storage import MemoryTaskStorage

@@ -7,6 +7,7 @@ from milestones.common.topology.global_tables import GlobalKTable
 from milestones.common.topology.grouped import KGroupedStream, KGroupedTable
 from milestones.common.topology.handlers import LogAndContinue, LogAndFail, send_to_dead_letter_topic
 from milestones.common.topology.join_windows import JoinWindows
+from milestones.common.topology.operators.value_transformer import ValueTransformer
 from milestones.common.topology.processor import (
     FixedKeyProcessor,
     FixedKeyProcessorContext,
@@ -17,7 +18,6 @@ from milestones.common.topology.split import BranchedKStream
 from milestones.common.topology.stream import KStream
 from milestones.common.topology.table import KTable
 from milestones.common.topology.topology import Topology
-from milestones.common.topology.value_transformer import ValueTransformer
 
 __all__ = [
     "BranchedKStream",

@@ -20,12 +20,12 @@ from milestones.common.topology.materialized import KeepOptions, Materialized
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import OffsetReset, SourceNode, check_reset
+from milestones.common.topology.operators.tables import TableSource
 from milestones.common.topology.optimization import check_parts, rewrites_of
 from milestones.common.topology.processor import ProcessorOperator, check_supplier
 from milestones.common.topology.serde_choice import Choice, check_serde
 from milestones.common.topology.stream import KStream
 from milestones.common.topology.table import KTable, TableState
-from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.timestamps import TimestampExtractor
 from milestones.common.topology.topology import Topology
 from milestones.common.type_variables import K, V

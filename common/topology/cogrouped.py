@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Generic, Unpack
 
 from milestones.common.errors import TopologyError
-from milestones.common.topology.aggregates import Aggregator, StreamAggregate
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
 from milestones.common.topology.materialized import Materialized, StoreOptions, WindowOptions
 from milestones.common.topology.missing import Explained
+from milestones.common.topology.operators.aggregates import Aggregator, StreamAggregate
+from milestones.common.topology.operators.table_joins import PassUpdates
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import weaken
 from milestones.common.topology.table import KTable, TableState
-from milestones.common.topology.table_join_operators import PassUpdates
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windowed_stream import (
     WindowBounds,

@@ -20,7 +20,7 @@ from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.records import Headers
 from milestones.common.serdes import Serde
-from milestones.common.state.read_only import ReadOnlyStore
+from milestones.common.state.stores.read_only import ReadOnlyStore
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
 from milestones.common.topology.program import Memory, Process, TaskServices
 from milestones.common.topology.sink import bind_sink

@@ -17,7 +17,11 @@ from typing import Any, Final, NamedTuple
 from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
-from milestones.common.topology.foreign_key_operators import (
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition
+from milestones.common.topology.joins import ForeignKey, Joiner, check_one_builder, not_joinable
+from milestones.common.topology.materialized import Materialized
+from milestones.common.topology.nodes import Partitioner, SinkNode
+from milestones.common.topology.operators.foreign_keys import (
     AnswerSubscribers,
     AnswerSubscription,
     KeepSubscriptions,
@@ -25,21 +29,17 @@ from milestones.common.topology.foreign_key_operators import (
     ResolveResponses,
     SendSubscriptions,
 )
-from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition
-from milestones.common.topology.joins import ForeignKey, Joiner, check_one_builder, not_joinable
-from milestones.common.topology.materialized import Materialized
-from milestones.common.topology.nodes import Partitioner, SinkNode
-from milestones.common.topology.program import Operator
-from milestones.common.topology.serde_choice import Choice, KeyOf, MadeOf, weaken
-from milestones.common.topology.subscriptions import (
+from milestones.common.topology.operators.subscriptions import (
     SubscriptionResponseSerde,
     SubscriptionResponseWrapper,
     SubscriptionSerde,
 )
+from milestones.common.topology.operators.tables import TableSource
+from milestones.common.topology.operators.versioned_tables import latest_only
+from milestones.common.topology.program import Operator
+from milestones.common.topology.serde_choice import Choice, KeyOf, MadeOf, weaken
 from milestones.common.topology.table import KTable, TableState
-from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.user_functions import check_functions, function_of
-from milestones.common.topology.versioned_tables import latest_only
 
 _JOIN: Final = "KTABLE-FK-JOIN-"
 _REGISTRATION, _RESPONSE = f"{_JOIN}SUBSCRIPTION-REGISTRATION-", f"{_JOIN}SUBSCRIPTION-RESPONSE-"

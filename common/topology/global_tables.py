@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
-from milestones.common.topology.aggregates import NULL_KEY_OR_VALUE
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
 from milestones.common.topology.joins import JoinStores, StreamJoin, check_one_builder
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.nodes import ProcessorNode, SourceNode
+from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE
 from milestones.common.topology.program import Operator, OperatorContext, Process, TableStore
 from milestones.common.topology.serde_choice import Choice
 from milestones.common.topology.topology import Topology

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from milestones.common.state.join_buffer import JoinBuffer
-from milestones.common.state.suppress_layout import Context
+from milestones.common.state.stores.join_buffer import JoinBuffer
+from milestones.common.state.stores.suppress_layout import Context
+from milestones.common.topology.operators.table_joins import StreamTableJoin
 from milestones.common.topology.program import OperatorContext, Process
-from milestones.common.topology.table_join_operators import StreamTableJoin
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
 from milestones.common.topology.links import Links, Rewrite
 from milestones.common.topology.nodes import Partitioner, ProcessorNode, SinkNode, SourceNode
-from milestones.common.topology.operators import DropNullKeys, PassThrough
+from milestones.common.topology.operators.stateless import DropNullKeys, PassThrough
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice
 from milestones.common.topology.timestamps import TimestampExtractor

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Generic, Protocol, Unpack
 from milestones.common import serdes
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
-from milestones.common.topology.aggregates import (
+from milestones.common.topology.cogrouped import CogroupedKStream
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition
+from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.missing import Explained
+from milestones.common.topology.operators.aggregates import (
     StreamAggregate,
     StreamCount,
     StreamReduce,
     TableAggregate,
     TableReduce,
 )
-from milestones.common.topology.cogrouped import CogroupedKStream
-from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition
-from milestones.common.topology.materialized import Materialized, StoreOptions
-from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import ChangeOf, Choice, weaken
 from milestones.common.topology.table import KTable, TableState

@@ -13,8 +13,8 @@ from typing import Any
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.operators.tables import NULL_KEY, TableSource
 from milestones.common.topology.program import Operator, OperatorContext, Process
-from milestones.common.topology.table_operators import NULL_KEY, TableSource
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
-from milestones.common.topology import operators
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
+from milestones.common.topology.operators import stateless
 from milestones.common.type_variables import K, V
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class BranchedKStream(Explained, Generic[K, V]):
         """Drop all other records, and return the branches by name: the splitter's name, then the branch's."""
         return self._branches
 
-    def _operator(self) -> operators.Branch:
-        return operators.Branch(tuple(self._predicates), tuple(self._children), self._default)
+    def _operator(self) -> stateless.Branch:
+        return stateless.Branch(tuple(self._predicates), tuple(self._children), self._default)
 
     def _add(self, number: str, name: str | None, chain: Chain | None) -> str:
         child = check_name(self._splitter.name + (number if name is None else name), "a branch")
         self._graph.names.processor(child)
-        node = self._graph.add(ProcessorGraphNode(child, operators.PassThrough), self._splitter)
+        node = self._graph.add(ProcessorGraphNode(child, stateless.PassThrough), self._splitter)
         stream: KStream[K, V] | None = self._stream(node)
         if chain is not None and stream is not None:
             stream = chain(stream)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TextIO, Unpack, overload
 
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
-from milestones.common.topology import naming, operators
+from milestones.common.topology import naming
 from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.global_tables import GlobalKTable, check_on, join_global_table
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
@@ -25,7 +25,9 @@ from milestones.common.topology.joins import StreamJoin, not_joinable
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import Partitioner, SinkNode, TopicExtractor
-from milestones.common.topology.operators import Make
+from milestones.common.topology.operators import stateless
+from milestones.common.topology.operators.stateless import Make
+from milestones.common.topology.operators.tables import TableSource
 from milestones.common.topology.processor import (
     FixedKeyProcessor,
     FixedKeyProcessorOperator,
@@ -39,7 +41,6 @@ from milestones.common.topology.split import BranchedKStream
 from milestones.common.topology.stream_joins import join_streams
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_joins import join_table
-from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.user_functions import function_of
 from milestones.common.type_variables import KR, VR, K, V
 from milestones.common.typed_serdes import SerdeLike
@@ -60,15 +61,15 @@ class KStream(JoinableStream[K, V]):
 
     def filter(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` holds."""
-        return self._then("KSTREAM-FILTER-", operators.filter_, predicate, name)
+        return self._then("KSTREAM-FILTER-", stateless.filter_, predicate, name)
 
     def filter_not(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Drop the records for which `predicate(key, value)` holds."""
-        return self._then("KSTREAM-FILTER-", operators.filter_not, predicate, name)
+        return self._then("KSTREAM-FILTER-", stateless.filter_not, predicate, name)
 
     def map(self, mapper: Callable[[K, V], tuple[KR, VR]], *, name: str | None = None) -> KStream[KR, VR]:
         """Replace each record by `mapper(key, value) -> (key, value)`."""
-        return self._then("KSTREAM-MAP-", operators.map_, mapper, name, rekey=True, revalue=True)
+        return self._then("KSTREAM-MAP-", stateless.map_, mapper, name, rekey=True, revalue=True)
 
     @overload
     def map_values(
@@ -84,14 +85,14 @@ class KStream(JoinableStream[K, V]):
         self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None
     ) -> KStream[K, Any]:
         """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`."""
-        make: Make = operators.map_values_with_key if with_key else operators.map_values
+        make: Make = stateless.map_values_with_key if with_key else stateless.map_values
         return self._then("KSTREAM-MAPVALUES-", make, mapper, name, revalue=True)
 
     def flat_map(
         self, mapper: Callable[[K, V], Iterable[tuple[KR, VR]]], *, name: str | None = None
     ) -> KStream[KR, VR]:
         """Replace each record by those of `mapper(key, value) -> [(key, value), ...]`."""
-        return self._then("KSTREAM-FLATMAP-", operators.flat_map, mapper, name, rekey=True, revalue=True)
+        return self._then("KSTREAM-FLATMAP-", stateless.flat_map, mapper, name, rekey=True, revalue=True)
 
     @overload
     def flat_map_values(
@@ -108,20 +109,20 @@ class KStream(JoinableStream[K, V]):
     ) -> KStream[K, Any]:
         """Replace each value by those of `mapper(value) -> [value, ...]`, or, `with_key=True`, of
         `mapper(key, value) -> [value, ...]`."""
-        make: Make = operators.flat_map_values_with_key if with_key else operators.flat_map_values
+        make: Make = stateless.flat_map_values_with_key if with_key else stateless.flat_map_values
         return self._then("KSTREAM-FLATMAPVALUES-", make, mapper, name, revalue=True)
 
     def select_key(self, mapper: Callable[[K, V], KR], *, name: str | None = None) -> KStream[KR, V]:
         """Replace each key by `mapper(key, value) -> key`."""
-        return self._then("KSTREAM-KEY-SELECT-", operators.select_key, mapper, name, rekey=True)
+        return self._then("KSTREAM-KEY-SELECT-", stateless.select_key, mapper, name, rekey=True)
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Call `action(key, value)` for each record, which passes unchanged."""
-        return self._then("KSTREAM-PEEK-", operators.peek, action, name)
+        return self._then("KSTREAM-PEEK-", stateless.peek, action, name)
 
     def for_each(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
         """Call `action(key, value)` for each record: the end of this stream."""
-        self._then("KSTREAM-FOREACH-", operators.for_each, action, name)
+        self._then("KSTREAM-FOREACH-", stateless.for_each, action, name)
 
     def print(
         self,
@@ -132,7 +133,7 @@ class KStream(JoinableStream[K, V]):
         name: str | None = None,
     ) -> None:
         """Print `[label]: key, value` for each record (to standard output): the end of this stream."""
-        self._add("KSTREAM-PRINTER-", operators.Print(label or self.name, file, mapper), name)
+        self._add("KSTREAM-PRINTER-", stateless.Print(label or self.name, file, mapper), name)
 
     def process(
         self, supplier: Callable[[], Processor[K, V, KR, VR]], *stores: str, name: str | None = None
@@ -168,7 +169,7 @@ class KStream(JoinableStream[K, V]):
         if not isinstance(given, KStream) or given._graph is not self._graph:
             hint = "; of a table, to_stream() makes one" if hasattr(other, "to_stream") else ""
             raise TopologyError(f"merge needs another stream of the same StreamsBuilder, not {other!r}{hint}")
-        node = ProcessorGraphNode(self._graph.names.given(name, "KSTREAM-MERGE-"), operators.PassThrough)
+        node = ProcessorGraphNode(self._graph.names.given(name, "KSTREAM-MERGE-"), stateless.PassThrough)
         node.merges = True
         return KStream(
             self._graph,
@@ -213,7 +214,7 @@ class KStream(JoinableStream[K, V]):
         value: SerdeLike[V] | None = None,
     ) -> KGroupedStream[KR, V]:
         """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
-        operator = operators.Stateless(operators.select_key, function_of(selector))
+        operator = stateless.Stateless(stateless.select_key, function_of(selector))
         node = self._add("KSTREAM-KEY-SELECT-", operator, name)
         node.changes_keys = True
         return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
@@ -265,7 +266,7 @@ class KStream(JoinableStream[K, V]):
     def _then(
         self, prefix: str, make: Make, function: Any, name: str | None, rekey: bool = False, revalue: bool = False
     ) -> KStream:
-        node = self._add(prefix, operators.Stateless(make, function_of(function)), name)
+        node = self._add(prefix, stateless.Stateless(make, function_of(function)), name)
         node.changes_keys, node.changes_values = rekey, revalue
         key = weaken(self._key) if rekey else self._key
         value = weaken(self._value) if revalue else self._value

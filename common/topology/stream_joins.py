@@ -16,11 +16,11 @@ from milestones.common.topology.join_windows import JoinWindows
 from milestones.common.topology.joins import JoinStores, StreamJoin, check_one_builder
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import ProcessorNode
-from milestones.common.topology.operators import PassThrough
+from milestones.common.topology.operators.stateless import PassThrough
+from milestones.common.topology.operators.stream_joins import InnerSide, KeepRecords, OuterSide, SelfJoin
+from milestones.common.topology.operators.unmatched import UnmatchedSerde, unmatched_values
 from milestones.common.topology.serde_choice import Choice, MadeOf
-from milestones.common.topology.stream_join_operators import InnerSide, KeepRecords, OuterSide, SelfJoin
 from milestones.common.topology.topology import Topology
-from milestones.common.topology.unmatched import UnmatchedSerde, unmatched_values
 
 if TYPE_CHECKING:
     from milestones.common.topology.stream import KStream

@@ -15,8 +15,8 @@ from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.graph import Graph, GraphNode
 from milestones.common.topology.naming import check_name
+from milestones.common.topology.operators.suppression import Suppress
 from milestones.common.topology.serde_choice import Choice
-from milestones.common.topology.suppress_operators import Suppress
 from milestones.common.topology.windows import Duration, milliseconds
 from milestones.common.windowed import FOREVER
 

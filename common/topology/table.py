@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.connected_stores import stores_of
-from milestones.common.topology.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
 from milestones.common.topology.joins import INNER, LEFT, OUTER, Alone, ForeignKey, check_no_foreign_key
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.nodes import Partitioner
-from milestones.common.topology.program import Operator
-from milestones.common.topology.serde_choice import Choice, check_serde, weaken
-from milestones.common.topology.suppress import Suppression, Until, WhenFull
-from milestones.common.topology.suppress_operators import BufferGetter
-from milestones.common.topology.table_operators import (
+from milestones.common.topology.operators.getters import FilterGetter, Getter, MapValuesGetter, StoreGetter
+from milestones.common.topology.operators.suppression import BufferGetter
+from milestones.common.topology.operators.tables import (
     TableFilter,
     TableMapValues,
     TableRepartitionMap,
     ToStream,
 )
-from milestones.common.topology.user_functions import function_of
-from milestones.common.topology.value_transformer import (
+from milestones.common.topology.operators.value_transformer import (
     TableTransformValues,
     TransformValuesGetter,
     ValueTransformer,
     check_transformers,
 )
-from milestones.common.topology.versioned_tables import carrying, latest_only
+from milestones.common.topology.operators.versioned_tables import carrying, latest_only
+from milestones.common.topology.program import Operator
+from milestones.common.topology.serde_choice import Choice, check_serde, weaken
+from milestones.common.topology.suppress import Suppression, Until, WhenFull
+from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windows import Duration
 from milestones.common.type_variables import KR, VO, VR, K, V
 from milestones.common.typed_serdes import SerdeLike

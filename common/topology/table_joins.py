@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
-from milestones.common.topology.getters import Getter, JoinGetter, StoreGetter
 from milestones.common.topology.grace_joins import WaitingJoin
 from milestones.common.topology.graph import GraphNode, ProcessorGraphNode
 from milestones.common.topology.joins import Alone, Joiner, JoinStores, StreamJoin, check_one_builder, not_joinable
 from milestones.common.topology.materialized import Materialized
 from milestones.common.topology.nodes import ProcessorNode
+from milestones.common.topology.operators.getters import Getter, JoinGetter, StoreGetter
+from milestones.common.topology.operators.table_joins import KeepUpdates, PassUpdates, StreamTableJoin, TableJoin
+from milestones.common.topology.operators.versioned_tables import latest_only
 from milestones.common.topology.serde_choice import Choice, weaken
 from milestones.common.topology.table import KTable, TableState
-from milestones.common.topology.table_join_operators import KeepUpdates, PassUpdates, StreamTableJoin, TableJoin
 from milestones.common.topology.topology import Topology
 from milestones.common.topology.user_functions import function_of
-from milestones.common.topology.versioned_tables import latest_only
 from milestones.common.topology.windows import Duration, milliseconds
 
 if TYPE_CHECKING:

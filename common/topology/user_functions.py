@@ -19,7 +19,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from milestones.common.errors import TopologyError
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function, is_generator_function
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, function_name
-from milestones.common.topology.operators import Stateless
+from milestones.common.topology.operators.stateless import Stateless
 
 _NOT_ITERATED: Final = frozenset({"action", "predicate", "predicates"})
 """Fields of operators whose functions' results nothing iterates over."""

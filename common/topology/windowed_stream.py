@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Unpack
 from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreKind, StoreSpec
-from milestones.common.topology.aggregates import plus_one, zero
 from milestones.common.topology.graph import SideStream
 from milestones.common.topology.materialized import Materialized, WindowOptions
 from milestones.common.topology.missing import Explained
+from milestones.common.topology.operators.aggregates import plus_one, zero
+from milestones.common.topology.operators.session_aggregates import Merger, SessionAggregate
+from milestones.common.topology.operators.window_aggregates import SlidingWindowAggregate, WindowAggregate
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, WindowedOf, weaken
-from milestones.common.topology.session_aggregates import Merger, SessionAggregate
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.user_functions import function_of
-from milestones.common.topology.window_aggregates import SlidingWindowAggregate, WindowAggregate
 from milestones.common.topology.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from milestones.common.type_variables import VR, K, V
 from milestones.common.windowed import FOREVER, Windowed

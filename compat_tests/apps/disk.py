@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from compat_tests.apps.waits import callers, outwards
 from milestones.baseline.processing import InlineProcessing
-from milestones.common.state.memory_engine import MemoryEngine, MemoryNamespace
-from milestones.common.state.rocksdict_engine import RocksDictEngine, RocksDictNamespace
+from milestones.common.state.engines.memory_engine import MemoryEngine, MemoryNamespace
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngine, RocksDictNamespace
 from milestones.flags import parse_milestones
 
 log = logging.getLogger("compat_tests")

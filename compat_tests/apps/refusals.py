@@ -15,7 +15,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from milestones.common.state.rocksdict_engine import RocksDictEngine, RocksDictNamespace
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngine, RocksDictNamespace
 
 REFUSED = "IO error: planted"
 READ, WRITE = "read", "write"

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from compat_tests.oracles.changelog import StoreDump
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 
 
 def store_directories(state_dir: Path, application_id: str) -> list[Path]:

@@ -21,9 +21,9 @@ from compat_tests.java.comparing import CHANGELOG, DifferenceError, difference, 
 from compat_tests.java.declared import declared_for
 from compat_tests.java.registry import Entry
 from milestones.common.topology.nodes import ProcessorNode
+from milestones.common.topology.operators.stream_joins import KeepRecords
+from milestones.common.topology.operators.tables import TableSource
 from milestones.common.topology.optimization import REWRITES
-from milestones.common.topology.stream_join_operators import KeepRecords
-from milestones.common.topology.table_operators import TableSource
 from milestones.common.topology.topology import Topology
 
 CACHES = (0, 10 << 20)

@@ -33,7 +33,7 @@ from compat_tests.java.cases import WALL_MS, Advance, Case, Outcome, Pipe, Row
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.embedded.jars import KAFKA_VERSION, resolve
 from milestones.common.kafka.embedded.java import find_java
-from milestones.common.state.suppress_layout import WHEN_SENT
+from milestones.common.state.stores.suppress_layout import WHEN_SENT
 from milestones.common.testing.driver import APPLICATION_ID
 
 SOURCES = Path(__file__).parent / "src"

@@ -9,7 +9,7 @@ from compat_tests.java.of_streams import LONG, TEXT, by_value, text
 from compat_tests.java.registry import Registry
 from milestones.common.records import Record
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.topology import GlobalKTable, KStream, Processor, StreamsBuilder, Topology
 from milestones.common.topology.processor import ProcessorContext
 

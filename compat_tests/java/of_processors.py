@@ -10,7 +10,7 @@ from compat_tests.java.of_streams import LONG, TEXT, append, text
 from compat_tests.java.registry import Registry
 from milestones.common.records import FixedKeyRecord, Record
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.topology import FixedKeyProcessor, KStream, Processor, StreamsBuilder, Topology
 from milestones.common.topology.processor import FixedKeyProcessorContext, ProcessorContext
 from milestones.common.topology.program import Cancellable, PunctuationType

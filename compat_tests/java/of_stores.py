@@ -10,7 +10,7 @@ from compat_tests.java.of_streams import text
 from compat_tests.java.of_windows import text as window_text
 from compat_tests.java.registry import Registry
 from milestones.common.records import Record
-from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.topology import Processor, StreamsBuilder, Topology
 from milestones.common.windowed import Windowed
 

@@ -94,8 +94,8 @@ PROGRAM = """
 import logging, os, sys, threading
 from pathlib import Path
 from compat_tests.apps.disk import DiskWatch
-from milestones.common.state.memory_engine import MemoryEngine
-from milestones.common.state.rocksdict_engine import RocksDictEngine, RocksDictEngines
+from milestones.common.state.engines.memory_engine import MemoryEngine
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngine, RocksDictEngines
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 DiskWatch().install()

@@ -13,10 +13,10 @@ from compat_tests.random_topologies import interpretation
 from compat_tests.random_topologies.plans import Path, Plan
 from compat_tests.random_topologies.test_in_the_driver import EXAMPLES, PLANS, check, is_thinned, try_some
 from milestones import TimeWindows
-from milestones.common.state import rocksdict_engine
-from milestones.common.state.session_store import SessionStore
+from milestones.common.state.engines import rocksdict_engine
+from milestones.common.state.stores.session_store import SessionStore
+from milestones.common.topology.operators.table_joins import TableJoin
 from milestones.common.topology.program import Process
-from milestones.common.topology.table_join_operators import TableJoin
 
 NO_CACHE: dict[str, Any] = {"statestore_cache_max_bytes": 0}
 

@@ -25,7 +25,7 @@ from milestones import StreamsBuilder, TimeWindows, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.records import Output, TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import TaskStorage

@@ -23,9 +23,9 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account, MemoryBudget
 from milestones.common.records import TopicPartition
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.rocks import RocksSettings
 from milestones.common.state.global_stores import GlobalStores
-from milestones.common.state.rocks import RocksSettings
 from milestones.instance.context import Decide, ThreadContext, ThreadEvent
 from milestones.instance.global_watch import uncompacted
 from milestones.instance.ids import InstanceIds

@@ -20,7 +20,7 @@ from milestones.common.errors import StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.disk import scratch
-from milestones.common.state.repository import AbandonedError, LocalSnapshot, SnapshotRepository
+from milestones.common.state.snapshots.repository import AbandonedError, LocalSnapshot, SnapshotRepository
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock

@@ -24,7 +24,7 @@ from milestones.instance.listeners import SuspendReason
 from milestones.restoration.snapshot_ingestion import ingest
 
 if TYPE_CHECKING:
-    from milestones.common.state.repository import LocalSnapshot
+    from milestones.common.state.snapshots.repository import LocalSnapshot
     from milestones.common.task.changelog_task import ChangelogTask
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task

@@ -15,7 +15,7 @@ from milestones.common.errors import StateCorruptError
 from milestones.common.testing.faults import reach
 
 if TYPE_CHECKING:
-    from milestones.common.state.repository import LocalSnapshot
+    from milestones.common.state.snapshots.repository import LocalSnapshot
     from milestones.common.task.changelog_task import ChangelogTask
 
 log: Final = logging.getLogger(__name__)

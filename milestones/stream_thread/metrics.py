@@ -27,7 +27,7 @@ from milestones.common.metrics import (
     ThreadMetrics,
 )
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
-from milestones.common.topology.suppress_operators import SUPPRESSION_EMIT
+from milestones.common.topology.operators.suppression import SUPPRESSION_EMIT
 
 if TYPE_CHECKING:
     from milestones.common.task.commit_set import CommitSet

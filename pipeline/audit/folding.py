@@ -20,10 +20,10 @@ from milestones.common.clock import SystemClock
 from milestones.common.partitioner import partition_of
 from milestones.common.records import Emitted, TopicPartition
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
-from milestones.common.state.kinds import layout_of
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import TaskStorage
+from milestones.common.state.stores.kinds import layout_of
 from milestones.common.task.task import Task, TaskSettings
 from milestones.instance.application import Application
 from milestones.pipeline.audit.computed import computed_records

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from milestones.common.serdes import Serde
-from milestones.common.state.kinds import kind_of
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.kinds import kind_of
 from milestones.common.topology.nodes import SinkNode
 from milestones.common.windowed import FOREVER
 from milestones.instance.application import Application

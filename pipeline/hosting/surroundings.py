@@ -36,7 +36,7 @@ from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.disk import make_directory
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.spark_folders import spark_attempts_folder, spark_task_folder
 from milestones.common.state.spec import StoreSpec

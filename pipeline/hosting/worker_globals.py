@@ -25,7 +25,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import GLOBAL
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.spark_folders import spark_global_folder
 from milestones.common.state.state_manager import LocalStateManager

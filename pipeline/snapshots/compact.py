@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError, SourceTopicError
-from milestones.common.state.repository import SnapshotRepository
+from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.instance.application import Application
 from milestones.pipeline.hosting.payload import pack

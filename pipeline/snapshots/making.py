@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateError
-from milestones.common.state.kinds import kind_of
-from milestones.common.state.repository import LocalSnapshot, SnapshotRepository, described
-from milestones.common.state.snapshot import SnapshotManifest
+from milestones.common.state.engines.sst import SstWriter
+from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotRepository, described
+from milestones.common.state.snapshots.snapshot import SnapshotManifest
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.sst import SstWriter
+from milestones.common.state.stores.kinds import kind_of
 from milestones.instance.application import Application
 from milestones.pipeline.hosting.payload import Payload, unpack
 from milestones.pipeline.scratch import ScratchStore

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 
 from milestones.common.records import TopicPartition
 from milestones.common.serdes import Serde
-from milestones.common.state.kinds import kind_of, layout_of
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.kinds import kind_of, layout_of
 from milestones.common.windowed import FOREVER
 
 ROWS = 50_000

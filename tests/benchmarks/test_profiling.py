@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.profiling import ELSEWHERE, PARTS, Frame, Profile, parse, part_of
 from milestones.common.kafka import consumers
-from milestones.common.state import layers, stores
+from milestones.common.state import layers
+from milestones.common.state.stores import key_value_stores
 
 FETCH = Path(consumers.__file__)
 
@@ -26,7 +27,7 @@ def test_only_the_thread_that_polls_counts(name: str) -> None:
 
 def test_the_innermost_frame_that_is_known_decides() -> None:
     outer = Frame("Runner.process", "/x/task/runner.py", 1)
-    get = Frame("KeyValueStore.get", stores.__file__, 1)
+    get = Frame("KeyValueStore.get", key_value_stores.__file__, 1)
     read = Frame("StoreLayers.get", layers.__file__, 1)
     assert part_of([outer, get, read, Frame("loads", "/x/json.py", 1)]) == "store get"
     assert part_of([outer, Frame("Runner._advance", "/x/task/runner.py", 1)]) == "merge"

@@ -32,7 +32,7 @@ from benchmarks.process import Sample, Usage
 from benchmarks.spark import RESULT
 from benchmarks.spark.work import NAMES, SHARES, OnSpark, contenders
 from benchmarks.standbys.work import SHOWN, Moment, table
-from milestones.common.state.stores import KeyValueStore
+from milestones.common.state.stores.key_value_stores import KeyValueStore
 
 USAGE = Usage([Sample(10.0, 3.0, 50.0), Sample(14.0, 5.0, 80.0), Sample(20.0, 8.0, 70.0)], total_cpu_s=8.5)
 """A start-up of 3 CPU seconds, then half a CPU second per second from second 10 on."""

@@ -16,7 +16,7 @@ from milestones.common.config.sources import environment, keywords, toml_file
 from milestones.common.errors import ConfigError, MilestonesError
 from milestones.common.kafka.wire_security import is_about_security
 from milestones.common.kafka.wire_settings import WireSettings
-from milestones.common.state.repository import SnapshotRepository
+from milestones.common.state.snapshots.repository import SnapshotRepository
 from tests.common.librdkafka import properties, redacted
 
 CANARY = "sesame-open-4711"

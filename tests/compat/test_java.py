@@ -26,25 +26,25 @@ from compat_tests.java.registry import Entry, Registry
 from compat_tests.java.topologies import ALL
 from milestones.common.kafka.embedded.errors import JarsError, JavaNotFoundError
 from milestones.common.records import Record
-from milestones.common.state import suppress_buffer
-from milestones.common.state.stores import KeyValueStore
-from milestones.common.state.suppress_buffer import SuppressBuffer
-from milestones.common.state.suppress_layout import Buffered, size_of
+from milestones.common.state.stores import suppress_buffer
+from milestones.common.state.stores.key_value_stores import KeyValueStore
+from milestones.common.state.stores.suppress_buffer import SuppressBuffer
+from milestones.common.state.stores.suppress_layout import Buffered, size_of
 from milestones.common.task import task_context
 from milestones.common.task.scope import RecordInWork
 from milestones.common.topology import StreamsBuilder, Topology, foreign_key_operators
-from milestones.common.topology.aggregates import StreamAggregate, StreamCount
-from milestones.common.topology.foreign_key_operators import AnswerSubscription
 from milestones.common.topology.global_tables import StreamGlobalJoin
+from milestones.common.topology.operators.aggregates import StreamAggregate, StreamCount
+from milestones.common.topology.operators.foreign_keys import AnswerSubscription
+from milestones.common.topology.operators.stream_joins import SelfJoin
+from milestones.common.topology.operators.subscriptions import hash_of
+from milestones.common.topology.operators.suppression import Suppress
+from milestones.common.topology.operators.tables import TableRepartitionMap, ToStream
+from milestones.common.topology.operators.value_transformer import TableTransformValues
 from milestones.common.topology.optimization import REUSE, REWRITES
 from milestones.common.topology.processor import ProcessorContext
 from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.topology.read_only import KeepValues
-from milestones.common.topology.stream_join_operators import SelfJoin
-from milestones.common.topology.subscriptions import hash_of
-from milestones.common.topology.suppress_operators import Suppress
-from milestones.common.topology.table_operators import TableRepartitionMap, ToStream
-from milestones.common.topology.value_transformer import TableTransformValues
 from tests.sources import ROOT
 
 SEED = 7

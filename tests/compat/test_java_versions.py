@@ -14,12 +14,12 @@ from compat_tests.java.comparing import difference
 from compat_tests.java.jvm import Java
 from compat_tests.java.ours import Ours
 from compat_tests.java.topologies import ALL
-from milestones.common.state import lru_rows
-from milestones.common.state.join_buffer import JoinBuffer
-from milestones.common.state.lru_store import LruStore
-from milestones.common.state.versioned_store import VersionedStore
-from milestones.common.state.versions import VersionReader
-from milestones.common.topology import versioned_tables
+from milestones.common.state.stores import lru_rows
+from milestones.common.state.stores.join_buffer import JoinBuffer
+from milestones.common.state.stores.lru_store import LruStore
+from milestones.common.state.stores.versioned_store import VersionedStore
+from milestones.common.state.stores.versions import VersionReader
+from milestones.common.topology.operators import versioned_tables
 from tests.compat import test_java
 
 java, quiet, SEED = test_java.java, test_java.quiet, test_java.SEED

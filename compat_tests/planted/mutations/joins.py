@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from compat_tests.planted.mutations import around, mutation
-from milestones.common.topology.stream_join_operators import Waiting
+from milestones.common.topology.operators.stream_joins import Waiting
 
 
 @mutation

@@ -12,7 +12,7 @@ from typing import Any
 
 from compat_tests.planted.mutations import Once, around, mutation, mutations_by
 from milestones.common.config.streams import StreamsConfig
-from milestones.common.state.rocksdict_engine import _RocksdictCursor
+from milestones.common.state.engines.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.task_storage import LocalTaskStorage

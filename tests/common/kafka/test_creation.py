@@ -14,7 +14,7 @@ from milestones.common.kafka.creation import (
 )
 from milestones.common.kafka.fitness import misfit
 from milestones.common.kafka.topics import REPARTITION_SETTINGS, Cluster, InternalTopic
-from milestones.common.state.kinds import CHANGELOG_SETTINGS
+from milestones.common.state.stores.kinds import CHANGELOG_SETTINGS
 from milestones.common.testing import StepClock
 from tests.common.kafka.fake_cluster import FakeCluster
 from tests.topics import named, new_topic

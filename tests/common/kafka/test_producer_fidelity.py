@@ -20,12 +20,12 @@ from milestones.common.kafka.producer import OutputProducer
 from milestones.common.records import Emitted, Headers, Output, TaskId, TopicPartition
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import TimestampedLayout, changelog
+from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.layers import StoreLayers
-from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ReadCache, ReadCaches
-from milestones.common.state.rows import StoreParts
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.stores import TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.stores.rows import StoreParts
 from milestones.common.task.scope import RecordInWork
 from milestones.common.writable import writable
 from tests.topics import new_topic

@@ -20,7 +20,7 @@ from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.kafka.topics import ALL, Cluster, InternalTopic, told
 from milestones.common.records import TopicPartition
-from milestones.common.state.kinds import CHANGELOG_SETTINGS
+from milestones.common.state.stores.kinds import CHANGELOG_SETTINGS
 from milestones.testing import KafkaProbe, until
 from tests.topics import named
 

@@ -9,7 +9,7 @@ import pytest
 
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Engine, Engines
-from milestones.common.state.engines import ENGINES, open_engines
+from milestones.common.state.engines.by_name import ENGINES, open_engines
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.testing import StepClock
 from tests.common.state.owners import OWNERS

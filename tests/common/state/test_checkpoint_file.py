@@ -11,7 +11,7 @@ import pytest
 from milestones.common.errors import StateError
 from milestones.common.state import checkpoint_file as positions
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.families import RocksEngine
+from milestones.common.state.engines.families import RocksEngine
 from milestones.common.state.state_manager import LocalStateManager
 from tests.common.state.test_state_manager import COUNTS, SUMS, TASK, VOLATILE, damage, put, written
 

@@ -11,8 +11,8 @@ import pytest
 
 from milestones.common.errors import ConfigError, StateError
 from milestones.common.state.engine import Engine, Engines
-from milestones.common.state.engines import open_engines
-from milestones.common.state.rocks import RocksSettings
+from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.rocks import RocksSettings
 from tests.common.state.owners import OWNERS
 
 

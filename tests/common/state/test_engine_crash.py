@@ -15,7 +15,7 @@ from milestones.common.state.engine import Engines
 WRITER = """
 import sys
 from pathlib import Path
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 
 name, directory = sys.argv[1:]
 engine = open_engines(name).open(Path(directory))

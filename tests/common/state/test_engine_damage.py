@@ -12,8 +12,8 @@ import pytest
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.state.engine import Engine, Engines
-from milestones.common.state.engines import open_engines
-from milestones.common.state.rocks import failure
+from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.rocks import failure
 from tests.common.state.owners import COUNTS, OWNERS
 
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from milestones.common.records import StoreId, TaskId
-from milestones.common.state.rocks import MIB, RocksSettings
-from milestones.common.state.rocksdict_engine import RocksDictEngines
+from milestones.common.state.engines.rocks import MIB, RocksSettings
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 
 ENTRY_BYTES, ROUND_BYTES, ROUNDS, KEPT = 4_096, 16 * MIB, 16, 4
 """Rounds of writes, of which only the newest ones are kept."""

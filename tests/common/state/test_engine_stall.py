@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import StateError
-from milestones.common.state import rocks
 from milestones.common.state.engine import Engine
-from milestones.common.state.rocks import RocksSettings
-from milestones.common.state.rocksdict_engine import RocksDictEngine, RocksDictEngines
+from milestones.common.state.engines import rocks
+from milestones.common.state.engines.rocks import RocksSettings
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngine, RocksDictEngines
 from tests.common.state.owners import OWNERS
 
 SMALL = RocksSettings(write_buffer_bytes=64 * 1024, max_write_buffers=2)
@@ -51,7 +51,7 @@ def slowing(path: Path) -> Engine:
 
 def slowing_second_engine(path: Path) -> Engine:
     pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
-    from milestones.common.state.rocksdb_engine import RocksDbEngine, RocksDbEngines
+    from milestones.common.state.engines.rocksdb_engine import RocksDbEngine, RocksDbEngines
 
     engines = RocksDbEngines(SMALL)
 

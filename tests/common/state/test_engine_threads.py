@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from milestones.common.errors import StateError
-from milestones.common.state import families
 from milestones.common.state.engine import Engine, Engines
+from milestones.common.state.engines import families
 from tests.common.state.interleaving import at_every_place
 
 THREADS, ROUNDS = 6, 15

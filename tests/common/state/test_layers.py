@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import MilestonesError
+from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.layers import StoreLayers
-from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 
 

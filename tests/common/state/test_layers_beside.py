@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from milestones.common.state import layers
+from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.layers import StoreLayers
-from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from tests.common.state.interleaving import at_every_place
 

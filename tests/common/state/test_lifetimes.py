@@ -22,8 +22,8 @@ FOLDERS = (PACKAGE, PACKAGE / "common", PACKAGE / "pipeline")  # the last two ar
 USER = """
 import gc, sys
 from pathlib import Path
-from milestones.common.state.engines import open_engines
-from milestones.common.state.sst import SstWriter, entries
+from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.sst import SstWriter, entries
 
 def fresh(text, *values):
     return bytes(bytearray(text % values))  # an object that nothing else holds

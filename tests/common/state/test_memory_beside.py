@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from milestones.common.state import memory_engine
 from milestones.common.state.engine import Batch
-from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.engines import memory_engine
+from milestones.common.state.engines.memory_engine import MemoryEngines
 from tests.common.state.interleaving import at_every_place
 
 ENTRIES = {b"%03d" % number: b"old" for number in range(0, 200, 2)}  # several chunks of a scan

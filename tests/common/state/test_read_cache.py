@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from milestones.common import serdes
 from milestones.common.records import TaskId
 from milestones.common.state.cells import Cells
+from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.layers import ABSENT, StoreLayers
-from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ENTRY_OVERHEAD_BYTES, ReadCache, ReadCaches
-from milestones.common.state.rows import StoreParts
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.stores import TimestampedKeyValueStore
+from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
+from milestones.common.state.stores.rows import StoreParts
 
 SPEC = StoreSpec("store")
 ROW = ENTRY_OVERHEAD_BYTES + 100

@@ -15,7 +15,7 @@ import pytest
 
 from milestones.common.errors import ConfigError, StateFormatError
 from milestones.common.records import TopicPartition
-from milestones.common.state.repository import (
+from milestones.common.state.snapshots.repository import (
     AbandonedError,
     LocalSnapshot,
     SnapshotError,

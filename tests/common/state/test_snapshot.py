@@ -10,9 +10,9 @@ import pytest
 
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
-from milestones.common.state.kinds import kind_of
-from milestones.common.state.snapshot import SnapshotFile, SnapshotManifest
+from milestones.common.state.snapshots.snapshot import SnapshotFile, SnapshotManifest
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.kinds import kind_of
 
 MANIFEST = SnapshotManifest(
     id="a1", application_id="app", store="counts", kind="key-value", layout=1, changelog="app-counts-changelog",

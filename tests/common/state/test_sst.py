@@ -8,7 +8,7 @@ import pytest
 
 from milestones.common.errors import StateCorruptError, StateError
 from milestones.common.state.engine import Engine
-from milestones.common.state.sst import SstWriter, entries
+from milestones.common.state.engines.sst import SstWriter, entries
 from milestones.common.state.steps import STEP_ENTRIES
 
 MANY = {b"key-%06d" % number: b"value-%d" % number for number in range(3 * STEP_ENTRIES)}

@@ -13,7 +13,7 @@ import pytest
 from milestones.common.errors import StateCorruptError, StateError, StateFormatError, StateLockedError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import LocalTaskStorage

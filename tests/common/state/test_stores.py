@@ -12,12 +12,12 @@ from milestones.common.errors import SerializationError, StateError
 from milestones.common.records import TaskId
 from milestones.common.serdes import Serde
 from milestones.common.state.cells import Cells
+from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.layers import StoreLayers
-from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ReadCache, ReadCaches
-from milestones.common.state.rows import REMEMBERED_BYTES, StoreParts
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.state.stores.rows import REMEMBERED_BYTES, StoreParts
 
 TEXT, LONG, JSON = serdes.STRING, serdes.LONG, serdes.JSON
 SPEC = StoreSpec("store")

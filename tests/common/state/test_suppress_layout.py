@@ -10,7 +10,7 @@ import pytest
 
 from milestones.common.errors import StateFormatError
 from milestones.common.records import Headers, RecordMetadata, TopicPartition
-from milestones.common.state.suppress_layout import (
+from milestones.common.state.stores.suppress_layout import (
     VERSION_3,
     Buffered,
     Context,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from milestones.common import serdes
-from milestones.common.state.kinds import changelog_settings
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.windowed import FOREVER
 from tests.common.task.harness import Harness, forward, processing
 

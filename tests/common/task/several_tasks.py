@@ -15,7 +15,7 @@ from confluent_kafka import Message
 from milestones.common.assignment.plan import plan_tasks
 from milestones.common.records import Output, TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.state_manager import LocalStateManager

@@ -14,14 +14,14 @@ from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError, TopologyError
 from milestones.common.records import Output, TaskId
 from milestones.common.state.cells import Cells
-from milestones.common.state.kinds import changelog_settings
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches, TaskCaches
-from milestones.common.state.session_store import SessionStore
 from milestones.common.state.spec import StoreKind, StoreSpec
-from milestones.common.state.stores import ValueAndTimestamp
-from milestones.common.state.window_stores import TimestampedWindowStore, WindowStore
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
+from milestones.common.state.stores.kinds import changelog_settings
+from milestones.common.state.stores.session_store import SessionStore
+from milestones.common.state.stores.window_stores import TimestampedWindowStore, WindowStore
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.task_stores import TaskStores
 from milestones.common.topology.nodes import SubTopology

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from milestones.common import serdes
 from milestones.common.errors import ProcessingError, StateCorruptError
 from milestones.common.records import RecordMetadata, StoreId, TopicPartition
-from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.task.task import State
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.common.topology.handlers import LogAndContinue

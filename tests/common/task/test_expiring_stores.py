@@ -11,8 +11,8 @@ from milestones import stores
 from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError
 from milestones.common.records import TopicPartition
-from milestones.common.state.expiring_store import AT_ONCE, ExpiringStore
 from milestones.common.state.memory_storage import MemoryTaskStorage
+from milestones.common.state.stores.expiring_store import AT_ONCE, ExpiringStore
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.testing import TopologyTestDriver
 from tests.common.task.test_bounded_stores import TASK, Life, Message

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from milestones import StreamsBuilder, Topology, serdes
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.state.engines import ENGINES
+from milestones.common.state.engines.by_name import ENGINES
 from milestones.common.state.memory_storage import MemoryTaskStorage
-from milestones.common.topology import foreign_key_operators as ops
 from milestones.common.topology import foreign_keys
-from milestones.common.topology.program import OperatorContext, Process
-from milestones.common.topology.subscriptions import (
+from milestones.common.topology.operators import foreign_keys as ops
+from milestones.common.topology.operators.subscriptions import (
     ANSWER,
     UNSUBSCRIBE,
     UNSUBSCRIBE_AND_ANSWER,
@@ -30,6 +29,7 @@ from milestones.common.topology.subscriptions import (
     SubscriptionWrapper,
     hash_of,
 )
+from milestones.common.topology.program import OperatorContext, Process
 from tests.common.task.several_tasks import Opener, SeveralTasks, on_disk
 
 EXAMPLES = {"memory": 200, "rocksdict": 25, "rocksdb": 20}

@@ -17,7 +17,7 @@ from milestones import StreamsBuilder, StreamsConfig, serdes
 from milestones.common.errors import ProcessingError, StateCorruptError, StateError
 from milestones.common.records import GLOBAL, Record, TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager

@@ -11,9 +11,9 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError, TopologyError
-from milestones.common.state.lru_store import LruStore
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.lru_store import LruStore
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.testing import TopologyTestDriver
 from tests.common.task.test_bounded_stores import TASK, Life, Message

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
-from milestones.common.state.engines import ENGINES, open_engines
-from milestones.common.state.kinds import KINDS as REAL_KINDS
+from milestones.common.state.engines.by_name import ENGINES, open_engines
 from milestones.common.state.spec import BOUNDED
+from milestones.common.state.stores.kinds import KINDS as REAL_KINDS
 from tests.common.task.storemodel.calls import KINDS
 from tests.common.task.storemodel.faults import FAULTS, ON_DISK
 from tests.common.task.storemodel.machine import StoreMachine

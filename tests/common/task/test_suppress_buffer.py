@@ -16,7 +16,7 @@ from milestones.common.errors import SerializationError, StateError
 from milestones.common.records import Output, RecordMetadata, TaskId, TopicPartition
 from milestones.common.state.cells import Cells
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.layers import ABSENT
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import ReadCaches
@@ -24,8 +24,8 @@ from milestones.common.state.record_caches import RecordCaches, TaskCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import TaskStorage
-from milestones.common.state.suppress_buffer import Kept, SuppressBuffer
-from milestones.common.state.suppress_layout import Context
+from milestones.common.state.stores.suppress_buffer import Kept, SuppressBuffer
+from milestones.common.state.stores.suppress_layout import Context
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.task_stores import TaskStores
 from milestones.common.testing import StepClock

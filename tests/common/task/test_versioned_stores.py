@@ -12,13 +12,13 @@ import pytest
 from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError, TopologyError
 from milestones.common.records import Output
-from milestones.common.state.kinds import changelog_settings
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.memory_storage import MemoryTaskStorage
-from milestones.common.state.rocksdict_engine import RocksDictEngines
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.stores import ValueAndTimestamp
-from milestones.common.state.versioned_store import VersionedStore, VersionedValue
-from milestones.common.state.versions import NOT_PUT, STILL
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
+from milestones.common.state.stores.kinds import changelog_settings
+from milestones.common.state.stores.versioned_store import VersionedStore, VersionedValue
+from milestones.common.state.stores.versions import NOT_PUT, STILL
 from tests.common.task.test_bounded_stores import TASK, Life, Message
 
 HISTORY_MS, SEGMENT_MS = 100, 30

@@ -12,7 +12,7 @@ from milestones import Streams
 from milestones.common import serdes
 from milestones.common.errors import ConfigError, ProcessingError, StateError, TopologyError
 from milestones.common.records import Record
-from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.testing import TopologyTestDriver
 from milestones.common.topology import Processor, StreamsBuilder, Topology
 from milestones.common.topology.handlers import LogAndContinue

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from milestones import JoinWindows, StreamsBuilder, TopologyError, serdes
-from milestones.common.state.kinds import changelog_settings
+from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.topology.nodes import SubTopology
 from milestones.testing import TopologyTestDriver
 

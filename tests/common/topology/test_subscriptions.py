@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milestones.common import serdes
-from milestones.common.topology.subscriptions import (
+from milestones.common.topology.operators.subscriptions import (
     ANSWER,
     ANSWER_IF_FOUND,
     UNSUBSCRIBE,

@@ -12,9 +12,9 @@ import pytest
 
 from milestones.baseline.restoration import InlineRestoration
 from milestones.common.records import TopicPartition
-from milestones.common.state.repository import LocalSnapshot, described
-from milestones.common.state.snapshot import SnapshotManifest
-from milestones.common.state.sst import SstWriter
+from milestones.common.state.engines.sst import SstWriter
+from milestones.common.state.snapshots.repository import LocalSnapshot, described
+from milestones.common.state.snapshots.snapshot import SnapshotManifest
 from milestones.common.state.steps import STEP_ENTRIES
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.m1_state_updater.reader_hooks import UpdaterHooks

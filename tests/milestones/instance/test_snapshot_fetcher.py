@@ -11,7 +11,7 @@ import pytest
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError
 from milestones.common.records import TaskId
-from milestones.common.state.repository import SnapshotRepository
+from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.testing import StepClock
 from milestones.instance.snapshot_fetcher import Fetching, NoSnapshots, SnapshotFetcher, snapshot_source
 from tests.common.state.test_repository import local

@@ -9,8 +9,8 @@ import pytest
 from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engines import open_engines
-from milestones.common.state.rocks import STATISTICS, RocksSettings
+from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.rocks import STATISTICS, RocksSettings
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.testing import StepClock

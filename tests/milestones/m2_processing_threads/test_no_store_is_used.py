@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from milestones.common.records import StoreId, TaskId
-from milestones.common.state.memory_engine import MemoryEngine, MemoryNamespace
+from milestones.common.state.engines.memory_engine import MemoryEngine, MemoryNamespace
 from milestones.m1_state_updater import updater
 from milestones.m1_state_updater.opening import StoreOpener
 from milestones.m1_state_updater.updater import StateUpdater

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from milestones import Processor, Record, StreamsBuilder, StreamsConfig, TimeWindows, Topology, serdes
 from milestones.common.partitioner import partition_of
 from milestones.common.records import RecordMetadata, TaskId, TopicPartition
-from milestones.common.state.suppress_layout import VERSION_3, Buffered, Context, encoded
+from milestones.common.state.stores.suppress_layout import VERSION_3, Buffered, Context, encoded
 from milestones.common.windowed import START_AND_SEQUENCE
 from milestones.instance.application import Application
 from milestones.pipeline import scratch

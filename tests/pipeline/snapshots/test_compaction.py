@@ -17,8 +17,8 @@ from milestones import StateRestoreListener, Streams, StreamsConfig, StreamsStat
 from milestones.common.clock import SystemClock
 from milestones.common.errors import ConfigError, SourceTopicError
 from milestones.common.records import TopicPartition as Partition
-from milestones.common.state.repository import SnapshotRepository
-from milestones.common.state.rocksdict_engine import RocksDictEngines
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
+from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.spec import StoreSpec
 from milestones.common.testing import StepClock
 from milestones.flags import STAGES
@@ -97,7 +97,7 @@ class App:
 
     def content(self, partition: int = 0) -> Entries:
         """Of the newest snapshot."""
-        from milestones.common.state.sst import entries
+        from milestones.common.state.engines.sst import entries
 
         repository = SnapshotRepository(self.url, self.name)
         newest = repository.newest(Partition(self.changelog, partition), "counts")

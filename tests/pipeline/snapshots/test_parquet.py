@@ -10,9 +10,9 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.records import RecordMetadata, TopicPartition
-from milestones.common.state.kinds import layout_of
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.suppress_layout import Buffered, Context, encoded
+from milestones.common.state.stores.kinds import layout_of
+from milestones.common.state.stores.suppress_layout import Buffered, Context, encoded
 from milestones.common.windowed import START_AND_SEQUENCE
 from milestones.pipeline.snapshots.parquet import write_parquet
 from tests.common.task.harness import message

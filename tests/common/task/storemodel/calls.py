@@ -19,7 +19,7 @@ from milestones.common import serdes
 from milestones.common.errors import SerializationError
 from milestones.common.serdes import Serde
 from milestones.common.state.changelog import TIMESTAMP
-from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 
 
 class Row(NamedTuple):

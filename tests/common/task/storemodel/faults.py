@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from milestones.common.state import changelog, stores
-from milestones.common.state.emit_buffer import EmitBuffer
+from milestones.common.state import changelog
+from milestones.common.state.engines.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.layers import Layer, StoreLayers
-from milestones.common.state.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.common.state.stores import KeyValueStore
+from milestones.common.state.stores import key_value_stores
+from milestones.common.state.stores.emit_buffer import EmitBuffer
+from milestones.common.state.stores.key_value_stores import KeyValueStore
 from milestones.common.task.runner import Runner
 from milestones.common.task.task_stores import TaskStores
 
@@ -100,13 +101,13 @@ def _read_from(namespace: Any, other: Any) -> None:
     namespace.get = lambda key: own(key) or its(key)
 
 
-@fault(stores, "after_prefix")
+@fault(key_value_stores, "after_prefix")
 def a_prefix_one_byte_off(after_prefix: Any, prefix: bytes) -> Any:
     """The last byte of a prefix isn't looked at for where it ends."""
     return after_prefix(prefix[:-1] or prefix)
 
 
-@fault(stores, "after_prefix")
+@fault(key_value_stores, "after_prefix")
 def a_prefix_that_ends_with_the_highest_byte(_: Any, prefix: bytes) -> bytes:
     """The end of a prefix is the prefix and one more of the highest byte."""
     return prefix + b"\xff"

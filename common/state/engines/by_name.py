@@ -1,0 +1,51 @@
+"""The table of engines by name, for `rocksdb_engine` and for stores in memory.
+
+*Guarantees*: a library is imported only when its engine is asked for.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from milestones.common.errors import ConfigError
+from milestones.common.state.engine import Engines
+from milestones.common.state.engines.rocks import RocksSettings
+
+
+def _rocksdict(settings: RocksSettings) -> Engines:
+    from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
+
+    return RocksDictEngines(settings)
+
+
+def _rocksdb(settings: RocksSettings) -> Engines:
+    try:
+        from milestones.common.state.engines.rocksdb_engine import RocksDbEngines
+    except ImportError as error:
+        reason = "needs the extra 'rocksdb' (pip install 'milestones[rocksdb]'), which exists for Python 3.11 and 3.12"
+        raise ConfigError("rocksdb_engine", "rocksdb", f"{reason}: {error}") from error
+    return RocksDbEngines(settings)
+
+
+def _memory(settings: RocksSettings) -> Engines:  # noqa: ARG001  the table's shape
+    from milestones.common.state.engines.memory_engine import MemoryEngines
+
+    return MemoryEngines()
+
+
+ENGINES: Mapping[str, Callable[[RocksSettings], Engines]] = {
+    "rocksdict": _rocksdict,
+    "rocksdb": _rocksdb,
+    "memory": _memory,
+}
+
+ROCKSDB_ENGINES = ("rocksdict", "rocksdb")
+"""The values of the setting `rocksdb_engine`; the first is the default."""
+
+
+def open_engines(name: str, settings: RocksSettings | None = None) -> Engines:
+    """The engines called `name`, with their shared memory: one such object per process. `ConfigError`."""
+    if name not in ENGINES:
+        raise ConfigError("rocksdb_engine", name, f"choose one of {', '.join(ROCKSDB_ENGINES)}")
+    return ENGINES[name](settings or RocksSettings())

@@ -1,0 +1,275 @@
+"""What both RocksDB engines are made of: a column family per namespace, and the table of those that are open.
+
+A column family's name is the namespace's name plus a unique suffix: a namespace that is dropped and created again
+gets another column family, and an offset of the former one can't be taken for its own, whatever a crash leaves.
+
+*Guarantees*: a namespace that several threads open at once is created once. No library is asked for a property of a
+namespace while that namespace is closed, which could end the process.
+*Assumes*: the threads' part of the contract in `engine.py`. `_guard` is held while a column family is created, and
+while handles are closed; never while data is written.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from milestones.common.errors import StateError
+from milestones.common.records import StoreId
+from milestones.common.state.engine import Batch, Span
+from milestones.common.state.engines.rocks import (
+    STATISTICS,
+    Contents,
+    Cursor,
+    Seeker,
+    entries,
+    nothing_between,
+    unpack_offset,
+    unstalled,
+)
+
+
+class RocksNamespace(ABC):
+    """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing.
+
+    Only a write changes a column family, and writes are rare, so `few` keeps its seeker from one to the next.
+    *Concurrency*: a thread that writes raises `_writes` when all of it is there, and drops the seeker, which would hold
+    what the write replaced. A thread that reads notes `_writes` before it makes a seeker: one that misses a write has a
+    lower number.
+    """
+
+    name: str
+    family: bytes
+
+    get: Callable[[bytes], bytes | None]
+
+    def __init__(self, engine: RocksEngine[Any], name: str, family: str) -> None:
+        self.name, self.family = name, family.encode()
+        self.cursors: weakref.WeakSet[Cursor | Seeker] = weakref.WeakSet()
+        self._engine = engine
+        self._writes = 0
+        self._seeker: tuple[int, Seeker] | None = None
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        if nothing_between(start, end):
+            return iter(())
+        try:
+            cursor = self._cursor(start, end, reverse)
+        except Exception as error:
+            raise self.failed(error) from error
+        self.cursors.add(cursor)
+        return entries(cursor)
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        if start >= end:
+            return []
+        kept = self._seeker
+        if kept is None or kept[0] != self._writes:
+            kept = self._seeker = self._new_seeker()
+        try:
+            return kept[1].few(start, end, limit)
+        except BaseException:
+            self._seeker = kept = None
+            raise
+
+    def _new_seeker(self) -> tuple[int, Seeker]:
+        writes = self._writes
+        try:
+            seeker = self._seek()
+        except Exception as error:
+            raise self.failed(error) from error
+        self.cursors.add(seeker)
+        return writes, seeker
+
+    def written(self) -> None:
+        """Note that a write was made."""
+        self._writes += 1
+        self._seeker = None
+
+    def offset(self) -> int | None:
+        return self._engine.offset(self)
+
+    def approximate_entries(self) -> int:
+        return self.property("rocksdb.estimate-num-keys")
+
+    def failed(self, error: Exception) -> StateError:
+        return self._engine.contents.failure(error, self.name)
+
+    def closed(self) -> StateError:
+        return self._engine.contents.closed(self.name)
+
+    def release(self) -> None:
+        """Close the library's handles."""
+        self._seeker = None
+        for cursor in list(self.cursors):
+            cursor.close()
+
+    @abstractmethod
+    def property(self, name: str) -> int:
+        """One of RocksDB's numbers. `StateError`."""
+
+    @abstractmethod
+    def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> Cursor: ...
+
+    @abstractmethod
+    def _seek(self) -> Seeker: ...
+
+
+Opened = TypeVar("Opened", bound=RocksNamespace)
+
+
+class FamilyTable(dict[str, Opened]):
+    """The open namespaces of one database, by name. `names`: its column families as it was opened."""
+
+    def __init__(self, path: object, names: Iterable[str]) -> None:
+        super().__init__()
+        self._path, self._families = path, {name.rpartition("#")[0]: name for name in names if "#" in name}
+        self._guard = threading.Lock()
+
+    @property
+    def families(self) -> list[str]:
+        """The names of all column families."""
+        return list(self._families.values())
+
+    def __missing__(self, namespace: str) -> Opened:
+        raise StateError(f"bug: namespace {namespace!r} in {self._path} is written but was not opened")
+
+    def open(self, namespace: str, create: Callable[[str], object], opener: Callable[[str], Opened]) -> Opened:
+        """Open the namespace. `create` makes a column family of a name, `opener` opens one."""
+        with self._guard:
+            if namespace in self:
+                return self[namespace]
+            if namespace not in self._families:
+                family = f"{namespace}#{uuid.uuid4().hex[:12]}"  # a name that was never used before
+                create(family)
+                self._families[namespace] = family
+            opened = self[namespace] = opener(self._families[namespace])
+            return opened
+
+    def drop(self, namespace: str) -> str | None:
+        """Close and forget the namespace, and return the column family that is to be removed, None when there is none.
+        A family's name is never used again, so the family is removed without the guard."""
+        with self._guard:
+            opened = self.pop(namespace, None)
+            if opened is not None:
+                opened.release()
+            return self._families.pop(namespace, None)
+
+    def memory_bytes(self) -> int:
+        """Memtables and readers of the open namespaces; 0 while a namespace is opened or closed right now."""
+        if not self._guard.acquire(blocking=False):
+            return 0
+        try:
+            return sum(
+                one.property("rocksdb.cur-size-all-mem-tables") + one.property("rocksdb.estimate-table-readers-mem")
+                for one in self.values()
+            )
+        finally:
+            self._guard.release()
+
+    def statistics(self) -> Mapping[str, int]:
+        """The sums of `STATISTICS`; nothing while a namespace is opened or closed right now."""
+        if not self._guard.acquire(blocking=False):
+            return {}
+        try:
+            if not self:
+                return {}
+            return {name: sum(one.property(f"rocksdb.{name}") for one in self.values()) for name in STATISTICS}
+        finally:
+            self._guard.release()
+
+    def close(self) -> None:
+        """Close all namespaces."""
+        with self._guard:
+            for opened in self.values():
+                opened.release()
+            self.clear()
+
+
+class RocksEngine(ABC, Generic[Opened]):
+    """One RocksDB database. See `Engine`."""
+
+    _namespaces: FamilyTable[Opened]
+    _database: Any
+
+    def __init__(self, path: object, owners: Mapping[str, StoreId]) -> None:
+        self.contents: Contents = Contents(path, owners)
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        db = self.db()
+        try:
+            self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
+        except Exception as error:
+            raise self.contents.failure(error) from error
+        finally:
+            for namespace in batches:
+                self._written(namespace)
+
+    def expire(self, namespace: str, spans: Collection[Span]) -> None:
+        db = self.db()
+        try:
+            self._expire(db, namespace, spans)
+        except Exception as error:
+            raise self.contents.failure(error, namespace) from error
+        finally:
+            self._written(namespace)
+
+    def _written(self, namespace: str) -> None:
+        opened = self._namespaces.get(namespace)
+        if opened is not None:
+            opened.written()
+
+    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
+        db = self.db()
+        unstalled(write, lambda: self._delayed_write_rate(db), batches, str(self.contents))
+
+    def drop(self, namespace: str) -> None:
+        db = self.db()
+        family = self._namespaces.drop(namespace)
+        if family is None:
+            return
+        try:
+            self._drop(db, family)
+        except Exception as error:
+            raise self.contents.failure(error, namespace) from error
+
+    def memory_bytes(self) -> int:
+        return self._namespaces.memory_bytes()
+
+    def statistics(self) -> Mapping[str, int]:
+        self.db()
+        return self._namespaces.statistics()
+
+    def offset(self, namespace: Opened) -> int | None:
+        try:
+            return unpack_offset(self._read(self.db(), namespace.family))
+        except Exception as error:
+            raise self.contents.failure(error, namespace.name) from error
+
+    def db(self) -> Any:
+        if self._database is None:
+            raise self.contents.closed()
+        return self._database
+
+    @abstractmethod
+    def _read(self, db: Any, key: bytes) -> bytes | None:
+        """A value of the default column family."""
+
+    @abstractmethod
+    def _write(self, db: Any, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        """Write all at once, or be refused."""
+
+    @abstractmethod
+    def _expire(self, db: Any, namespace: str, spans: Collection[Span]) -> None:
+        """Delete the keys of these spans."""
+
+    @abstractmethod
+    def _drop(self, db: Any, family: str) -> None:
+        """Remove a column family and its offset."""
+
+    @abstractmethod
+    def _delayed_write_rate(self, db: Any) -> int: ...

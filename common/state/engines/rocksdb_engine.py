@@ -1,0 +1,300 @@
+"""RocksDB through `import rocksdb` (the wheel `faust-streaming-rocksdb`, extra `rocksdb`): the second engine.
+
+The library gives up the GIL while it works, and imposes rules: an iterator, or a read, that outlives the database ends
+the process, so every access goes through a cell that `close` empties; without `verify_checksums` a damaged block loses
+keys silently; settings objects belong to one database; a closed database leaves a file open.
+
+*Guarantees* and *assumes*: those of `engine.py`. There is no limit over the memtables of all stores: each has its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import rocksdb
+
+from milestones.common.records import StoreId
+from milestones.common.state.engine import NOBODYS, Batch, Span
+from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
+from milestones.common.state.engines.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, RocksSettings, pack_offset
+from milestones.common.state.engines.sst import write_entries
+from milestones.common.state.steps import steps
+
+_log = logging.getLogger(__name__)
+
+
+class RocksDbEngines:
+    """One block cache for all stores of a process."""
+
+    name = "rocksdb"
+
+    def __init__(self, settings: RocksSettings | None = None) -> None:
+        self.settings: RocksSettings = settings or RocksSettings()
+        self._cache = rocksdb.LRUCache(self.settings.block_cache_bytes)
+
+    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> RocksDbEngine:
+        return RocksDbEngine(directory, self._options, self._family_options, owners)
+
+    def memory_bytes(self) -> int:
+        """The capacity of the cache: the library doesn't tell the used bytes."""
+        return int(self.settings.block_cache_bytes)
+
+    def _options(self) -> Any:
+        size = self.settings
+        return rocksdb.Options(
+            create_if_missing=True,
+            max_open_files=size.max_open_files,
+            max_total_wal_size=size.max_wal_bytes,
+            # Many small databases: nothing preallocated, no statistics, no pile of log files.
+            allow_fallocate=False,
+            skip_stats_update_on_db_open=True,
+            stats_dump_period_sec=0,
+            stats_persist_period_sec=0,
+            keep_log_file_num=1,
+            max_log_file_size=1024 * 1024,
+            **self._family_settings(),
+        )
+
+    def _family_options(self) -> Any:
+        return rocksdb.ColumnFamilyOptions(**self._family_settings())
+
+    def _family_settings(self) -> dict[str, Any]:
+        table = rocksdb.BlockBasedTableFactory(
+            filter_policy=rocksdb.BloomFilterPolicy(self.settings.bloom_bits),
+            block_cache=self._cache,
+            cache_index_and_filter_blocks=True,
+        )
+        return {
+            "table_factory": table,
+            "compression": rocksdb.CompressionType.lz4_compression,
+            "arena_block_size": ARENA_BLOCK_BYTES,
+            "write_buffer_size": self.settings.write_buffer_bytes,
+            "max_write_buffer_number": self.settings.max_write_buffers,
+        }
+
+
+class RocksDbNamespace(RocksNamespace):
+    """`get` goes through a cell that `release` empties."""
+
+    def __init__(self, engine: RocksDbEngine, name: str, family: str, db: Any, handle: Any) -> None:
+        super().__init__(engine, name, family)
+        self.handle: Any = handle
+        self._reader: list[Callable[..., bytes | None]] = [db.get]
+        reader, failed = self._reader, self.failed
+
+        def get(key: bytes) -> bytes | None:
+            try:
+                return reader[0]((handle, key), verify_checksums=True)
+            except Exception as error:
+                raise failed(error) from error
+
+        self.get = get
+
+    def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> _RocksdbCursor:
+        return _RocksdbCursor(self, self._engine.db(), start, end, reverse)
+
+    def _seek(self) -> _RocksdbSeeker:
+        return _RocksdbSeeker(self, self._engine.db())
+
+    def property(self, name: str) -> int:
+        try:
+            return int(self._engine.db().get_property(name.encode(), self.handle) or 0)
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def release(self) -> None:
+        def refuse(*_: object, **__: object) -> bytes | None:
+            raise self.closed()
+
+        super().release()
+        self._reader[0] = refuse
+
+
+class _RocksdbCursor:
+    """A scan. No frame that an error passes may keep the library's iterator: the error's traceback would let the
+    iterator outlive the database."""
+
+    def __init__(
+        self, namespace: RocksDbNamespace, db: Any, start: bytes | None, end: bytes | None, reverse: bool
+    ) -> None:
+        self._namespace = namespace
+        self._start, self._end, self._reverse = start, end, reverse
+        self._at_end = False
+        self._source = db.iteritems(namespace.handle, verify_checksums=True)
+        try:
+            if reverse:
+                self._source.seek_to_last() if end is None else self._source.seek_for_prev(end)
+                self._source = reversed(self._source)
+            elif start is None:
+                self._source.seek_to_first()
+            else:
+                self._source.seek(start)
+        except BaseException:
+            self._source = None
+            raise
+
+    def take(self, count: int) -> list[tuple[bytes, bytes]]:
+        if self._at_end:
+            return []
+        if self._source is None:
+            raise self._namespace.closed()
+        try:
+            return self._backwards(count) if self._reverse else self._forwards(count)
+        except Exception as error:
+            self._source = None
+            raise self._namespace.failed(error) from error
+
+    def _forwards(self, count: int) -> list[tuple[bytes, bytes]]:
+        end, found = self._end, []
+        for (_, key), value in self._source:
+            if end is not None and key >= end:
+                break
+            found.append((key, value))
+            if len(found) == count:
+                return found
+        self._at_end = True
+        return found
+
+    def _backwards(self, count: int) -> list[tuple[bytes, bytes]]:
+        start, end, found = self._start, self._end, []
+        for (_, key), value in self._source:
+            if end is not None and key >= end:
+                continue
+            if start is not None and key < start:
+                break
+            found.append((key, value))
+            if len(found) == count:
+                return found
+        self._at_end = True
+        return found
+
+    def close(self) -> None:
+        self._source = None
+
+
+class _RocksdbSeeker:
+    """Errors' frames as in `_RocksdbCursor`."""
+
+    def __init__(self, namespace: RocksDbNamespace, db: Any) -> None:
+        self._namespace = namespace
+        self._source = db.iteritems(namespace.handle, verify_checksums=True)
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        if self._source is None:
+            raise self._namespace.closed()
+        found: list[tuple[bytes, bytes]] = []
+        try:
+            self._source.seek(start)
+            for (_, key), value in self._source:
+                if key >= end or len(found) == limit:
+                    break
+                found.append((key, value))
+        except Exception as error:
+            self._source = None
+            raise self._namespace.failed(error) from error
+        return found
+
+    def close(self) -> None:
+        self._source = None
+
+
+class RocksDbEngine(RocksEngine[RocksDbNamespace]):
+    def __init__(
+        self,
+        path: Path,
+        options: Callable[[], Any],
+        family_options: Callable[[], Any],
+        owners: Mapping[str, StoreId] = NOBODYS,
+    ) -> None:
+        """`options` and `family_options` make the settings of a database and of a column family.
+
+        Raises as `Engines.open`."""
+        super().__init__(path, owners)
+        self._path, self._family_options = path, family_options
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            names = rocksdb.list_column_families(str(path), options()) if (path / "CURRENT").exists() else []
+            self._namespaces = FamilyTable[RocksDbNamespace](path, (name.decode() for name in names))
+            column_families = {name.encode(): family_options() for name in self._namespaces.families}
+            self._database = rocksdb.DB(str(path), options(), column_families=column_families)
+        except Exception as error:
+            raise self.contents.failure(error) from error
+
+    def open(self, namespace: str) -> RocksDbNamespace:
+        db = self.db()
+
+        def opened(family: str) -> RocksDbNamespace:
+            return RocksDbNamespace(self, namespace, family, db, db.get_column_family(family.encode()))
+
+        try:
+            return self._namespaces.open(
+                namespace, lambda family: db.create_column_family(family.encode(), self._family_options()), opened
+            )
+        except Exception as error:
+            raise self.contents.failure(error, namespace) from error
+
+    def _write(self, db: Any, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        batch = rocksdb.WriteBatch()
+        put, delete = batch.put, batch.delete
+        for namespace, writes in batches.items():
+            handle = self._namespaces[namespace].handle
+            for key in sorted(writes):  # a memtable takes neighbours at half the cost
+                value = writes[key]
+                if value is None:
+                    delete((handle, key))
+                else:
+                    put((handle, key), value)
+        for namespace, offset in offsets.items():
+            put(self._namespaces[namespace].family, pack_offset(offset))
+        db.write(batch, no_slowdown=True)
+
+    def _expire(self, db: Any, namespace: str, spans: Collection[Span]) -> None:
+        """Key by key: this library has no deletion of a range."""
+        for first, beyond in spans:
+            keys = dict.fromkeys(key for key, _ in self._namespaces[namespace].scan(first, beyond))
+            for step in steps(keys):
+                self._unstalled(partial(self._write, db, {namespace: step}, {}), (step,))
+
+    def _delayed_write_rate(self, db: Any) -> int:
+        return int(db.get_property(DELAYED_WRITE_RATE.encode()) or 0)
+
+    def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
+        """Read the files with `rocksdict`, and write their entries: this library can't take files in."""
+        self.db()
+        self._namespaces[namespace]  # opened, or a bug
+        return write_entries(self, namespace, files)
+
+    def _drop(self, db: Any, family: str) -> None:
+        db.drop_column_family(db.get_column_family(family.encode()))
+        db.delete(family.encode())
+
+    def close(self) -> None:
+        db, self._database = self._database, None
+        if db is None:
+            return
+        self._namespaces.close()
+        try:
+            db.close()
+            _close_left_open(self._path)
+        except Exception as error:
+            _log.warning("closing %s: %s", self.contents, error)
+
+    def _read(self, db: Any, key: bytes) -> bytes | None:
+        return db.get(key, verify_checksums=True)  # type: ignore[no-any-return]
+
+
+def _close_left_open(path: Path) -> None:
+    """Close the file descriptor of a closed database's directory, which the library leaves open: an instance that opens
+    and closes stores for long enough would run out of files."""
+    directory = path.stat()
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208  numbers
+        try:
+            if os.path.samestat(os.fstat(int(name)), directory):
+                os.close(int(name))
+        except OSError:  # the descriptor of the listing itself
+            continue

@@ -1,0 +1,332 @@
+"""RocksDB through `rocksdict`: the default engine.
+
+Rules that the library imposes: never `set_iterate_lower_bound` (it sets the upper bound), never `items()` (it ends
+silently on corruption), and a write batch is used once. An object that the library only points at must live as long as
+the pointing one: an iterator points at the bytes of its upper bound, so a cursor keeps the options, too. Every
+iterator and column family handle keeps the database open, so `close` releases them all.
+`tests/common/state/test_lifetimes.py` checks these lifetimes; a further kind of object gets its line there.
+
+*Guarantees* and *assumes*: those of `engine.py`. The library holds the GIL in get, apply and scan: batches of a few
+thousand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    ChecksumType,
+    ColumnFamily,
+    DbClosedError,
+    DBCompressionType,
+    IngestExternalFileOptions,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from milestones.common.errors import StateError
+from milestones.common.records import StoreId
+from milestones.common.state.engine import NOBODYS, Batch, Span
+from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
+from milestones.common.state.engines.rocks import (
+    ARENA_BLOCK_BYTES,
+    DELAYED_WRITE_RATE,
+    MIB,
+    Contents,
+    RocksSettings,
+    pack_offset,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class RocksDictEngines:
+    """One block cache and one write buffer manager for all stores of a process."""
+
+    name = "rocksdict"
+
+    def __init__(self, settings: RocksSettings | None = None) -> None:
+        self.settings: RocksSettings = settings or RocksSettings()
+        self._cache = Cache(self.settings.block_cache_bytes)
+        # No stalls: a writer that waits holds the GIL.
+        self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
+
+    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> RocksDictEngine:
+        return RocksDictEngine(directory, self.options, owners)
+
+    def memory_bytes(self) -> int:
+        return self._cache.get_usage()
+
+    def options(self) -> Options:
+        """The options of a database and of each column family."""
+        size = self.settings
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_bloom_filter(size.bloom_bits, False)
+        # Indexes and filters count in the cache, so that its size bounds what all stores read into memory.
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_format_version(5)
+        table.set_checksum_type(ChecksumType.crc32c())
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_write_buffer_manager(self._write_buffers)
+        options.set_write_buffer_size(size.write_buffer_bytes)
+        options.set_arena_block_size(ARENA_BLOCK_BYTES)
+        options.set_max_write_buffer_number(size.max_write_buffers)
+        options.set_max_total_wal_size(size.max_wal_bytes)
+        options.set_max_open_files(size.max_open_files)
+        # Many small databases: nothing preallocated, no statistics, no pile of log files.
+        options.set_manifest_preallocation_size(64 * 1024)
+        options.set_skip_stats_update_on_db_open(True)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        options.set_keep_log_file_num(1)
+        options.set_max_log_file_size(1024 * 1024)
+        return options
+
+
+FILES_SIZE, ROOM_BYTES = "rocksdb.total-sst-files-size", 32 * MIB
+"""RocksDB's property, and the size from which on room is worth a compaction: a few write buffers."""
+
+
+class RocksDictNamespace(RocksNamespace):
+    db: Rdict
+    handle: ColumnFamily
+
+    def __init__(self, engine: RocksDictEngine, name: str, family: str, db: Rdict, handle: ColumnFamily) -> None:
+        super().__init__(engine, name, family)
+        self.db, self.handle = db, handle
+        read, failed = db.get, self.failed
+
+        def get(key: bytes) -> bytes | None:
+            try:
+                return read(key)
+            except Exception as error:
+                raise failed(error) from error
+
+        self.get = get
+
+    def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> _RocksdictCursor:
+        return _RocksdictCursor(self, start, end, reverse)
+
+    def _seek(self) -> _RocksdictSeeker:
+        return _RocksdictSeeker(self)
+
+    def property(self, name: str) -> int:
+        try:
+            return self.db.property_int_value(name) or 0
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> StateError:
+        return self.closed() if isinstance(error, DbClosedError) else super().failed(error)
+
+    def release(self) -> None:
+        super().release()
+        del self.handle
+        _close(self.db, self._engine.contents)
+
+
+class _RocksdictCursor:
+    """A scan. No frame that an error passes may keep the library's iterator: the error's traceback would hold the
+    database open for as long as the error lives."""
+
+    def __init__(self, namespace: RocksDictNamespace, start: bytes | None, end: bytes | None, reverse: bool) -> None:
+        self._namespace = namespace
+        self._lower, self._reverse = start if reverse else None, reverse
+        self._at_end = False
+        # The library's iterator points at the bound's bytes, which live as long as the options they were set in.
+        self._options = ReadOptions()
+        if end is not None:
+            self._options.set_iterate_upper_bound(end)
+        self._source: RdictIter | None = namespace.db.iter(self._options)
+        try:
+            if reverse:
+                self._source.seek_to_last()
+            elif start is None:
+                self._source.seek_to_first()
+            else:
+                self._source.seek(start)
+        except BaseException:
+            self._source = None
+            raise
+
+    def take(self, count: int) -> list[tuple[bytes, bytes]]:
+        if self._at_end:
+            return []
+        source, lower = self._source, self._lower
+        if source is None:
+            raise self._namespace.closed()
+        found: list[tuple[bytes, bytes]] = []
+        read_key, read_value, add = source.key, source.value, found.append
+        move = source.prev if self._reverse else source.next
+        try:
+            for _ in range(count):
+                key = read_key()
+                if key is None or (lower is not None and key < lower):
+                    source.status()
+                    self._at_end = True
+                    break
+                add((key, read_value()))
+                move()
+        except Exception as error:
+            self._source = None
+            del source, read_key, read_value, move
+            raise self._namespace.failed(error) from error
+        return found
+
+    def close(self) -> None:
+        self._source = None
+
+
+class _RocksdictSeeker:
+    """Errors' frames as in `_RocksdictCursor`."""
+
+    def __init__(self, namespace: RocksDictNamespace) -> None:
+        self._namespace, self._options = namespace, ReadOptions()
+        self._source: RdictIter | None = namespace.db.iter(self._options)
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        source = self._source
+        if source is None:
+            raise self._namespace.closed()
+        found: list[tuple[bytes, bytes]] = []
+        try:
+            source.seek(start)
+            key = source.key()
+            while key is not None and key < end and len(found) < limit:
+                found.append((key, source.value()))
+                source.next()
+                key = source.key()
+            if key is None:
+                source.status()
+        except Exception as error:
+            self._source = None
+            del source
+            raise self._namespace.failed(error) from error
+        return found
+
+    def close(self) -> None:
+        self._source = None
+
+
+class RocksDictEngine(RocksEngine[RocksDictNamespace]):
+    def __init__(self, path: Path, options: Callable[[], Options], owners: Mapping[str, StoreId] = NOBODYS) -> None:
+        """`options` makes the settings of the database and of each column family. Raises as `Engines.open`."""
+        super().__init__(path, owners)
+        self._options = options
+        self._at_once = WriteOptions()
+        self._at_once.no_slowdown = True
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            names = Rdict.list_cf(str(path), options()) if (path / "CURRENT").exists() else []
+            self._namespaces = FamilyTable[RocksDictNamespace](path, names)
+            families = {name: options() for name in self._namespaces.families}
+            self._database = Rdict(str(path), options(), column_families=families)
+        except Exception as error:
+            raise self.contents.failure(error) from error
+
+    def open(self, namespace: str) -> RocksDictNamespace:
+        db: Rdict = self.db()
+
+        def opened(family: str) -> RocksDictNamespace:
+            handle = db.get_column_family_handle(family)
+            return RocksDictNamespace(self, namespace, family, db.get_column_family(family), handle)
+
+        try:
+            return self._namespaces.open(
+                namespace, lambda family: db.create_column_family(family, self._options()).close(), opened
+            )
+        except Exception as error:
+            raise self.contents.failure(error, namespace) from error
+
+    def _write(self, db: Rdict, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        handle: ColumnFamily | None = None
+        try:
+            batch = WriteBatch(raw_mode=True)
+            put, delete = batch.put, batch.delete
+            for namespace, writes in batches.items():
+                handle = self._namespaces[namespace].handle
+                for key in sorted(writes):  # a memtable takes neighbours at half the cost
+                    value = writes[key]
+                    if value is None:
+                        delete(key, handle)
+                    else:
+                        put(key, value, handle)
+            for namespace, offset in offsets.items():
+                put(self._namespaces[namespace].family, pack_offset(offset))
+            db.write(batch, self._at_once)
+        except BaseException:
+            del handle  # as in `_RocksdictCursor`
+            raise
+
+    def _expire(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
+        """By one tombstone per span, which costs the same for any number of keys. A large store then gives back the
+        room: left to itself, RocksDB keeps what is gone until it compacts those files for another reason."""
+        self._unstalled(lambda: self._write_tombstones(db, namespace, spans), ())
+        opened = self._namespaces[namespace]
+        if opened.property(FILES_SIZE) >= ROOM_BYTES:
+            for first, beyond in spans:
+                opened.db.compact_range(first, beyond)
+
+    def _write_tombstones(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
+        """Write all at once, or be refused: a batch is used up then, too."""
+        handle: ColumnFamily | None = self._namespaces[namespace].handle
+        try:
+            batch = WriteBatch(raw_mode=True)
+            for first, beyond in spans:
+                batch.delete_range(first, beyond, handle)
+            db.write(batch, self._at_once)
+        except BaseException:
+            del handle  # as in `_RocksdictCursor`
+            raise
+
+    def _delayed_write_rate(self, db: Rdict) -> int:
+        return db.property_int_value(DELAYED_WRITE_RATE) or 0
+
+    def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
+        """Link the files into the database, in one step; files on another disk are copied."""
+        self.db()
+        options = IngestExternalFileOptions()
+        options.set_move_files(True)
+        try:
+            if files:
+                self._namespaces[namespace].db.ingest_external_file([str(file) for file in files], options)
+                self._written(namespace)
+        except Exception as error:
+            raise self.contents.failure(error, namespace) from error
+        yield
+
+    def _drop(self, db: Rdict, family: str) -> None:
+        db.drop_column_family(family)
+        self._unstalled(lambda: db.delete(family.encode(), self._at_once), ())
+
+    def close(self) -> None:
+        db, self._database = self._database, None
+        if db is None:
+            return
+        self._namespaces.close()
+        _close(db, self.contents)
+
+    def _read(self, db: Rdict, key: bytes) -> bytes | None:
+        return db.get(key)
+
+
+def _close(db: Rdict, contents: Contents) -> None:
+    """Close the database. The library flushes then; data whose flush fails is in the write-ahead log all the same."""
+    try:
+        db.close()
+    except Exception as error:
+        _log.warning("closing %s: %s", contents, error)

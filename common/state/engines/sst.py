@@ -1,0 +1,110 @@
+"""Sorted table files, by which a store's entries come into an engine without being written one by one.
+
+The files are RocksDB's own, with its default order of keys. An engine that can take files in links them; for other
+engines this module reads the files and writes their entries.
+
+*Guarantees*: `entries` gives all entries of `SstWriter`, in order; a damaged file is a `StateCorruptError`, and never
+ends a reading early.
+*Assumes*: `rocksdict`, whatever engine a store has.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from rocksdict import SstFileWriter
+
+from milestones.common.errors import StateCorruptError
+from milestones.common.state.disk import explained
+from milestones.common.state.engine import Batch, Engine
+from milestones.common.state.engines.rocks import failure
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
+from milestones.common.state.steps import STEP_ENTRIES, steps
+
+FILE_BYTES = 64 * 1024 * 1024
+"""The bytes of keys and values in one file, before compression."""
+
+
+class SstWriter:
+    """Writes entries in rising order of their keys, into as many files as needed; `files`: the number of entries by
+    file."""
+
+    def __init__(self, directory: Path, file_bytes: int = FILE_BYTES) -> None:
+        self._directory, self._file_bytes = directory, file_bytes
+        self._engines = RocksDictEngines()
+        self.files: dict[Path, int] = {}
+
+    def write(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
+        """Write all `entries`. `StateError` when the disk is full, or a key isn't greater than the one before it."""
+        first = next(entries, None)
+        while first is not None:
+            first = self._write_file(first, entries)
+
+    def _write_file(
+        self, first: tuple[bytes, bytes], rest: Iterator[tuple[bytes, bytes]]
+    ) -> tuple[bytes, bytes] | None:
+        """Write one file, which begins with `first`, and return the first entry of the next file."""
+        path = self._directory / f"{len(self.files):05d}.sst"
+        try:
+            writer = SstFileWriter(options=self._engines.options())
+            writer.open(str(path))
+            key, value = first
+            writer[key] = value
+            count, size, limit = 1, len(key) + len(value), self._file_bytes
+            following = None
+            for key, value in rest:
+                if size >= limit:
+                    following = key, value
+                    break
+                writer[key] = value
+                count += 1
+                size += len(key) + len(value)
+            writer.finish()
+        except Exception as error:
+            raise failure(error, f"the table file {path}") from error
+        self.files[path] = count
+        return following
+
+
+def entries(files: Sequence[Path]) -> Iterator[tuple[bytes, bytes]]:
+    """All entries of files whose keys rise from each to the next, in order. `StateCorruptError`."""
+    if not files:
+        return
+    reading = files[0].parent / "reading"
+    engine = RocksDictEngines().open(reading)
+    try:
+        namespace = engine.open("files")
+        for _ in engine.ingest("files", _links(files, reading)):
+            pass
+        yield from namespace.scan(None, None)
+    finally:
+        engine.close()
+        shutil.rmtree(reading, ignore_errors=True)
+
+
+def _links(files: Sequence[Path], directory: Path) -> list[Path]:
+    """Make links to the files, as an engine that takes files in removes them."""
+    links = [directory / f"link-{file.name}" for file in files]
+    for link, file in zip(links, files, strict=True):
+        if not file.exists():
+            raise StateCorruptError(f"{file} is gone")
+        with explained("link", file):
+            link.hardlink_to(file)
+    return links
+
+
+def write_entries(engine: Engine, namespace: str, files: Sequence[Path]) -> Iterator[None]:
+    """Write the entries of `files` into an engine that can't take files in; one step after the other."""
+    source = entries(files)
+    try:
+        while chunk := dict(islice(source, STEP_ENTRIES)):
+            batch: Batch = chunk
+            for step in steps(batch):
+                engine.apply({namespace: step}, {})
+                yield
+    finally:
+        source.close()  # type: ignore[attr-defined]  # a generator
+

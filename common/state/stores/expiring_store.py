@@ -1,0 +1,182 @@
+"""`ExpiringStore`: a key-value store whose entries live for a time (`ttl`), by the time of the records.
+
+    0 | key             -> time (8), value
+    1 | time (8) | key  -> nothing
+    2                   -> time (8)          the highest time that the store has seen
+
+*Guarantees*: an entry is visible until the highest time of the records that have used the store, by a read or a write,
+is later than its own by more than the time to live; no restart makes it visible again. An entry's time is that of the
+input record that put it, or, without one, the store's. The writes that follow delete what is over, from the changelog,
+too, a bounded number each. The rest as `rows.py`.
+*Assumes*: as `rows.py`. Times are positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, ChangelogRecord, Log, OneRowPerRecord
+from milestones.common.state.engine import EMPTY, Namespace, Span
+from milestones.common.state.layers import StoreLayers
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.key_value_stores import KeyValueStore
+from milestones.common.state.stores.rows import StoreParts, TimedRows
+from milestones.common.state.stores.versioned_layout import NothingRemembered
+from milestones.common.type_variables import K, V
+from milestones.common.windowed import FOREVER
+from milestones.common.writable import first_timestamp
+
+VALUES: Final = b"\x00"
+BY_TIME: Final = b"\x01"
+HIGHEST: Final = b"\x02"
+
+AT_ONCE: Final = 100
+"""So many entries that are over are deleted by one write."""
+
+_pack, _unpack = TIMESTAMP.pack, TIMESTAMP.unpack_from
+
+
+def placed(layers: StoreLayers, key: bytes, time: int | None) -> None:
+    """Keep the order by time beside a write of an entry, None for one that goes. Called before the write."""
+    former = layers.get(VALUES + key)
+    if former is not None:
+        layers.put(BY_TIME + former[:TIMESTAMP_BYTES] + key, None)
+    if time is not None:
+        layers.put(BY_TIME + _pack(time) + key, b"")
+
+
+class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
+    """Values by key, each for the time to live."""
+
+    __slots__ = ("_first_time", "_highest", "_ttl_ms")
+
+    def __init__(self, parts: StoreParts) -> None:
+        name = parts.spec.name
+        self._ttl_ms = parts.spec.ttl_ms
+        self._highest = parts.cells.cell(f"store {name} highest time", -1)
+        self._first_time = parts.cells.cell(f"store {name} first time", FOREVER)
+        super().__init__(parts)
+
+    def open(self) -> None:
+        super().open()
+        encode, decode = self._encode_key, self._decode_key
+        self._encode_key = lambda key: VALUES + encode(key)
+        self._decode_key = lambda local: decode(local[len(VALUES) :])
+        stored = self._layers.get(HIGHEST)
+        self._highest.back(-1 if stored is None else _unpack(stored)[0])
+        self._first_time.back(self._find_first())
+
+    def get(self, key: K) -> V | None:
+        row: Any = self.get_raw(key)
+        self._note_time()
+        return None if row is None or row[1] < self._over_before() else row[0]
+
+    def put(self, key: K, value: V | None) -> None:
+        local = self._key(key, "put")
+        if value is not None:
+            self._encodable(value)
+        self._note_time()
+        time = self._time()
+        placed(self._layers, local[len(VALUES) :], None if value is None else time)
+        if value is None:
+            self._delete(local, time)
+        else:
+            self.put_raw(key, value, time)
+            if time < self._first_time.value:
+                self._first_time.set(time)
+        self._delete_what_is_over()
+
+    def prefix_scan(self, prefix: Any, serializer: Callable[[Any], bytes] | None = None) -> Iterator[tuple[K, V]]:
+        if serializer is None:
+            return super().prefix_scan(prefix)
+        return super().prefix_scan(prefix, lambda value: VALUES + serializer(value))
+
+    def _scan_rows(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        self._note_time()
+        return super()._scan_rows(start or VALUES, end or BY_TIME, reverse=reverse)
+
+    def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+        first = self._over_before()
+        return (
+            (self._decode_key(local), self._decoded(row)[0]) for local, row in scanned if _unpack(row)[0] >= first
+        )
+
+    def _encodable(self, value: V) -> None:
+        try:
+            self._encode_value(value)
+        except Exception as error:
+            self._refused(1, value, error)
+
+    def _over_before(self) -> int:
+        """The entries of earlier times are over."""
+        return int(self._highest.value) - self._ttl_ms
+
+    def _time(self) -> int:
+        """The time of a write: that of the input record in work, else the store's."""
+        record = self._record
+        time = self._highest.value if record.metadata is None else record.timestamp
+        return time if time > 0 else first_timestamp()
+
+    def _note_time(self) -> None:
+        """Note the time of the input record in work; a punctuation has another clock."""
+        self._check_open()
+        record = self._record
+        if record.metadata is not None and record.timestamp > self._highest.value:
+            self._highest.set(record.timestamp)
+            self._layers.put(HIGHEST, _pack(record.timestamp))
+
+    def _delete_what_is_over(self) -> None:
+        first = self._over_before()
+        if self._first_time.value >= first:
+            return
+        over = [local for local, _ in islice(self._layers.scan(BY_TIME, BY_TIME + _pack(max(0, first))), AT_ONCE)]
+        for local in over:
+            self._layers.put(local, None)
+            self._delete(VALUES + local[len(BY_TIME) + TIMESTAMP_BYTES :], self._time())
+        self._first_time.set(self._find_first())
+
+    def _find_first(self) -> int:
+        found = next(self._layers.scan(BY_TIME, HIGHEST), None)
+        return FOREVER if found is None else int(_unpack(found[0], len(BY_TIME))[0])
+
+
+class ExpiringLayout(OneRowPerRecord):
+    """An entry's time is that of its changelog record."""
+
+    def __init__(self, _: StoreSpec) -> None:
+        self._highest = -1
+
+    def restored(
+        self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
+    ) -> dict[bytes, bytes | None]:
+        layers = StoreLayers(stored, [], NothingRemembered())
+        highest = layers.get(HIGHEST)
+        self._highest = max(self._highest, -1 if highest is None else _unpack(highest)[0])
+        for record in records:
+            key, value, time = record.key(), record.value(), record.timestamp()[1] or first_timestamp()
+            if key is not None:
+                placed(layers, key, None if value is None else time)
+                layers.put(VALUES + key, None if value is None else _pack(time) + value)
+                self._highest = max(self._highest, time)
+        if self._highest >= 0:
+            layers.put(HIGHEST, _pack(self._highest))
+        layers.merge()
+        layers.freeze()
+        return dict(layers.frozen() or {})
+
+    def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        if stored is None:
+            log(key, None, timestamp)
+        else:
+            log(key, stored[TIMESTAMP_BYTES:], _unpack(stored)[0])
+
+    def key_of(self, local: bytes) -> bytes:
+        return local[len(VALUES) :]
+
+    def logs(self, local: bytes) -> bool:
+        return local.startswith(VALUES)
+
+    def expired(self, observed: int | None = None) -> list[Span]:
+        return []

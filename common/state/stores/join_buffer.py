@@ -1,0 +1,135 @@
+"""`JoinBuffer`: the records of a stream that wait for the rows of a versioned table (KIP-923), in the order of time.
+
+| | bytes, of the store and of its changelog |
+|---|---|
+| key | 0 (1), time (8), key, sequence (4) |
+| value | those of a suppress buffer's row, of which only the new value is there, and the buffer time is 0 |
+
+Changelog records have no time of their own. These are Kafka Streams' bytes.
+
+*Guarantees*: records are in the order of their times, of one time in that of their keys' bytes, then as they came. A
+sequence isn't used again while its record waits, in another process neither. The rest as `rows.py`.
+*Assumes*: as `rows.py`. Times are not negative.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from milestones.common.errors import StateFormatError
+from milestones.common.records import Emitted
+from milestones.common.state.changelog import TIMESTAMP, Log
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.rows import Rows, StoreParts
+from milestones.common.state.stores.suppress_layout import WHEN_SENT, Buffered, Context, decoded, encoded
+from milestones.common.windowed import FOREVER, Windowed
+
+_TIME_FIRST: Final = b"\x00"
+_HEAD: Final = len(_TIME_FIRST) + TIMESTAMP.size
+_SEQUENCE: Final = struct.Struct(">i")
+_LAST_SEQUENCE: Final = 0x7FFFFFFF
+
+
+class WaitingRecord(NamedTuple):
+    """A record that waits. `place`: for `remove`."""
+
+    place: bytes
+    key: Any
+    value: Any
+    context: Context
+
+
+class JoinBuffer(Rows[Any, Any]):
+    """Records by time."""
+
+    __slots__ = ("_first_time", "_observed", "_sequence")
+
+    def __init__(self, parts: StoreParts) -> None:
+        cell, name = parts.cells.cell, parts.spec.name
+        self._observed = cell(f"store {name} highest time", -1)
+        self._first_time = cell(f"store {name} first time", FOREVER)
+        self._sequence = cell(f"store {name} sequence", 0)
+        super().__init__(parts)
+
+    def open(self) -> None:
+        super().open()
+        places = [place for place, _ in self._layers.scan()]
+        self._first_time.back(_time(places[0]) if places else FOREVER)
+        if places:
+            self._observed.back(max(self._observed.value, _time(places[-1])))
+            used = max(_SEQUENCE.unpack_from(place, len(place) - _SEQUENCE.size)[0] for place in places)
+            self._sequence.back(max(self._sequence.value, used))
+
+    def too_late(self, time: int, grace_ms: int) -> bool:
+        """Whether records of this time wait no more."""
+        return bool(time < self._observed.value - grace_ms)
+
+    def put(self, key: Any, value: Any, context: Context) -> None:
+        """Let a record wait, whose time is that of its context."""
+        sequence, time = (self._sequence.value + 1) & _LAST_SEQUENCE, context.timestamp
+        data = self._key(key, "put")
+        try:
+            part = self._encode_value(value)
+        except Exception as error:
+            self._refused(1, value, error)
+        self._sequence.set(sequence)
+        if time > self._observed.value:
+            self._observed.set(time)
+        if time < self._first_time.value:
+            self._first_time.set(time)
+        place = _TIME_FIRST + TIMESTAMP.pack(time) + data + _SEQUENCE.pack(sequence)
+        self._write(place, encoded(Buffered(context, None, None, part, 0)))
+
+    def due(self, grace_ms: int) -> list[WaitingRecord]:
+        """The records that have waited for so long, the first one first. All of them are to be removed."""
+        until = self._observed.value - grace_ms
+        if self._first_time.value > until:
+            return []
+        beyond = _TIME_FIRST + TIMESTAMP.pack(until + 1)
+        found = [self._waiting(*row) for row in self._layers.scan(None, beyond)]
+        following = next(self._layers.scan(beyond), None)
+        self._first_time.set(FOREVER if following is None else _time(following[0]))
+        return found
+
+    def remove(self, place: bytes) -> None:
+        """Remove a record."""
+        self._write(place, None)
+
+    def _write(self, place: bytes, row: bytes | None) -> None:
+        self._log(place, row, self._record.timestamp)
+        self._layers.put(place, row)
+
+    def _waiting(self, place: bytes, data: bytes) -> WaitingRecord:
+        try:
+            row = decoded(data)
+        except ValueError as error:
+            raise StateFormatError(
+                f"store {self.name} of task {self._task} has a record that can't be read ({error}): another "
+                "application writes to its changelog; end it, and reset this one, or delete the topic, which costs the "
+                "records that wait"
+            ) from error
+        key = self._decode_key(place[_HEAD : -_SEQUENCE.size])
+        return WaitingRecord(place, key, None if row.new is None else self._decoded(row.new), row.context)
+
+
+def _time(place: bytes) -> int:
+    return int(TIMESTAMP.unpack_from(place, len(_TIME_FIRST))[0])
+
+
+def waiting_since(_: StoreSpec, place: bytes) -> Windowed[bytes]:
+    """The key's bytes and the time, of a changelog key."""
+    time = _time(place)
+    return Windowed(place[_HEAD : -_SEQUENCE.size], time, time)
+
+
+def join_buffer_changelog(
+    topic: str, partition: int, store: str, append: Callable[[Emitted], None], _: object = None
+) -> Log:
+    """As `changelog.changelog`: records without a time of their own."""
+
+    def log(key: bytes, value: bytes | None, _timestamp: int) -> None:
+        append((topic, partition, key, value, WHEN_SENT, None, store))
+
+    return log

@@ -1,0 +1,183 @@
+"""The kinds of stores: all that differs between one kind and another, in one value per kind.
+
+*Guarantees*: no other part asks a store for its kind; a new kind is one more entry of `KINDS`.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from milestones.common.records import Emitted
+from milestones.common.state.changelog import (
+    TIMESTAMP,
+    TIMESTAMP_BYTES,
+    Layout,
+    Log,
+    PlainLayout,
+    TimestampedLayout,
+    changelog,
+)
+from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.state.stores.expiring_store import ExpiringLayout, ExpiringStore
+from milestones.common.state.stores.join_buffer import JoinBuffer, join_buffer_changelog, waiting_since
+from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore
+from milestones.common.state.stores.lru_rows import LruLayout
+from milestones.common.state.stores.lru_store import LruStore
+from milestones.common.state.stores.rows import Rows, StoreParts
+from milestones.common.state.stores.session_store import SessionStore
+from milestones.common.state.stores.suppress_buffer import SuppressBuffer
+from milestones.common.state.stores.suppress_layout import SuppressLayout, new_value, suppress_changelog
+from milestones.common.state.stores.versioned_layout import VersionedLayout
+from milestones.common.state.stores.versioned_store import VersionedStore
+from milestones.common.state.stores.window_layouts import (
+    session_layout,
+    session_of,
+    timestamped_window_layout,
+    window_layout,
+    window_of,
+)
+from milestones.common.state.stores.window_stores import TimestampedWindowStore, WindowStore
+from milestones.common.windowed import Windowed
+
+CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+"""Topic settings of a changelog, as Kafka Streams makes them, but for those of the store's kind."""
+
+
+ADDITIONAL_RETENTION_MS: Final = 86_400_000
+"""Kafka Streams' default of `windowstore.changelog.additional.retention.ms`."""
+
+LONGEST_RETENTION_MS: Final = (1 << 63) - 1
+"""Of a topic."""
+
+
+_NEEDED: Final = ("retention.ms", "min.compaction.lag.ms")
+"""Topic settings that say how long a store needs its records."""
+
+Row = tuple["bytes | None", "int | None"]
+"""The bytes of a value, None for a deletion that is kept back, and its time, None where rows have none."""
+
+MakeLog = Callable[[str, int, str, Callable[[Emitted], None], "Callable[[bytes], bytes] | None"], Log]
+"""Makes the function that logs the writes of a store, as `changelog.changelog`."""
+
+
+def _plain(_: StoreSpec) -> Layout:
+    return PlainLayout()
+
+
+def _timestamped(_: StoreSpec) -> Layout:
+    return TimestampedLayout()
+
+
+def _suppress(_: StoreSpec) -> Layout:
+    return SuppressLayout()
+
+
+def _plain_value(local: bytes) -> Row:
+    return local, None
+
+
+def _timed_value(local: bytes) -> Row:
+    return local[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(local)[0]
+
+
+def _like_all(_: StoreSpec, _additional_ms: int) -> Mapping[str, str]:
+    return {}
+
+
+def _like_any(_: StoreSpec) -> str:
+    return ""
+
+
+def _bounded(spec: StoreSpec, additional_ms: int) -> Mapping[str, str]:
+    """Records whose windows are gone may be deleted so much later: by then each standby has seen more recent ones."""
+    retention_ms = min(spec.retention_ms + additional_ms, LONGEST_RETENTION_MS)
+    return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
+
+
+def _with_lag(spec: StoreSpec, _additional_ms: int) -> Mapping[str, str]:
+    """No version may be compacted away before it is older than the history, and a day: a restoration needs each."""
+    lag_ms = min(spec.retention_ms + ADDITIONAL_RETENTION_MS, LONGEST_RETENTION_MS)
+    return {"min.compaction.lag.ms": str(lag_ms)}
+
+
+def _of_history(spec: StoreSpec) -> str:
+    return f"segments of {spec.segment_ms} ms"
+
+
+def _by_segments(spec: StoreSpec) -> str:
+    return f"segments of {spec.segment_ms} ms{', and by time' if spec.closing else ''}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of store.
+
+    `store`: the class that user code sees. `layout`: makes the local layout of one store. `version`: of the bytes of
+    that layout; 1 is Kafka Streams' own. `topic`: settings of the changelog topic that differ from
+    `CHANGELOG_SETTINGS`, given the additional retention of windows (ms). `arrangement`: the choices of the user that
+    local keys depend on; another arrangement finds no rows. `windowed`: gives the key's bytes and the window of a
+    changelog key, where keys have windows. `value`: gives the plain value and the time of a local value. `changelog`:
+    makes the function that logs. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
+    commit, and the store logs nothing itself. `held`: gives how many updates a store keeps back, and their bytes.
+    """
+
+    store: Callable[[StoreParts], Rows]
+    layout: Callable[[StoreSpec], Layout]
+    version: int = 1
+    topic: Callable[[StoreSpec, int], Mapping[str, str]] = _like_all
+    arrangement: Callable[[StoreSpec], str] = _like_any
+    windowed: Callable[[StoreSpec, bytes], Windowed[bytes]] | None = None
+    value: Callable[[bytes], Row] = _plain_value
+    changelog: MakeLog = changelog
+    logs_at_commit: bool = False
+    held: Callable[[Any], tuple[int, int]] | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether rows have a time."""
+        return self.value is not _plain_value
+
+
+KINDS: Final[Mapping[StoreKind, Kind]] = {
+    "key-value": Kind(KeyValueStore, _plain),
+    "timestamped-key-value": Kind(TimestampedKeyValueStore, _timestamped, value=_timed_value),
+    "window": Kind(WindowStore, window_layout, topic=_bounded, arrangement=_by_segments, windowed=window_of),
+    "timestamped-window": Kind(
+        TimestampedWindowStore, timestamped_window_layout, topic=_bounded, arrangement=_by_segments,
+        windowed=window_of, value=_timed_value,
+    ),
+    "suppress": Kind(
+        SuppressBuffer, _suppress, value=new_value, changelog=suppress_changelog, logs_at_commit=True,
+        held=SuppressBuffer.held,
+    ),
+    "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of),
+    "versioned": Kind(VersionedStore, VersionedLayout, value=_timed_value, topic=_with_lag, arrangement=_of_history),
+    "lru": Kind(LruStore, LruLayout),
+    "expiring-key-value": Kind(ExpiringStore, ExpiringLayout, value=_timed_value),
+    "join-buffer": Kind(
+        JoinBuffer, _plain, windowed=waiting_since, value=new_value, changelog=join_buffer_changelog
+    ),
+}
+
+
+def kind_of(spec: StoreSpec) -> Kind:
+    """The kind of a store."""
+    return KINDS[spec.kind]
+
+
+def layout_of(spec: StoreSpec) -> Layout:
+    """A new layout of a store."""
+    return kind_of(spec).layout(spec)
+
+
+def changelog_settings(
+    spec: StoreSpec, of_all: Mapping[str, str], additional_ms: int = ADDITIONAL_RETENTION_MS
+) -> dict[str, str]:
+    """The settings of the store's changelog topic. `of_all`: those that the config gives all internal topics; how long
+    a store needs its records goes before them. `additional_ms`: how much longer changelogs of windows keep theirs."""
+    own = kind_of(spec).topic(spec, additional_ms)
+    needed = {name: own[name] for name in _NEEDED if name in own}
+    return {**CHANGELOG_SETTINGS, **own, **of_all, **needed, **spec.changelog_config}

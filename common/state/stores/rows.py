@@ -1,0 +1,336 @@
+"""Rows of a store by key: serialised, staged in layers, remembered, flushed. The stores of `stores.py` and
+`window_stores.py`, which user code sees, are made of them.
+
+*Guarantees*: keys and values are serialised when they are put, so that an object that changes later doesn't change the
+store; mutable values are decoded anew by each get. Each write of a logged store is in its changelog exactly once;
+of a cached store, the last write per key and commit.
+*Assumes*: the thread that has the task uses it, from the task's start to its close. A subclass says by its serialisers
+what a key is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol
+
+from milestones.common.errors import MilestonesError, SerializationError, StateError
+from milestones.common.records import RecordMetadata, TaskId
+from milestones.common.serdes import Serde, unreadable, unwritable
+from milestones.common.state.cells import Cells
+from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
+from milestones.common.state.layers import ABSENT, StoreLayers
+from milestones.common.state.read_cache import ReadCache
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.emit_buffer import EmitBuffer, PendingUpdate
+from milestones.common.type_variables import K, V
+from milestones.common.writable import first_timestamp
+
+REMEMBERED_BYTES = 512
+"""Larger values aren't remembered: reading them again costs little beside using them."""
+
+FlushListener = Callable[[Any, Any, Any, int], None]
+"""(key, new value, old value, timestamp) of a key that changed since the last flush; None is absence."""
+
+
+class InWork(Protocol):
+    """The properties of the record in work that a store uses."""
+
+    timestamp: int
+
+    @property
+    def metadata(self) -> RecordMetadata | None: ...
+
+
+_pack = TIMESTAMP.pack
+
+
+class _NoType:
+    """The type of no value."""
+
+
+class StoreParts(NamedTuple):
+    """The parts of a store that user code sees. `log` is called for each write before it is staged, with the key as the
+    layers have it; `cells` has the memory of the store's task; `buffer` is given for a cached store."""
+
+    task: TaskId
+    layers: StoreLayers
+    read_cache: ReadCache
+    key: Serde[Any]
+    value: Serde[Any]
+    topic: str
+    log: Log
+    record: InWork
+    spec: StoreSpec
+    cells: Cells
+    buffer: EmitBuffer | None = None
+
+
+class Rows(Generic[K, V]):
+    """Values by key. Opened by its task: before that and after its close every call is a `StateError`. `versioned`:
+    each key has a value for each time."""
+
+    versioned: ClassVar[bool] = False
+
+    __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type", "_immutable",
+                 "_layers", "_listener", "_log", "_read_cache", "_record", "_remembered", "_send_old_values", "_serdes",
+                 "_task", "_topic", "buffer", "name")  # fmt: skip
+
+    buffer: EmitBuffer | None
+
+    def __init__(self, parts: StoreParts) -> None:
+        self.name: str = parts.layers.name
+        self._task, self._layers = parts.task, parts.layers
+        self._read_cache, self._remembered = parts.read_cache, parts.read_cache.values
+        self._serdes, self._topic = (parts.key, parts.value), parts.topic
+        self._log, self._record, self.buffer = parts.log, parts.record, parts.buffer
+        self._listener: FlushListener | None = None
+        self._send_old_values = False
+        self._immutable = parts.value.immutable
+        # A value is remembered as it was put only when it has the very type that its deserialiser gives: 1 in a store
+        # of floats is 1.0 when it is read again.
+        self._exact_type: type = _NoType
+        self.close()
+
+    def open(self) -> None:
+        """Open the store for user code."""
+        key, value = self._serdes
+        self._encode_key, self._decode_key = key.serializer(self._topic), key.deserializer(self._topic)
+        self._encode_value, self._decode_value = value.serializer(self._topic), value.deserializer(self._topic)
+
+    def close(self) -> None:
+        """Close the store for user code."""
+        self._encode_key = self._decode_key = self._encode_value = self._decode_value = self._not_open
+
+    def _get_row(self, key: K) -> V | None:
+        """The value of `key`, None when absent."""
+        if key is None:
+            raise self._no_key("get")
+        try:
+            data = self._encode_key(key)
+        except Exception as error:
+            self._refused(0, key, error)
+        return self._row_at(data)
+
+    def _row_at(self, data: bytes) -> V | None:
+        """The value of a serialised key, None when absent."""
+        value: Any = self._remembered.get(data, ABSENT)
+        if value is ABSENT:
+            value = self._read(data)
+        if self._immutable or value is None:
+            return value  # type: ignore[no-any-return]  # of the value serde's type
+        try:
+            decoded: V = self._decode_value(value)
+        except Exception as error:
+            self._unreadable(value, error)
+        return decoded
+
+    def _put_row(self, key: K, value: V | None) -> None:
+        """Set the value of `key`; None deletes."""
+        if key is None:
+            raise self._no_key("put")
+        try:
+            data = self._encode_key(key)
+        except Exception as error:
+            self._refused(0, key, error)
+        self._put_at(data, value)
+
+    def _put_at(self, data: bytes, value: V | None) -> None:
+        """Set the value of a serialised key; None deletes."""
+        if value is None:
+            return self._delete(data, self._record.timestamp)
+        try:
+            encoded = self._encode_value(value)
+        except Exception as error:
+            self._refused(1, value, error)
+        self._log(data, encoded, self._record.timestamp)
+        self._layers.put(data, encoded)
+        if len(encoded) > REMEMBERED_BYTES:
+            self._read_cache.forget(data)
+        elif type(value) is self._exact_type:
+            if self._remembered.get(data) is None:
+                self._read_cache.keep(data, value, len(encoded))
+            else:
+                self._remembered[data] = value
+        elif self._immutable:
+            self._read_cache.forget(data)
+        elif self._remembered.get(data) is None:
+            self._read_cache.keep(data, encoded, len(encoded))
+        else:
+            self._remembered[data] = encoded
+        return None
+
+    def _scan_rows(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """Key and value of each row with start <= serialised key < end, as of this call, in the order of the keys'
+        bytes."""
+        self._check_open()
+        return self._entries(self._layers.scan(start, end, reverse=reverse))
+
+    def approximate_num_entries(self) -> int:
+        """An estimate of the number of committed entries."""
+        self._check_open()
+        return self._layers.approximate_entries()
+
+    def set_flush_listener(self, listener: FlushListener, send_old_values: bool = True) -> bool:
+        """True when this store is cached: then `listener` is called at each flush, and the operator must not forward
+        updates itself. Without `send_old_values` the listener gets None for old values."""
+        if self.buffer is None:
+            return False
+        self._listener, self._send_old_values = listener, send_old_values
+        return True
+
+    # -- below
+
+    def flush(self, key: bytes, waiting: PendingUpdate) -> None:
+        """Give the listener one waiting update; the task calls this in a scope of its own."""
+        new = self._layers.get(key)
+        if self._listener is None or (new is None and waiting.old is None):
+            return
+        value, timestamp = self._flushed(new, waiting.timestamp)
+        old = self._flushed(waiting.old, 0)[0] if self._send_old_values else None
+        self._listener(self._decode_key(key), value, old, timestamp)
+
+    def _flushed(self, data: bytes | None, timestamp: int) -> tuple[Any, int]:
+        """Value and time of a local value; `timestamp` when the value has no time."""
+        return (None if data is None else self._decoded(data)), timestamp
+
+    def _delete(self, data: bytes, timestamp: int) -> None:
+        self._log(data, None, timestamp)
+        self._layers.put(data, None)
+        self._read_cache.forget(data)
+
+    def _read(self, key: bytes) -> Any:
+        """Read a key's value and remember it: the decoded value if it is immutable, else its bytes."""
+        value: Any = self._read_cache.find(key)
+        if value is not ABSENT:
+            return value
+        encoded = self._layers.get(key)
+        if encoded is None:
+            self._read_cache.keep(key, None, 0)
+            return None
+        value = encoded
+        if self._immutable:
+            value = self._decoded(encoded)
+            self._exact_type = self._type_to_remember(value)
+        if len(encoded) <= REMEMBERED_BYTES:
+            self._read_cache.keep(key, value, len(encoded))
+        return value
+
+    def _type_to_remember(self, value: Any) -> type:
+        # A float may lose digits in its serde: only what was read is remembered.
+        return _NoType if type(value) is float else type(value)
+
+    def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+        for key, value in scanned:
+            yield self._decode_key(key), self._decoded(value)
+
+    def _key(self, key: Any, call: str) -> bytes:
+        if key is None:
+            raise self._no_key(call)
+        try:
+            return self._encode_key(key)
+        except Exception as error:
+            self._refused(0, key, error)
+
+    def _decoded(self, data: bytes) -> Any:
+        try:
+            return self._decode_value(data)
+        except Exception as error:
+            self._unreadable(data, error)
+
+    def _check_open(self) -> None:
+        if self._encode_key == self._not_open:
+            self._not_open(None)
+
+    def _not_open(self, _: Any) -> NoReturn:
+        raise StateError(
+            f"store {self.name} of task {self._task} isn't open: use it from Processor.init on until Processor.close, "
+            "and take it from the context of its own task"
+        )
+
+    def _no_key(self, call: str) -> SerializationError:
+        return SerializationError(f"store {self.name} of task {self._task}: {call} with key None; a key can't be None")
+
+    def _unreadable(self, data: bytes, error: Exception) -> NoReturn:
+        if isinstance(error, MilestonesError):
+            raise error
+        raise unreadable(self._serdes[1], self._topic, data, error) from error
+
+    def _refused(self, which: int, value: object, error: Exception) -> NoReturn:
+        if isinstance(error, MilestonesError):
+            raise error
+        what = unwritable(self._serdes[which], self._topic, value, error)
+        raise SerializationError(
+            f"store {self.name} of task {self._task}: {'value' if which else 'key'}: {what}"
+        ) from error
+
+
+class TimedRows(Rows[K, V]):
+    """Values with their time, by key. A row is a plain tuple."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # a call less
+
+        def get_raw(self, key: K) -> V | None:
+            """(value, timestamp) of a key, None when absent."""
+
+    else:
+        get_raw = Rows._get_row
+
+    def open(self) -> None:
+        super().open()
+        decode, unpack, head = self._decode_value, TIMESTAMP.unpack_from, TIMESTAMP_BYTES
+
+        def decode_row(data: bytes) -> tuple[Any, int]:
+            return decode(data[head:]), unpack(data)[0]
+
+        self._decode_value = decode_row
+
+    def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
+        """Set value and time of `key`; a value of None deletes."""
+        if key is None:
+            raise self._no_key("put")
+        try:
+            data = self._encode_key(key)
+        except Exception as error:
+            self._refused(0, key, error)
+        self._put_timed(data, value, timestamp)
+
+    def _put_timed(self, data: bytes, value: Any, timestamp: int) -> None:
+        """Set value and time of a serialised key; a value of None deletes."""
+        timestamp = timestamp or first_timestamp()
+        if value is None:
+            return self._delete(data, self._record.timestamp)
+        try:
+            encoded = self._encode_value(value)
+            local = _pack(timestamp) + encoded
+        except Exception as error:
+            self._refused(1, value, error)
+        self._log(data, encoded, timestamp)
+        self._layers.put(data, local)
+        if len(local) > REMEMBERED_BYTES:
+            self._read_cache.forget(data)
+        elif type(value) is self._exact_type:
+            if self._remembered.get(data) is None:
+                self._read_cache.keep(data, (value, timestamp), len(local))
+            else:
+                self._remembered[data] = value, timestamp
+        elif self._immutable:
+            self._read_cache.forget(data)
+        elif self._remembered.get(data) is None:
+            self._read_cache.keep(data, local, len(local))
+        else:
+            self._remembered[data] = local
+        return None
+
+    def _type_to_remember(self, value: Any) -> type:
+        return super()._type_to_remember(value[0])
+
+    def _flushed(self, data: bytes | None, timestamp: int) -> tuple[Any, int]:
+        return (None, timestamp) if data is None else self._decoded(data)
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """The least key greater than all that begin with `prefix`, None when there is none."""
+    head = prefix.rstrip(b"\xff")
+    return head[:-1] + bytes((head[-1] + 1,)) if head else None

@@ -1,0 +1,139 @@
+"""`SessionStore`: values by key and session, as user code and operators see them.
+
+*Guarantees*: those of `segmented_rows.py`; the time of a session is its end.
+*Assumes*: as `rows.py`. Sessions have 0 <= start <= end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from milestones.common.state.stores.segmented_rows import HEAD, SegmentedRows
+from milestones.common.state.stores.window_layouts import SEGMENT, SESSIONS, TimeOrder
+from milestones.common.windowed import END_AND_START, FOREVER, Windowed
+
+_LAST = END_AND_START.pack(FOREVER, FOREVER)
+
+
+class SessionStore(SegmentedRows):
+    """Values by key and session. `find_sessions` gives those that a new record may be part of."""
+
+    __slots__ = ()
+
+    tail: ClassVar[struct.Struct] = END_AND_START
+    order: ClassVar[TimeOrder] = SESSIONS
+
+    def open(self) -> None:
+        super().open()
+        encode, decode, segment_ms = self._encode_key, self._decode_key, self._segment_ms
+        segment, pack, unpack, length = SEGMENT.pack, self.tail.pack, self.tail.unpack_from, self.tail.size
+
+        def encode_session(windowed: tuple[Any, int, int]) -> bytes:
+            key, start, end = windowed
+            return segment(end // segment_ms) + encode(key) + pack(end, start)
+
+        def decode_session(local: bytes) -> Windowed[Any]:
+            end, start = unpack(local, len(local) - length)
+            return Windowed(decode(local[HEAD:-length]), start, end)
+
+        self._encode_key, self._decode_key = encode_session, decode_session
+
+    # -- one session
+
+    def put(self, session: Windowed[Any], value: Any) -> None:
+        """Set the value of a session; None deletes."""
+        self._given(session.key, "put")
+        self.put_at(self._place(session), value, session.end)
+
+    def put_at(self, place: bytes, value: Any, end: int) -> None:
+        """Set the value at `place`, of a session with this end; None deletes."""
+        if self._may_put(end):
+            self._put_unread(place, value)
+            if self._closing:
+                self._note_closing(place, there=value is not None)
+
+    def remove(self, session: Windowed[Any]) -> None:
+        """Remove a session."""
+        self.put(session, None)
+
+    def fetch_session(self, key: Any, start: int, end: int) -> Any:
+        """The value of the session of `key` from `start` to `end`, None when absent."""
+        self._given(key, "fetch_session")
+        return None if end < self._earliest else self._get_row(Windowed(key, start, end))
+
+    def get_raw(self, session: Windowed[Any]) -> tuple[Any, int] | None:
+        """The value of a session and its end, None when absent."""
+        value = self.fetch_session(session.key, session.start, session.end)
+        return None if value is None else (value, session.end)
+
+    # -- many sessions
+
+    def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
+        """(session, value) of `key` over the sessions with an end of `earliest_end` or later, and a start of
+        `latest_start` or before, in the order of their ends."""
+        return self._sessions("find_sessions", key, key, earliest_end, latest_start)
+
+    def near(self, key: Any, earliest_end: int, latest_start: int) -> list[tuple[bytes, Windowed[Any], Any]]:
+        """`find_sessions`, at once, each session with its serialised key, for `put_at`."""
+        rows = self._of(key, "find_sessions", earliest_end)
+        decode, decoded = self._decode_key, self._decoded
+        return [
+            (local, session, decoded(value))
+            for local, value in rows
+            if (session := decode(local)).start <= latest_start
+        ]
+
+    def _of(
+        self, key: Any, call: str, earliest_end: int, *, reverse: bool = False
+    ) -> Iterable[tuple[bytes, bytes]]:
+        """Local keys and values of the sessions of `key` that end at `earliest_end` or later, as of this call."""
+        earliest = max(earliest_end, self._observed.value - self._retention_ms + 1, 0)
+        tails = self.tail.pack(earliest, 0), _LAST
+        return self._of_key(self._key_alone(key, call), (earliest, FOREVER), tails, reverse=reverse)
+
+    def backward_find_sessions(
+        self, key: Any, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        """`find_sessions`, last first."""
+        return self._sessions("backward_find_sessions", key, key, earliest_end, latest_start, reverse=True)
+
+    def find_sessions_of_range(
+        self, first_key: Any, last_key: Any, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        """`find_sessions` of all keys from `first_key` to `last_key` (None: unbounded, both included)."""
+        return self._sessions("find_sessions_of_range", first_key, last_key, earliest_end, latest_start)
+
+    def fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+        """(session, value) of all sessions of `key`, in the order of their ends."""
+        return self._sessions("fetch", key, key, 0, FOREVER)
+
+    def backward_fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+        """`fetch`, last first."""
+        return self._sessions("backward_fetch", key, key, 0, FOREVER, reverse=True)
+
+    def fetch_range(self, first_key: Any, last_key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+        """(session, value) of all keys from `first_key` to `last_key` (None: unbounded, both included)."""
+        return self._sessions("fetch_range", first_key, last_key, 0, FOREVER)
+
+    def backward_fetch_range(self, first_key: Any, last_key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+        """`fetch_range`, last first."""
+        return self._sessions("backward_fetch_range", first_key, last_key, 0, FOREVER, reverse=True)
+
+    def _sessions(
+        self, call: str, first_key: Any, last_key: Any, earliest_end: int, latest_start: int, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        if call in ONE_KEY:
+            self._given(first_key, call)
+        keys = self._keys(first_key, last_key, call)
+        earliest = max(earliest_end, self._earliest, 0)
+        tails = self.tail.pack(earliest, 0), self.tail.pack(FOREVER, FOREVER)
+        return self._found(
+            keys, (earliest, FOREVER), tails,
+            lambda end, start: end >= earliest and start <= latest_start, reverse=reverse,
+        )  # fmt: skip
+
+
+ONE_KEY = frozenset({"find_sessions", "backward_find_sessions", "fetch", "backward_fetch"})
+"""The calls that need a key."""

@@ -1,0 +1,139 @@
+"""`SuppressBuffer`: the updates of a table that are kept back, by key, and in the order of their times.
+
+    put ---> layers (bytes by key) ---> changelog, at the commit
+        +--> order (time and key), in memory: made of the layers when the store is opened
+
+*Guarantees*: an update of a key that is kept back already takes the place of the former one, in its time, too. Updates
+of one time are in the order of their keys' bytes. A record that fails leaves neither row nor order behind. Counts and
+bytes are Kafka Streams'. The rest as `rows.py`.
+*Assumes*: as `rows.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sortedcontainers import SortedList
+
+from milestones.common.records import Change
+from milestones.common.state.layers import ABSENT
+from milestones.common.state.stores.rows import Rows
+from milestones.common.state.stores.suppress_layout import Buffered, Context, decoded, encoded, prior_of, size_of
+from milestones.common.windowed import FOREVER
+
+
+class Kept(NamedTuple):
+    """An update that is kept back, as it is sent."""
+
+    key: Any
+    change: Change
+    context: Context
+
+
+class SuppressBuffer(Rows):
+    """Updates of a table by key."""
+
+    __slots__ = ("_by_key", "_by_time", "_bytes", "_undo")
+
+    def open(self) -> None:
+        super().open()
+        self._forget()
+        for key, data in self._layers.scan():
+            row = decoded(data)
+            self._by_key[key] = row.time, size_of(key, row)
+        self._by_time.update((time, key) for key, (time, _) in self._by_key.items())
+        self._bytes = sum(size for _, size in self._by_key.values())
+
+    def close(self) -> None:
+        super().close()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._by_key: dict[bytes, tuple[int, int]] = {}
+        self._by_time: Any = SortedList()
+        self._undo: list[tuple[bytes, tuple[int, int] | None]] = []
+        self._bytes = 0
+
+    def held(self) -> tuple[int, int]:
+        """How many updates are kept back, and their bytes. Any thread may ask."""
+        return len(self._by_key), self._bytes
+
+    @property
+    def first_time(self) -> int:
+        """The time of the first update, the end of time without one."""
+        return int(self._by_time[0][0]) if self._by_time else FOREVER
+
+    def put(self, time: int, key: Any, change: Change, context: Context) -> None:
+        """Keep an update back. `time` counts for a key that isn't kept back yet."""
+        data, (new, old) = self._key(key, "put"), (self._part(value) for value in change)
+        before, prior = self._by_key.get(data), old
+        if before is not None:
+            time, prior = before[0], prior_of(self._data(data))
+        row = Buffered(context, prior, old, new, time)
+        self._layers.put(data, encoded(row))
+        self._note(data, (time, size_of(data, row)))
+
+    def first(self) -> Kept:
+        """The first update; there is one."""
+        key = self._by_time[0][1]
+        row = decoded(self._data(key))
+        new, old = (None if part is None else self._decoded(part) for part in (row.new, row.old))
+        return Kept(self._decode_key(key), (new, old), row.context)
+
+    def remove_first(self) -> None:
+        """Remove the first update; there is one."""
+        key = self._by_time[0][1]
+        self._layers.put(key, None)
+        self._note(key, None)
+
+    def prior(self, key: Any) -> Any:
+        """The value that a row had before its first update that is kept back; `ABSENT` when none is."""
+        data = self._key(key, "prior")
+        if data not in self._by_key:
+            return ABSENT
+        prior = prior_of(self._data(data))
+        return None if prior is None else self._decoded(prior)
+
+    # -- the order
+
+    def _data(self, key: bytes) -> bytes:
+        data = self._layers.get(key)
+        assert data is not None  # the order has its key
+        return data
+
+    def _part(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return self._encode_value(value)
+        except Exception as error:
+            self._refused(1, value, error)
+
+    def _note(self, key: bytes, place: tuple[int, int] | None) -> None:
+        """Change time and size of a key, None for a key that goes, with the record in work."""
+        if not self._undo:
+            self._layers.join(self)
+        self._undo.append((key, self._by_key.get(key)))
+        self._place(key, place)
+
+    def _place(self, key: bytes, place: tuple[int, int] | None) -> None:
+        before = self._by_key.pop(key, None)
+        if before is not None:
+            self._bytes -= before[1]
+        if place is not None:
+            self._by_key[key] = place
+            self._bytes += place[1]
+        if before is None and place is not None:
+            self._by_time.add((place[0], key))
+        elif before is not None and place is None:
+            self._by_time.remove((before[0], key))
+
+    def merge(self) -> None:
+        """Keep the changes of the record in work."""
+        self._undo.clear()
+
+    def drop_scope(self) -> None:
+        """Take the changes of the record in work back."""
+        for key, before in reversed(self._undo):
+            self._place(key, before)
+        self._undo.clear()

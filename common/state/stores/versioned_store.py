@@ -1,0 +1,123 @@
+"""`VersionedStore`: the values that each key has had, by time, as user code and operators see them (KIP-889).
+
+*Guarantees*: what holds at each time within the history, whatever the order in which versions came. A put that is older
+than the history is refused; it is logged, as in Kafka Streams. The rest as `rows.py`.
+*Assumes*: as `rows.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, NamedTuple
+
+from milestones.common.errors import SerializationError
+from milestones.common.state.cells import observed_time
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
+from milestones.common.state.stores.rows import StoreParts, TimedRows
+from milestones.common.state.stores.versions import LATEST, NOT_PUT, STILL, Held, Versions
+from milestones.common.type_variables import K, V
+from milestones.common.windowed import FOREVER
+from milestones.common.writable import first_timestamp
+
+
+class VersionedValue(NamedTuple, Generic[V]):
+    """A value, the time from which on it holds, and the time before which it does: None while it is the latest."""
+
+    value: V
+    timestamp: int
+    valid_to: int | None
+
+
+class VersionedStore(TimedRows[K, V]):
+    """Values by key and time. Opened by its task: before that and after its close every call is a `StateError`."""
+
+    __slots__ = ("_observed", "_versions", "last_put")
+
+    versioned: ClassVar[bool] = True
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._observed = parts.cells.cell(observed_time(parts.spec.name), -1)
+        self._versions = Versions(parts.layers, parts.spec)
+        self.last_put: int = STILL
+        """What `put` has returned last: operators forward by it."""
+        super().__init__(parts)
+
+    def open(self) -> None:
+        super().open()
+        encode, decode, head = self._encode_key, self._decode_key, len(LATEST)
+        self._encode_key = lambda key: LATEST + encode(key)
+        self._decode_key = lambda local: decode(local[head:])
+        observed = self._versions.observed()
+        if observed > self._observed.value:  # in a new process
+            self._observed.back(observed)
+
+    def get(self, key: K, as_of: int | None = None) -> ValueAndTimestamp[V] | None:
+        """The latest value of `key` with its time; `as_of` (ms): the one that held then, None also when that is older
+        than the history and the latest value is younger."""
+        row: Any = self.get_raw(key) if as_of is None else self.get_as_of(key, as_of)
+        return None if row is None else ValueAndTimestamp._make(row)
+
+    def put(self, key: K, value: V | None, timestamp: int) -> int:
+        """Set the value that `key` has from `timestamp` (ms) on; None deletes. Returns the time before which it holds,
+        `STILL` (-1) while it is the latest, `NOT_PUT` (-2^63) when it is older than the history."""
+        self.put_raw(key, value, timestamp)
+        return self.last_put
+
+    def delete(self, key: K, timestamp: int) -> ValueAndTimestamp[V] | None:
+        """Delete `key` from `timestamp` (ms) on, and return the value that held then; None also when that is older than
+        the history."""
+        former = None if self._too_old(timestamp) else self.get(key, timestamp)
+        self.put_raw(key, None, timestamp)
+        return former
+
+    def versions(self, key: K, first: int = 0, last: int = FOREVER) -> Iterator[VersionedValue[V]]:
+        """The values that `key` had at any time from `first` to `last` (ms, both included), in the order of time."""
+        data = self._key(key, "versions")[len(LATEST) :]
+        return map(self._version, self._versions.between(data, first, last, self._observed.value))
+
+    def all(self) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
+        """The latest value of every key, in the order of the serialised keys."""
+        rows: Iterator[tuple[K, Any]] = self._scan_rows(LATEST, LATEST[:1] + b"\x01")
+        return ((key, ValueAndTimestamp._make(row)) for key, row in rows)
+
+    # -- for operators
+
+    def get_as_of(self, key: Any, time: int) -> tuple[Any, int] | None:
+        """(value, timestamp) that held at a time."""
+        data = self._key(key, "get")[len(LATEST) :]
+        held = self._versions.at(data, time, self._observed.value)
+        return None if held is None else self._decoded(held.row)
+
+    def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
+        """`put`; what it returns is in `last_put`."""
+        local = self._key(key, "put")
+        if timestamp < 0:
+            raise SerializationError(f"store {self.name} of task {self._task}: put at {timestamp}, a negative time")
+        timestamp = timestamp or first_timestamp()
+        encoded = None
+        if value is not None:
+            try:
+                encoded = self._encode_value(value)
+            except Exception as error:
+                self._refused(1, value, error)
+        self._log(local, encoded, timestamp)
+        if self._too_old(timestamp):
+            self.last_put = NOT_PUT
+            return
+        if timestamp > self._observed.value:
+            self._observed.set(timestamp)
+            self._versions.observe(timestamp)
+        self.last_put = self._versions.put(local[len(LATEST) :], encoded, timestamp, self._observed.value)
+        if self.last_put == STILL:
+            self._read_cache.forget(local)
+
+    def delete_raw(self, key: Any, timestamp: int) -> None:
+        """Delete `key` from a time on."""
+        self.put_raw(key, None, timestamp)
+
+    def _too_old(self, time: int) -> bool:
+        return self._versions.too_old(time, self._observed.value)
+
+    def _version(self, held: Held) -> VersionedValue[V]:
+        value, since = self._decoded(held.row)
+        return VersionedValue(value, since, None if held.until == STILL else held.until)

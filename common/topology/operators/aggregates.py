@@ -1,0 +1,262 @@
+"""The aggregating operators: streams and tables to tables.
+
+*Guarantees*: timestamps, old values, order of subtractor and adder, and dropped records as in Kafka Streams: a
+stream's record with a null key or value is dropped and counted; a row's timestamp is the highest of the record's and
+the stored one.
+*Assumes*: the store is a `TableStore`; a table's updates come as (new, old), with a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from milestones.common.records import Change
+from milestones.common.topology.operators.versioned_tables import VersionedTable, forwarding_versions
+from milestones.common.topology.program import OperatorContext, Process, TableStore
+
+Initializer = Callable[[], Any]
+Aggregator = Callable[[Any, Any, Any], Any]
+"""(key, value, aggregate) -> aggregate."""
+Reducer = Callable[[Any, Any], Any]
+"""(aggregate, value) -> aggregate."""
+
+NULL_KEY_OR_VALUE = "null key or value"
+
+
+def forwarding(context: OperatorContext, store: TableStore, send_old_values: bool) -> Process:
+    """The target of an operator's updates: its children, or none when the store's cache emits at the flush."""
+    if store.versioned:
+        return forwarding_versions(context, cast(VersionedTable, store), send_old_values)
+    forward = context.forward
+
+    def flushed(key: Any, new: Any, old: Any, timestamp: int) -> None:
+        forward(key, (new, old if send_old_values else None), timestamp)
+
+    if store.set_flush_listener(flushed, send_old_values):
+        return _nowhere
+    return forward if send_old_values else context.forward_new
+
+
+def keeping(store: TableStore) -> Callable[[Any, Any, int], None]:
+    """The function that sets a row at the time of its update, which may be later than the record in work; None
+    deletes."""
+    put, delete = store.put_raw, store.delete_raw
+
+    def keep(key: Any, value: Any, timestamp: int) -> None:
+        if value is None:
+            delete(key, timestamp)
+        else:
+            put(key, value, timestamp)
+
+    return keep
+
+
+def _nowhere(key: Any, value: Any, timestamp: int) -> None:
+    """A cached store emits at its flush."""
+
+
+@dataclass(frozen=True)
+class StreamCount:
+    """A count per key. The old value before the first record is sent as 0, as in Kafka Streams."""
+
+    store: str
+    send_old_values: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        if self.send_old_values:
+            return StreamAggregate(self.store, zero, plus_one, True).bind(context)
+        store: TableStore = context.store(self.store)
+        forward = forwarding(context, store, False)
+        get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            row = get(key)
+            if row is None:
+                count = 1
+            else:
+                count, stored = row
+                count += 1
+                if stored > timestamp:
+                    timestamp = stored
+            put(key, count, timestamp)
+            forward(key, count, timestamp)
+
+        return process
+
+
+def zero() -> int:
+    """The count of no record."""
+    return 0
+
+
+def plus_one(_key: Any, _value: Any, aggregate: int) -> int:
+    """The count with one record more."""
+    return aggregate + 1
+
+
+def _minus_one(_key: Any, _value: Any, aggregate: int) -> int:
+    return aggregate - 1
+
+
+@dataclass(frozen=True)
+class StreamAggregate:
+    """Any aggregate per key. The old value before the first record is the initializer's."""
+
+    store: str
+    initializer: Initializer
+    aggregator: Aggregator
+    send_old_values: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        store: TableStore = context.store(self.store)
+        forward = forwarding(context, store, self.send_old_values)
+        get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
+        initializer, aggregator, send_old_values = self.initializer, self.aggregator, self.send_old_values
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            row = get(key)
+            if row is None:
+                old = initializer()
+            else:
+                old, stored = row
+                if stored > timestamp:
+                    timestamp = stored
+            new = aggregator(key, value, old)
+            put(key, new, timestamp)
+            forward(key, (new, old) if send_old_values else new, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class StreamReduce:
+    """A reduction per key; the first value is the first aggregate."""
+
+    store: str
+    reducer: Reducer
+    send_old_values: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        store: TableStore = context.store(self.store)
+        forward = forwarding(context, store, self.send_old_values)
+        get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
+        reducer, send_old_values = self.reducer, self.send_old_values
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            row = get(key)
+            if row is None:
+                old, new = None, value
+            else:
+                old, stored = row
+                new = reducer(old, value)
+                if stored > timestamp:
+                    timestamp = stored
+            put(key, new, timestamp)
+            forward(key, (new, old) if send_old_values else new, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class TableAggregate:
+    """An aggregate of a table's rows by a new key: first the subtractor with the old value, then the adder."""
+
+    store: str
+    initializer: Initializer
+    adder: Aggregator
+    subtractor: Aggregator
+    send_old_values: bool = False
+
+    @classmethod
+    def count(cls, store: str, send_old_values: bool) -> TableAggregate:
+        """The count of rows."""
+        return cls(store, zero, plus_one, _minus_one, send_old_values)
+
+    def bind(self, context: OperatorContext) -> Process:
+        store: TableStore = context.store(self.store)
+        forward = forwarding(context, store, self.send_old_values)
+        get, put, send_old_values = store.get_raw, store.put_raw, self.send_old_values
+        initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
+        check = _key_check(context.node)
+
+        def process(key: Any, change: Change, timestamp: int) -> None:
+            if key is None:
+                check()
+            value, old_value = change
+            row = get(key)
+            old = stored = None
+            if row is not None:
+                old, stored = row
+            new = old
+            touched = value is not None
+            if old_value is not None and old is not None:
+                new = subtractor(key, old_value, old)
+                touched = True
+            if value is not None:
+                new = adder(key, value, initializer() if new is None else new)
+            if touched and stored is not None and stored > timestamp:
+                timestamp = stored
+            put(key, new, timestamp)
+            forward(key, (new, old) if send_old_values else new, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class TableReduce:
+    """A reduction of a table's rows by a new key: first the subtractor with the old value, then the adder."""
+
+    store: str
+    adder: Reducer
+    subtractor: Reducer
+    send_old_values: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        store: TableStore = context.store(self.store)
+        forward = forwarding(context, store, self.send_old_values)
+        get, put, send_old_values = store.get_raw, store.put_raw, self.send_old_values
+        adder, subtractor = self.adder, self.subtractor
+        check = _key_check(context.node)
+
+        def process(key: Any, change: Change, timestamp: int) -> None:
+            if key is None:
+                check()
+            value, old_value = change
+            row = get(key)
+            old = stored = None
+            if row is not None:
+                old, stored = row
+            new, touched = old, False
+            if old_value is not None and old is not None:
+                new = subtractor(old, old_value)
+                touched = True
+            if value is not None:
+                if new is None:
+                    new = value
+                else:
+                    new = adder(new, value)
+                    touched = True
+            if touched and stored is not None and stored > timestamp:
+                timestamp = stored
+            put(key, new, timestamp)
+            forward(key, (new, old) if send_old_values else new, timestamp)
+
+        return process
+
+
+def _key_check(node: str) -> Callable[[], None]:
+    def fail() -> None:
+        raise ValueError(f"a record without a key reached the table aggregation {node}: another program wrote it")
+
+    return fail

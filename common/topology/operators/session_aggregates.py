@@ -1,0 +1,106 @@
+"""The operator that aggregates a stream by key and session.
+
+*Guarantees*: those of `window_aggregates.py`.
+*Assumes*: the store is a `SessionStore`, `closing` where sessions are emitted when they close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from milestones.common.topology.operators.aggregates import Aggregator, Initializer
+from milestones.common.topology.operators.tables import NULL_KEY
+from milestones.common.topology.operators.window_aggregates import LATE, closing, late_child
+from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.topology.windows import SessionWindows
+from milestones.common.windowed import Windowed
+
+Merger = Callable[[Any, Any, Any], Any]
+"""(key, aggregate, other aggregate) -> aggregate of both."""
+
+
+@dataclass(frozen=True)
+class SessionAggregate:
+    """An aggregate per key and session. A record that closes the gap between sessions merges them."""
+
+    store: str
+    windows: SessionWindows
+    initializer: Initializer
+    aggregator: Aggregator
+    merger: Merger
+    on_close: bool = False
+    send_old_values: bool = False
+    late: str | None = None
+
+    def bind(self, context: OperatorContext) -> Process:
+        store = context.store(self.store)
+        update = _updates(context, store, self.send_old_values, self.on_close)
+        emit = closing(context, store, self.store, _closed_ends, _at_its_end) if self.on_close else None
+        observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
+        late = late_child(context, self.late)
+        initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
+        gap_ms, grace_ms = self.windows.gap_ms, self.windows.grace_ms
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None:
+                dropped(node, NULL_KEY)
+                return
+            if timestamp > observed.value:
+                observed.set(timestamp)
+            closes = observed.value - grace_ms - gap_ms
+            start = end = timestamp
+            aggregate = initializer()
+            merged = store.near(key, timestamp - gap_ms, timestamp + gap_ms)
+            for _, session, its in merged:
+                aggregate = merger(key, aggregate, its)
+                start, end = min(start, session.start), max(end, session.end)
+            if end < closes:
+                dropped(node, LATE)
+                late(key, value, timestamp)
+            else:
+                if (start, end) != (timestamp, timestamp):
+                    for place, session, its in merged:
+                        store.put_at(place, None, session.end)
+                        update(session, its, None)
+                aggregate = aggregator(key, value, aggregate)
+                session = Windowed(key, start, end)
+                store.put(session, aggregate)
+                update(session, None, aggregate)
+            if emit is not None:
+                emit(closes)
+
+        return process
+
+
+def _updates(
+    context: OperatorContext, store: Any, send_old_values: bool, on_close: bool
+) -> Callable[[Windowed[Any], Any, Any], None]:
+    """A function that forwards the update of a session: (session, old value, new value). An update has no headers, as
+    in Kafka Streams: it is of several records."""
+    forward, record = context.forward, context.record
+
+    def flushed(session: Windowed[Any], new: Any, old: Any, _timestamp: int) -> None:
+        forward(session, (new, old if send_old_values else None), session.end)
+
+    def update(session: Windowed[Any], old: Any, new: Any) -> None:
+        headers, record.headers = record.headers, None
+        forward(session, (new, old if send_old_values else None), session.end)
+        record.headers = headers
+
+    if on_close or store.set_flush_listener(flushed, send_old_values):
+        return _no_update
+    return update
+
+
+def _no_update(session: Windowed[Any], old: Any, new: Any) -> None:
+    """Sessions are emitted when they close, or at the flush of the store's cache."""
+
+
+def _closed_ends(before: int, closes: int) -> tuple[int, int]:
+    return max(0, before), closes - 1
+
+
+def _at_its_end(session: Windowed[Any], value: Any) -> tuple[Any, int]:
+    return value, session.end

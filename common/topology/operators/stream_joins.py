@@ -1,0 +1,226 @@
+"""The operators of joins of two streams.
+
+    left  -> KeepRecords -> InnerSide or OuterSide \\
+                                                     > merge
+    right -> KeepRecords -> InnerSide or OuterSide /
+
+*Guarantees*: Kafka Streams' results, in its order. A result of two records has the later of both timestamps, one
+without a partner its record's own; either has the headers and the origin of the record in work. A record without a key
+or a value is dropped and counted; without a key only, a side that needs no partner sends it at once (KIP-962).
+The time that both sides of a left or an outer join have seen, and the time of the first record that waits, are memory
+of the task: a failed record and a roll-back take them back.
+*Assumes*: the stores of records are window stores with duplicates, that of waiting records a key-value store with the
+serdes of `unmatched.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from milestones.common.topology.join_windows import JoinWindows
+from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE
+from milestones.common.topology.operators.unmatched import Unmatched
+from milestones.common.topology.program import Memory, OperatorContext, Process
+from milestones.common.windowed import FOREVER
+
+LATE: Final = "later than its join's window and grace"
+
+Joining = Callable[[Any, Any, Any], Any]
+"""(key, value, value of the other side) -> joined value."""
+
+
+@dataclass(frozen=True)
+class KeepRecords:
+    """Keeps the records of one side for those of the other. A record is joined first: of two equal streams, one side
+    finds the record, and not both."""
+
+    store: str
+
+    def bind(self, context: OperatorContext) -> Process:
+        put, forward, record = context.store(self.store).put, context.forward, context.record
+        dropped, node = context.dropped, context.node
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            before, record.timestamp = record.timestamp, timestamp  # what the join's stores log with
+            forward(key, value, timestamp)
+            if key is not None and not put(key, value, timestamp):
+                dropped(node, LATE)
+            record.timestamp = before
+
+        return process
+
+
+@dataclass(frozen=True)
+class InnerSide:
+    """Joins the records of one side with those that `other` has. `left`: whether it's the left side."""
+
+    other: str
+    windows: JoinWindows
+    joiner: Callable[..., Any]
+    with_key: bool
+    left: bool
+
+    def bind(self, context: OperatorContext) -> Process:
+        fetch, forward, join = context.store(self.other).fetch, context.forward, self.joining()
+        before_ms, after_ms = self.reach()
+        dropped, node = context.dropped, context.node
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            for time, other in fetch(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms)):
+                forward(key, join(key, value, other), max(timestamp, time))
+
+        return process
+
+    def reach(self) -> tuple[int, int]:
+        """How much older, and how much newer, a partner of this side's records may be, ms."""
+        before_ms, after_ms = self.windows.before_ms, self.windows.after_ms
+        return (before_ms, after_ms) if self.left else (after_ms, before_ms)
+
+    def joining(self) -> Joining:
+        """The joiner, with the values of this side first."""
+        return _JOINING[self.left, self.with_key](self.joiner)
+
+
+_JOINING: Final[dict[tuple[bool, bool], Callable[[Callable[..., Any]], Joining]]] = {
+    (True, True): lambda joiner: joiner,
+    (True, False): lambda joiner: lambda _, left, right: joiner(left, right),
+    (False, True): lambda joiner: lambda key, right, left: joiner(key, left, right),
+    (False, False): lambda joiner: lambda _, right, left: joiner(left, right),
+}
+"""By whether a side is the left one, and whether the joiner takes the key."""
+
+
+@dataclass(frozen=True)
+class SelfJoin(InnerSide):
+    """Joins a stream with itself: both sides' records are those of one store, and each record is its own partner. Its
+    result with itself comes before that with a later record, unless the record is too late for its own window."""
+
+    def bind(self, context: OperatorContext) -> Process:
+        fetch, forward, join = context.store(self.other).fetch, context.forward, self.joining()
+        join_as_other = replace(self, left=False).joining()
+        before_ms, after_ms = self.reach()
+        kept_ms = self.windows.size_ms + self.windows.grace_ms
+        dropped, node, observed = context.dropped, context.node, context.memory("observed", -1)
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            own = join(key, value, value)
+            if timestamp > observed.value:
+                observed.set(timestamp)
+            waits = timestamp > observed.value - kept_ms + 1
+            for time, other in fetch(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms)):
+                forward(key, join(key, value, other), max(timestamp, time))
+            for time, other in fetch(key, max(0, timestamp - after_ms), max(0, timestamp + before_ms)):
+                if waits and timestamp < time:
+                    waits = False
+                    forward(key, own, timestamp)
+                forward(key, join_as_other(key, value, other), max(timestamp, time))
+            if waits:
+                forward(key, own, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class OuterSide(InnerSide):
+    """Joins the records of one side of a left or an outer join. `waiting`: the store of the records that have no
+    partner yet; `alone`: whether a record of this side needs none; `join`: the name of what both sides remember."""
+
+    waiting: str
+    alone: bool
+    join: str
+
+    def bind(self, context: OperatorContext) -> Process:
+        fetch, forward, join = context.store(self.other).fetch, context.forward, self.joining()
+        (before_ms, after_ms), left, alone = self.reach(), self.left, self.alone
+        waiting = Waiting(self, context)
+        observed, wait, matched, send_closed = waiting.observed, waiting.add, waiting.matched, waiting.send_closed
+        dropped, node = context.dropped, context.node
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if timestamp > observed.value:
+                observed.set(timestamp)
+            if value is None or (key is None and not alone):
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            if key is None:
+                forward(key, join(key, value, None), timestamp)
+                return
+            if timestamp == observed.value:
+                send_closed()
+            last, found = max(0, timestamp + after_ms), False
+            for time, other in fetch(key, max(0, timestamp - before_ms), last):
+                found = True
+                matched(Unmatched(time, not left, key))
+                forward(key, join(key, value, other), max(timestamp, time))
+            if alone and not found:
+                if last < observed.value:
+                    forward(key, join(key, value, None), timestamp)
+                else:
+                    wait(Unmatched(timestamp, left, key), value)
+
+        return process
+
+
+class Waiting:
+    """The records of both sides that have no partner yet, as one side of the join sees them."""
+
+    def __init__(self, side: OuterSide, context: OperatorContext) -> None:
+        self.observed: Memory = context.shared_memory(f"{side.join} observed", -1)
+        self._first = context.shared_memory(f"{side.join} first", None)
+        """The time from which on records may wait: `FOREVER` when none does, None before the store was looked at."""
+        self._store, self._forward = context.store(side.waiting), context.forward
+        self._after_ms, self._windows = side.reach()[1], side.windows
+        self._join, self._left = side.joining(), side.left
+
+    def add(self, row: Unmatched, value: Any) -> None:
+        """Have a record wait."""
+        first = self._first
+        if first.value is None or row.time < first.value:
+            first.set(row.time)
+        self._store.put(row, [*(self._store.get(row) or ()), (row.left, value)])
+
+    def matched(self, row: Unmatched) -> None:
+        """Let the records of `row`, which have a partner now, wait no longer."""
+        if self._store.get(row) is not None:
+            self._store.put(row, None)
+
+    def send_closed(self) -> None:
+        """Send the records whose window and grace are over.
+
+        The first time that is noted is that of the last row that was looked at, as in Kafka Streams, though earlier
+        rows may still wait: the next look comes as late as there.
+        """
+        observed, first, grace_ms = self.observed.value, self._first.value, self._windows.grace_ms
+        if first is not None and first + self._after_ms + grace_ms >= observed:
+            return
+        open_sides: set[bool] = set()
+        sent: list[Unmatched] = []
+        first = FOREVER
+        for row, value in self._each():
+            first = row.time
+            if len(open_sides) == 2:
+                break
+            reach_ms = self._windows.after_ms if row.left else self._windows.before_ms
+            if row.time + reach_ms + grace_ms >= observed:
+                open_sides.add(row.left)
+                continue
+            mine, other = (value, None) if row.left == self._left else (None, value)
+            self._forward(row.key, self._join(row.key, mine, other), row.time)
+            if not sent or sent[-1] is not row:
+                sent.append(row)
+        for row in sent:
+            self._store.put(row, None)
+        self._first.set(first)
+
+    def _each(self) -> Iterator[tuple[Unmatched, Any]]:
+        for row, values in self._store.all():
+            for _, value in values:
+                yield row, value

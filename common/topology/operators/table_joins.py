@@ -1,0 +1,152 @@
+"""The operators of joins with tables.
+
+*Guarantees*: Kafka Streams' semantics. A row that two tables are joined to has the later of both timestamps, a record
+that is joined with a row keeps its own. A row of one table that was never joined leads to no deletion (where the join
+has the row's old value). A record without a key is dropped and counted; of a left join with a stream it is joined with
+None (KIP-962).
+*Assumes*: stores are `TableStore`s; a table's updates come as (new, old).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from milestones.common.records import Change
+from milestones.common.topology.joins import Joiner
+from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE, forwarding, keeping
+from milestones.common.topology.operators.getters import Getter
+from milestones.common.topology.operators.tables import NULL_KEY
+from milestones.common.topology.program import OperatorContext, Process, TableStore
+
+
+@dataclass(frozen=True)
+class TableJoin:
+    """Joins the updates of one table with the rows of the `other` one.
+
+    `swapped`: the updates are those of the right table, so that the joiner takes their value second. `alone`: a value
+    of this side needs no row of the other; `other_alone`: the other way about.
+    """
+
+    other: Getter
+    joiner: Joiner
+    swapped: bool
+    alone: bool
+    other_alone: bool
+    send_old_values: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        get, alone, other_alone, send_old_values = (
+            self.other.bind(context), self.alone, self.other_alone, self.send_old_values,
+        )  # fmt: skip
+        join = _swap(self.joiner) if self.swapped else self.joiner
+        forward = context.forward if send_old_values else context.forward_new
+        dropped, node = context.dropped, context.node
+
+        def process(key: Any, change: Change, timestamp: int) -> None:
+            if key is None:
+                dropped(node, NULL_KEY)
+                return
+            new, old = change
+            row = get(key)
+            if row is None:
+                if not alone or (new is None and old is None):
+                    return
+                other, whatever = None, False
+            else:
+                other, stored = row
+                whatever = other_alone
+                if stored > timestamp:
+                    timestamp = stored
+            joined = join(new, other) if new is not None or whatever else None
+            if send_old_values:
+                forward(key, (joined, join(old, other) if old is not None or whatever else None), timestamp)
+            else:
+                forward(key, joined, timestamp)
+
+        return process
+
+
+def _swap(joiner: Joiner) -> Joiner:
+    def swapped(value: Any, other: Any) -> Any:
+        return joiner(other, value)
+
+    return swapped
+
+
+@dataclass(frozen=True)
+class PassUpdates:
+    """Forwards the updates of both sides of a join that isn't kept."""
+
+    def bind(self, context: OperatorContext) -> Process:
+        return context.forward
+
+    def bind_new(self, context: OperatorContext) -> Process:
+        """Pass new values through, when no old values are sent."""
+        return context.forward_new
+
+
+@dataclass(frozen=True)
+class KeepUpdates:
+    """Keeps the updates of both sides of a join in a store."""
+
+    store: str
+    send_old_values: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        store: TableStore = context.store(self.store)
+        forward = forwarding(context, store, self.send_old_values)
+        put, send_old_values = keeping(store), self.send_old_values
+
+        def process(key: Any, change: Change, timestamp: int) -> None:
+            put(key, change[0], timestamp)
+            forward(key, change if send_old_values else change[0], timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class StreamTableJoin:
+    """Joins each record with the present row of its key, or, of a versioned table, with the row that held at the time
+    of the record. `alone`: a record without one is joined with None."""
+
+    table: Getter
+    joiner: Callable[..., Any]
+    with_key: bool
+    alone: bool
+
+    def bind(self, context: OperatorContext) -> Process:
+        return self._bind_as_of(context) if self.table.versioned else self._bind(context)
+
+    def _bind(self, context: OperatorContext) -> Process:
+        get, joiner, with_key, alone = self.table.bind(context), self.joiner, self.with_key, self.alone
+        forward, dropped, node = context.forward, context.dropped, context.node
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if value is None or (key is None and not alone):
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            row = None if key is None else get(key)
+            if row is None and not alone:
+                return
+            other = None if row is None else row[0]
+            forward(key, joiner(key, value, other) if with_key else joiner(value, other), timestamp)
+
+        return process
+
+    def _bind_as_of(self, context: OperatorContext) -> Process:
+        get, joiner, with_key, alone = self.table.bind_as_of(context), self.joiner, self.with_key, self.alone
+        forward, dropped, node = context.forward, context.dropped, context.node
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if value is None or (key is None and not alone):
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            row = None if key is None else get(key, timestamp)
+            if row is None and not alone:
+                return
+            other = None if row is None else row[0]
+            forward(key, joiner(key, value, other) if with_key else joiner(value, other), timestamp)
+
+        return process

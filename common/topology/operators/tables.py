@@ -1,0 +1,213 @@
+"""The operators on tables. Between them travel updates (new, old) in place of values.
+
+*Guarantees*: Kafka Streams' semantics: an old value is None unless it was asked for; a filter that knows the old
+value sends no tombstone for a row that never passed; an update out of order is applied all the same.
+*Assumes*: stores are `TableStore`s.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from milestones.common.records import Change
+from milestones.common.topology.operators.aggregates import forwarding, keeping
+from milestones.common.topology.program import OperatorContext, Process, RecordContext, TableStore
+
+_log = logging.getLogger(__name__)
+
+NULL_KEY = "null key"
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """Makes a table of a stream: each record is a row's new value, None deletes the row. `store` None: the table isn't
+    materialised, its updates only pass through."""
+
+    store: str | None = None
+    send_old_values: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        return self._pass(context) if self.store is None else self._keep(context, self.store)
+
+    def _pass(self, context: OperatorContext) -> Process:
+        forward, dropped, node = context.forward_new, context.dropped, context.node
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None:
+                dropped(node, NULL_KEY)
+            else:
+                forward(key, value, timestamp)
+
+        return process
+
+    def _keep(self, context: OperatorContext, name: str) -> Process:
+        store: TableStore = context.store(name)
+        forward = forwarding(context, store, self.send_old_values)
+        get, put, delete, send_old_values = store.get_raw, store.put_raw, store.delete_raw, self.send_old_values
+        dropped, node = context.dropped, context.node
+        late = OutOfOrder(name, context.record)
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None:
+                dropped(node, NULL_KEY)
+                return
+            row = get(key)
+            old = None
+            if row is not None:
+                old, stored = row
+                if timestamp < stored:
+                    late(stored, timestamp)
+            if value is None:
+                delete(key, timestamp)
+            else:
+                put(key, value, timestamp)
+            forward(key, (value, old) if send_old_values else value, timestamp)
+
+        return process
+
+
+class OutOfOrder:
+    """Logs updates of one table that are older than their rows: the 1st, 2nd, 4th, 8th..."""
+
+    def __init__(self, store: str, record: RecordContext) -> None:
+        self._store, self._record = store, record
+        self._count = 0
+
+    def __call__(self, stored: int, timestamp: int) -> None:
+        self._count += 1
+        if self._count & (self._count - 1):
+            return
+        at = self._record.metadata
+        _log.warning(
+            "table %s: the update at %s is out of order, its timestamp is %d and its row's %d; it is applied all the "
+            "same; %d so far",
+            self._store, "no input record" if at is None else f"{at.topic}-{at.partition} offset {at.offset}",
+            timestamp, stored, self._count,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableFilter:
+    """Keeps rows for which the predicate holds (`negate`: doesn't); others are deleted downstream. Of a `versioned`
+    table also those that were never there."""
+
+    predicate: Callable[[Any, Any], Any]
+    negate: bool = False
+    store: str | None = None
+    send_old_values: bool = False
+    versioned: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        predicate, negate, send_old_values = self.predicate, self.negate, self.send_old_values
+        says_all = self.versioned
+        store: TableStore | None = None if self.store is None else context.store(self.store)
+        forward = _output(context, store, send_old_values)
+        get, put = (None, None) if store is None else (store.get_raw, keeping(store))
+
+        def process(key: Any, change: Change, timestamp: int) -> None:
+            new, old = change
+            if new is not None and bool(predicate(key, new)) is negate:
+                new = None
+            if send_old_values:
+                if get is not None:
+                    row = get(key)
+                    old = None if row is None else row[0]
+                elif old is not None and bool(predicate(key, old)) is negate:
+                    old = None
+                if old is None and new is None and not says_all:
+                    return
+            if put is not None:
+                put(key, new, timestamp)
+            forward(key, (new, old) if send_old_values else new, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class TableMapValues:
+    """Maps values; `with_key` says whether the mapper takes (key, value) or the value."""
+
+    mapper: Callable[..., Any]
+    with_key: bool = False
+    store: str | None = None
+    send_old_values: bool = False
+
+    def bind(self, context: OperatorContext) -> Process:
+        mapper, with_key, send_old_values = self.mapper, self.with_key, self.send_old_values
+        store: TableStore | None = None if self.store is None else context.store(self.store)
+        forward = _output(context, store, send_old_values)
+        get, put = (None, None) if store is None else (store.get_raw, keeping(store))
+
+        def process(key: Any, change: Change, timestamp: int) -> None:
+            new, old = change
+            if new is not None:
+                new = mapper(key, new) if with_key else mapper(new)
+            if send_old_values:
+                if get is not None:
+                    row = get(key)
+                    old = None if row is None else row[0]
+                elif old is not None:
+                    old = mapper(key, old) if with_key else mapper(old)
+            if put is not None:
+                put(key, new, timestamp)
+            forward(key, (new, old) if send_old_values else new, timestamp)
+
+        return process
+
+
+def _output(context: OperatorContext, store: TableStore | None, send_old_values: bool) -> Process:
+    if store is not None:
+        return forwarding(context, store, send_old_values)
+    return context.forward if send_old_values else context.forward_new
+
+
+@dataclass(frozen=True)
+class TableRepartitionMap:
+    """Gives rows a new key and value for `group_by`. The old pair is sent first; None, or a pair with None, leaves the
+    row out of all groups."""
+
+    mapper: Callable[[Any, Any], tuple[Any, Any] | None]
+
+    def bind(self, context: OperatorContext) -> Process:
+        mapper, forward, node = self.mapper, context.forward, context.node
+
+        def process(key: Any, change: Change, timestamp: int) -> None:
+            if key is None:
+                raise ValueError(f"a table's row without a key reached the group_by {node}")
+            new, old = change
+            new_key = new_value = old_key = old_value = None
+            if new is not None and (pair := mapper(key, new)) is not None:
+                new_key, new_value = pair
+            if old is not None and (pair := mapper(key, old)) is not None:
+                old_key, old_value = pair
+            has_new = new_key is not None and new_value is not None
+            has_old = old_key is not None and old_value is not None
+            if has_new and has_old and new_key == old_key:
+                forward(new_key, (new_value, old_value), timestamp)
+                return
+            if has_old:
+                forward(old_key, (None, old_value), timestamp)
+            if has_new:
+                forward(new_key, (new_value, None), timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class ToStream:
+    """A table's updates as records: the new value, None for a deleted row."""
+
+    def bind(self, context: OperatorContext) -> Process:
+        forward = context.forward
+
+        def process(key: Any, change: Change, timestamp: int) -> None:
+            forward(key, change[0], timestamp)
+
+        return process
+
+    def bind_new(self, context: OperatorContext) -> Process:
+        """Pass updates through, for a parent that sends no old values."""
+        return context.forward

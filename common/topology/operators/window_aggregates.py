@@ -1,0 +1,308 @@
+"""The operators that aggregate a stream by key and window of time.
+
+*Guarantees*: windows, order of updates, timestamps and dropped records as in Kafka Streams. Late is decided by the
+highest time that this operator has seen in its task; a record that fails takes its time back, and so does a roll-back.
+A window that is emitted when it closes is emitted once: how far windows are emitted is in the committed offsets.
+*Assumes*: the store is a `WindowTable`, `closing` where windows are emitted when they close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE, Aggregator, Initializer, forwarding
+from milestones.common.topology.operators.tables import NULL_KEY
+from milestones.common.topology.program import OperatorContext, Process, TableStore
+from milestones.common.topology.windows import SlidingWindows, TimeWindows, UnlimitedWindows
+from milestones.common.windowed import Windowed
+
+LATE = "its window has closed"
+
+TimedValue = tuple[Any, int]
+"""A value and its time, ms."""
+
+
+class WindowTable(TableStore, Protocol):
+    """The calls of windowed operators to a timestamped window store."""
+
+    def place(self, key: Any, start: int) -> bytes:
+        """The place of a key's window, so that both calls for it serialise the key once."""
+        ...
+
+    def row_at(self, place: bytes, start: int) -> TimedValue | None: ...
+
+    def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> None: ...
+
+    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> None: ...
+
+    def backward_rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, TimedValue]]:
+        """(start, row) of the windows that start from `first` to `last`, the last one first."""
+        ...
+
+    def rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, TimedValue]]:
+        """`backward_rows`, the first one first."""
+        ...
+
+    def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], TimedValue]]: ...
+
+
+class ClosingStore(Protocol):
+    """A store of windows that are emitted when they close."""
+
+    def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
+        """Rows with a time of these (both included), by time, then by key."""
+        ...
+
+
+def _row(_: Windowed[Any], row: TimedValue) -> TimedValue:
+    return row
+
+
+@dataclass(frozen=True)
+class WindowAggregate:
+    """An aggregate per key and window; `on_close`: emitted once per window, when it closes. `late`: the child that gets
+    the records which no window has taken."""
+
+    store: str
+    windows: TimeWindows | UnlimitedWindows
+    initializer: Initializer
+    aggregator: Aggregator
+    on_close: bool = False
+    send_old_values: bool = False
+    late: str | None = None
+
+    def bind(self, context: OperatorContext) -> Process:
+        store: WindowTable = context.store(self.store)
+        forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
+        observed, late = context.memory("observed", -1), late_child(context, self.late)
+        emit = closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
+        place_of, row_at, put_at, dropped, node = store.place, store.row_at, store.put_at, context.dropped, context.node
+        initializer, aggregator, send_old_values = self.initializer, self.aggregator, self.send_old_values
+        starts, size_ms, grace_ms = self.windows.starts, self.windows.size_ms, self.windows.grace_ms
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None:
+                dropped(node, NULL_KEY)
+                return
+            if timestamp > observed.value:
+                observed.set(timestamp)
+            closes, taken = observed.value - grace_ms, False
+            for start in starts(timestamp):
+                end = start + size_ms
+                if end <= closes:
+                    dropped(node, LATE)
+                    continue
+                taken = True
+                place = place_of(key, start)
+                row = row_at(place, start)
+                newest = timestamp
+                if row is None:
+                    old = initializer()
+                else:
+                    old, stored = row
+                    if stored > newest:
+                        newest = stored
+                new = aggregator(key, value, old)
+                put_at(place, new, newest, start)
+                forward(Windowed(key, start, end), (new, old) if send_old_values else new, newest)
+            if not taken:
+                late(key, value, timestamp)
+            if emit is not None:
+                emit(closes)
+
+        return process
+
+
+def late_child(context: OperatorContext, name: str | None) -> Process:
+    """The closure of the child that gets late records; they end here where there is none."""
+    return _nowhere if name is None else context.forward_to(name)
+
+
+def _nowhere(key: Any, value: Any, timestamp: int) -> None:
+    """Late records are dropped."""
+
+
+def _no_update(key: Any, value: Any, timestamp: int) -> None:
+    """Windows are emitted when they close."""
+
+
+def _closed_starts(windows: TimeWindows | UnlimitedWindows) -> Callable[[int, int], tuple[int, int]]:
+    """Gives the first and the last start of the windows that have closed up to a time, and not up to an earlier one."""
+    size_ms = windows.size_ms
+
+    def closed(before: int, closes: int) -> tuple[int, int]:
+        return (0 if before < 0 else max(0, before - size_ms + 1)), closes - size_ms
+
+    return closed
+
+
+def closing(
+    context: OperatorContext,
+    store: ClosingStore,
+    name: str,
+    closed: Callable[[int, int], tuple[int, int]],
+    result: Callable[[Windowed[Any], Any], TimedValue] = _row,
+) -> Callable[[int], None]:
+    """A function that emits the windows that have closed up to a time. `closed`: the first and the last time of those
+    that have, and had not up to an earlier time; `result`: value and timestamp of a window's row."""
+    emitted, forward = context.kept(name), context.forward
+
+    def emit(closes: int) -> None:
+        before = emitted.value
+        if closes <= before:
+            return
+        first, last = closed(before, closes)
+        if last < 0:
+            return
+        for windowed, row in store.closed_between(first, last):
+            value, timestamp = result(windowed, row)
+            forward(windowed, (value, None), timestamp)
+        emitted.set(closes)
+
+    return emit
+
+
+@dataclass(frozen=True)
+class SlidingWindowAggregate:
+    """An aggregate per key and window of all records that are at most `difference_ms` apart.
+
+    A window exists where a record begins or ends it: a record ends its *left* window, and the *right* window of a
+    record begins one ms after the record.
+    """
+
+    store: str
+    windows: SlidingWindows
+    initializer: Initializer
+    aggregator: Aggregator
+    on_close: bool = False
+    send_old_values: bool = False
+    late: str | None = None
+
+    def bind(self, context: OperatorContext) -> Process:
+        store: WindowTable = context.store(self.store)
+        forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
+        late = late_child(context, self.late)
+        observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
+        difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
+        emit = closing(context, store, self.store, self._closed) if self.on_close else None
+        sliding = _Sliding(store, forward, self, lambda: dropped(node, LATE))
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                dropped(node, NULL_KEY_OR_VALUE)
+                return
+            if timestamp > observed.value:
+                observed.set(timestamp)
+            closes = observed.value - grace_ms
+            if timestamp + 1 + difference_ms <= closes:
+                dropped(node, LATE)
+                late(key, value, timestamp)
+                return
+            sliding.taken = False
+            take = sliding.take_early if timestamp < difference_ms else sliding.take
+            take(key, value, timestamp, closes)
+            if not sliding.taken:
+                late(key, value, timestamp)
+            if emit is not None:
+                emit(closes)
+
+        return process
+
+    def _closed(self, before: int, closes: int) -> tuple[int, int]:
+        difference_ms = self.windows.difference_ms
+        return (0 if before < 0 else max(0, before - difference_ms)), closes - difference_ms - 1
+
+
+class _Sliding:
+    """The windows that one record changes or makes. `taken`: whether one of them has taken the record."""
+
+    def __init__(
+        self, store: WindowTable, forward: Process, aggregate: SlidingWindowAggregate, late: Callable[[], None]
+    ) -> None:
+        self._store, self._forward, self._late = store, forward, late
+        self.taken = False
+        self._initializer, self._aggregator = aggregate.initializer, aggregate.aggregator
+        self._difference_ms, self._send_old_values = aggregate.windows.difference_ms, aggregate.send_old_values
+
+    def take(self, key: Any, value: Any, timestamp: int, closes: int) -> None:
+        """A record whose left window doesn't begin before 0. Its windows are looked at from the last one on."""
+        difference_ms = self._difference_ms
+        starts: set[int] = set()
+        left: TimedValue | None = None
+        right: TimedValue | None = None
+        has_left = has_right = False
+        previous: int | None = None
+        for start, row in self._store.backward_rows(key, max(0, timestamp - 2 * difference_ms), timestamp + 1):
+            starts.add(start)
+            end, newest = start + difference_ms, row[1]
+            if start == timestamp + 1:
+                has_right = True
+            elif end > timestamp:
+                right = right or row
+                self._add(key, value, timestamp, start, row, closes)
+            elif end == timestamp:
+                has_left = True
+                self._add(key, value, timestamp, start, row, closes)
+                if newest >= timestamp:
+                    return  # another record of this time has made all windows
+                previous = newest
+            else:
+                left, previous = row, newest
+                break
+        if previous is not None and previous + 1 not in starts and previous + 1 + difference_ms >= timestamp:
+            self._add(key, value, timestamp, previous + 1, (self._initializer(), timestamp), closes)
+        if not has_left:
+            begins = timestamp - difference_ms
+            follows = previous is not None and begins <= previous and left is not None
+            aggregate = left[0] if follows and left is not None else self._initializer()
+            self._add(key, value, timestamp, begins, (aggregate, timestamp), closes)
+        if not has_right:
+            self._make_right(key, timestamp, right)
+
+    def take_early(self, key: Any, value: Any, timestamp: int, closes: int) -> None:
+        """A record whose left window would begin before 0: the window from 0 on has all of these."""
+        starts: set[int] = set()
+        combined: TimedValue | None = None
+        right: TimedValue | None = None
+        has_right = False
+        previous: int | None = None
+        for start, row in self._store.rows(key, 0, timestamp + 1):
+            starts.add(start)
+            if start == 0:
+                combined = row
+                if row[1] < timestamp:
+                    previous = row[1]
+            elif start <= timestamp:
+                right = row
+                self._add(key, value, timestamp, start, row, closes)
+            else:
+                has_right = True
+        if right is None and combined is not None and combined[1] > timestamp:
+            right = combined
+        if not has_right:
+            self._make_right(key, timestamp, right)
+        if previous is not None and previous + 1 not in starts:
+            self._add(key, value, timestamp, previous + 1, (self._initializer(), timestamp), closes)
+        self._add(key, value, timestamp, 0, combined or (self._initializer(), timestamp), closes)
+
+    def _make_right(self, key: Any, timestamp: int, right: TimedValue | None) -> None:
+        """The right window of the record has what a window around the record has of later records."""
+        if right is not None and right[1] > timestamp:
+            self._put(key, timestamp + 1, None, right[0], right[1])
+
+    def _add(self, key: Any, value: Any, timestamp: int, start: int, row: TimedValue, closes: int) -> None:
+        """Add the record to a window. Its end belongs to it, so that it closes a ms later than other windows."""
+        if start + self._difference_ms < closes:
+            self._late()
+            return
+        self.taken = True
+        old, stored = row
+        new = self._aggregator(key, value, old)
+        self._put(key, start, old, new, timestamp if old is None else max(timestamp, stored))
+
+    def _put(self, key: Any, start: int, old: Any, new: Any, timestamp: int) -> None:
+        self._store.put_window(key, new, timestamp, start)
+        windowed = Windowed(key, start, start + self._difference_ms)
+        self._forward(windowed, (new, old) if self._send_old_values else new, timestamp)
