@@ -1,8 +1,9 @@
 """A store in an engine of its own: writes, emptying, filling.
 
 *Guarantees*: a write is cut into `steps` (a write holds the GIL), the last one together with the changelog offset, so
-that a replay repairs a write that breaks off. A store without changelog is written in one step of any size, as nothing
-could repair it: only `statestore_uncommitted_max_bytes`, which asks for a commit, bounds the step.
+that a replay repairs a write that breaks off. What no replay could repair is written in one step of any size, a store
+without changelog or of a kind that is `whole`: only `statestore_uncommitted_max_bytes`, which asks for a commit, bounds
+the step.
 *Assumes*: one thread at a time.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from milestones.common.state.engine import Batch, Engine, Namespace, Span
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.steps import steps
+from milestones.common.state.stores.kinds import kind_of
 
 
 class StoreEngine:
@@ -27,6 +29,7 @@ class StoreEngine:
         self.spec, self.engine = spec, engine
         self.namespace: Namespace = engine.open(spec.name)
         self.offset = self.namespace.offset()
+        self._in_steps = spec.logged and not kind_of(spec).whole
 
     def write(self, batch: Batch, offset: int | None) -> None:
         """Write committed entries, up to the changelog offset `offset` (exclusive)."""
@@ -34,7 +37,7 @@ class StoreEngine:
         offsets = {} if offset is None else {name: offset}
         if not (batch or offsets):
             return
-        *first, last = steps(batch) if self.spec.logged else (batch,)
+        *first, last = steps(batch) if self._in_steps else (batch,)
         for step in first:
             apply({name: step}, {})
         apply({name: last}, offsets)

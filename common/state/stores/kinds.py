@@ -122,6 +122,8 @@ class Kind:
     changelog key, where keys have windows. `value`: gives the plain value and the time of a local value. `changelog`:
     makes the function that logs. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
     commit, and the store logs nothing itself. `held`: gives how many updates a store keeps back, and their bytes.
+    `whole`: whether a commit has to be written in one step, as a replay of its changelog records wouldn't repair a part
+    of it: rows depend on one another, or on reads.
     """
 
     store: Callable[[StoreParts], Rows]
@@ -134,6 +136,7 @@ class Kind:
     changelog: MakeLog = changelog
     logs_at_commit: bool = False
     held: Callable[[Any], tuple[int, int]] | None = None
+    whole: bool = False
 
     @property
     def timed(self) -> bool:
@@ -154,8 +157,10 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
         held=SuppressBuffer.held,
     ),
     "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of),
-    "versioned": Kind(VersionedStore, VersionedLayout, value=_timed_value, topic=_with_lag, arrangement=_of_history),
-    "lru": Kind(LruStore, LruLayout),
+    "versioned": Kind(
+        VersionedStore, VersionedLayout, value=_timed_value, topic=_with_lag, arrangement=_of_history, whole=True
+    ),
+    "lru": Kind(LruStore, LruLayout, whole=True),
     "expiring-key-value": Kind(ExpiringStore, ExpiringLayout, value=_timed_value),
     "join-buffer": Kind(
         JoinBuffer, _plain, windowed=waiting_since, value=new_value, changelog=join_buffer_changelog
