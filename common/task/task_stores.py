@@ -110,6 +110,7 @@ class TaskStores:
             if store.typed is not None:
                 store.typed.close()
             spec, layers = store.spec, store.layers
+            store.layout = layout_of(spec)  # what it has seen of a restoration is over
             store.log = self._log(store, self._scope.outputs.append, record)
             log, buffer = not_logged if kind_of(spec).logs_at_commit else store.log, None
             if cached and spec.cached:
@@ -240,7 +241,8 @@ class TaskStores:
         for name, store in self._stores.items():
             if batch := store.layers.frozen():
                 batches[name] = batch
-                if offsets.get(name) is None and store.spec.logged:
+                # Some stores write what no changelog has, such as the use of an entry, also when nothing is put.
+                if offsets.get(name) is None and store.spec.logged and any(map(store.layout.logs, batch)):
                     raise OwnershipError(
                         f"task {self._task} commits {len(batch)} writes of store {name} without an offset of its "
                         "changelog: this is a bug"

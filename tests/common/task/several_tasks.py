@@ -60,6 +60,7 @@ class SeveralTasks:
             id: (dict.fromkeys(inputs, 0), {}) for id, inputs in self.plan.tasks.items()
         }
         self._fed: dict[TaskId, dict[TopicPartition, int]] = {}
+        self._known: dict[TaskId, dict[str, int]] = {}
         self.tasks = {id: self._started(id) for id in self.plan.tasks}
 
     def pipe(self, topic: str, key: bytes, value: bytes | None, timestamp: int) -> None:
@@ -85,7 +86,10 @@ class SeveralTasks:
         self._send(named(commit.outputs))
         self._committed[id] = commit.offsets, commit.metadata
         ends = {store: len(self.logs[TopicPartition(topic, id.partition)]) for store, topic in self._changelogs(id)}
-        task.applied(commit, ends)
+        known = self._known.setdefault(id, {})
+        # As of a producer: of the changelogs that got records since the last commit.
+        task.applied(commit, {store: end for store, end in ends.items() if end != known.get(store, 0)})
+        known.update(ends)
 
     def roll_back(self, id: TaskId) -> None:
         self.tasks[id].roll_back()

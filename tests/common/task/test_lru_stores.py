@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from milestones import stores
 from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError, TopologyError
 from milestones.common.state.memory_storage import MemoryTaskStorage
@@ -16,6 +17,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.lru_store import LruStore
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.testing import TopologyTestDriver
+from tests.common.task.harness import Harness, processing
 from tests.common.task.test_bounded_stores import TASK, Life, Message
 
 MOST = 3
@@ -149,6 +151,29 @@ def test_a_changelog_that_keeps_rolled_back_writes_restores_the_committed_entrie
     assert dict(life.store.all()) == dict(life.entries)
 
 
+def test_the_tail_of_a_changelog_comes_after_what_was_used_since_the_first_restoration() -> None:
+    """A commit whose answer was lost, and that Kafka has made, is restored in a task that has been at work."""
+    life = Lru(spec_of(3))
+    life.put("a", "v")
+    life.done()
+    life.commit()
+    life.restore()
+    for key in "bcd":
+        life.put(key, "v")
+        life.done()
+    life.commit()
+    life.put("e", "v")
+    life.done()
+    unanswered = life.changelog[life.logged :]
+    life.roll_back()
+    life.changelog += unanswered
+    life.stores.restore("s", map(Message, unanswered), len(life.changelog))
+    life.let_in()
+    life.store.put("f", "v")
+    life.store.put("g", "v")
+    assert [key for key, _ in life.store.all()] == ["e", "f", "g"]
+
+
 def test_what_makes_room_is_deleted_from_the_changelog_before_the_new_entry_is_there() -> None:
     life = Lru(spec_of(2))
     life.record.timestamp = 7
@@ -215,6 +240,28 @@ def test_what_cannot_be_a_key_or_a_value_is_said_and_makes_no_room() -> None:
 class Latest(Processor):
     def process(self, record: Any) -> None:
         self.context.get_state_store("s").put(record.key, record.value)
+
+
+@pytest.mark.parametrize("spec", [spec_of(), stores.key_value("s", str, str, ttl=1_000)], ids=lambda spec: spec.kind)
+def test_records_that_only_read_are_committed(spec: StoreSpec) -> None:
+    """A read is noted in the store, and not in the changelog, so that Kafka confirms no offset of it."""
+
+    def know(context: Any, record: Any) -> None:
+        store = context.get_state_store("s")
+        if store.get(record.key) is None:
+            store.put(record.key, "known")
+        else:
+            context.forward(record)
+
+    task = Harness(processing(know, [spec])).start()
+    task.pipe(("k", "first", 100))
+    task.commit()
+    task.pipe(("other", "first", 105))
+    task.commit()
+    for time in (110, 120):
+        task.pipe(("k", "again", time))
+        task.commit()
+    assert [output.timestamp for output in task.sent if output.topic == "out"] == [110, 120]
 
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["memory", "disk"])
