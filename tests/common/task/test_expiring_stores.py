@@ -73,6 +73,17 @@ class Expiring(Life):
         self.highest = max((output.timestamp for output in self.changelog), default=-1)
         self.kept, self.committed_memory = (dict(self.entries), self.highest), {}
 
+    def roll_back_logged(self) -> None:
+        """At least once: the changelog keeps what was rolled back, and gets more, by a clock far ahead of it."""
+        self.scope.drop()
+        self.stores.abort(logged=True)
+        self.cells.back(self.committed_memory)
+        self.stores.make_typed(self.record, cached=False)
+        self.stores.log_again(10**12)
+        self.done()
+        self.stores.let_in()
+        self.entries, self.highest = dict(self.kept[0]), self.kept[1]
+
     def go_on(self) -> None:
         """In another process or task, with the store that is there."""
         self.roll_back()
@@ -125,6 +136,25 @@ def test_a_store_with_a_time_to_live_does_what_a_dict_with_times_does(seed: int)
         check(life, chance)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_changelog_that_keeps_rolled_back_writes_restores_the_committed_entries(seed: int) -> None:
+    chance, now = random.Random(seed), 100
+    life = Expiring()
+    for _ in range(20):
+        for _ in range(chance.randrange(4)):
+            now += chance.choice([0, 1, 5])
+            life.at(now)
+            life.put(chance.choice(KEYS), chance.choice([None, "v", "w"]))
+            life.done()
+        life.at(-1)
+        (life.commit if chance.random() < 0.5 else life.roll_back_logged)()
+    life.roll_back_logged()
+    life.commit()
+    life.restore()  # its highest time is that of a record, if of one that was rolled back
+    assert life.highest <= now
+    assert dict(life.store.all()) == life.visible()
+
+
 def test_what_is_over_is_deleted_from_store_and_changelog_by_the_writes_that_follow() -> None:
     life = Expiring()
     life.at(100)
@@ -141,6 +171,7 @@ def test_what_is_over_is_deleted_from_store_and_changelog_by_the_writes_that_fol
     life.commit()
     assert len([output for output in life.changelog if output.value is None]) == AT_ONCE + 5
     assert len(list(life.storage.namespace("s").scan(None, None))) == 3, "the entry, its place in time, the time"
+    assert life.store.approximate_num_entries() == 1
 
 
 def test_an_entry_lives_for_the_whole_time_to_live_and_a_read_of_later_ends_it_for_good() -> None:
