@@ -197,7 +197,8 @@ class TaskStores:
         if self._following or not store.spec.closing:
             self._expire(store, gone)
         elif gone:  # to be emitted, perhaps, and dropped then; no reader sees it
-            self._cells.begin(observed_time(name), seen_before(gone, store.spec))
+            known = self._cells.cell(observed_time(name), -1).value
+            self._cells.begin(observed_time(name), max(known, seen_before(gone, store.spec)))
 
     def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
         """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards."""

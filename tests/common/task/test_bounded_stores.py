@@ -427,3 +427,16 @@ def test_a_window_without_a_size_has_no_end() -> None:
     life = Life(StoreSpec("s", "window", key_serde=serdes.STRING, value_serde=serdes.STRING, retention_ms=10**12))
     life.store.put("k", "v", 0)
     assert list(life.store.all()) == [(Windowed("k", 0, FOREVER), "v")]
+
+
+def test_what_was_gone_is_gone_after_the_restoration_of_a_commit_without_answer() -> None:
+    life = Life(spec_of("window", closing=True))
+    for start in (1_751_000, 1_905_000):
+        life.store.put("k", "v", start)
+        life.done()
+    remembered, shown = life.cells.values(), list(life.store.all())
+    life.stores.abort(logged=False)
+    life.cells.back(remembered)
+    life.stores.restore("s", map(Message, life.changelog), len(life.changelog))
+    life.let_in()
+    assert list(life.store.all()) == shown == [(Windowed("k", 1_905_000, 1_905_000 + SIZE_MS), "v")]
