@@ -68,8 +68,8 @@ class OpenedStore:
 
 class TaskStores:
     """All stores of one task. `scope` and `record` are those of the task's record in work. `following`: of a standby,
-    which emits nothing. What another task restores may still have to be emitted: at least once, the changelog is ahead
-    of the committed input after a crash, and of the outputs."""
+    which emits nothing itself. What its successor, or another task, restores may still have to be emitted: at least
+    once, the changelog is ahead of the committed input after a crash, and of the outputs."""
 
     def __init__(
         self,
@@ -194,11 +194,22 @@ class TaskStores:
             records = self._picks[name](records)
         self.storage.apply({name: store.layout.restored(records, store.namespace)}, {name: next_offset})
         gone = store.layout.expired()
-        if self._following or not store.spec.closing:
+        if not store.spec.closing:
             self._expire(store, gone)
+        elif self._following:
+            self._expire(store, self._gone_and_emitted(store, gone))
         elif gone:  # to be emitted, perhaps, and dropped then; no reader sees it
             known = self._cells.cell(observed_time(name), -1).value
             self._cells.begin(observed_time(name), max(known, seen_before(gone, store.spec)))
+
+    def _gone_and_emitted(self, store: OpenedStore, gone: list[Span]) -> list[Span]:
+        """Of what is gone, what the group has committed as emitted."""
+        emitted = store.layout.expired(self._kept_by_emission(store.spec, self._cells.kept(store.spec.name).value))
+        return gone if gone <= emitted else emitted
+
+    def know(self, emitted: Mapping[str, int]) -> None:
+        """Take how far windows are emitted, by store, as the committed offsets say it."""
+        self._cells.know(emitted)
 
     def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
         """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards."""
@@ -223,7 +234,13 @@ class TaskStores:
     def _observed(self, name: str, spec: StoreSpec) -> int:
         """The time by which rows are gone: the store's, but a window that is still to be emitted isn't gone."""
         observed, emitted = self._cells.cell(observed_time(name), -1).merged, self._cells.kept_number(name)
-        return int(observed if emitted is None else min(observed, emitted - spec.window_ms + spec.retention_ms))
+        return int(observed if emitted is None else min(observed, self._kept_by_emission(spec, emitted)))
+
+    @staticmethod
+    def _kept_by_emission(spec: StoreSpec, emitted: int) -> int:
+        """The highest time of a store by which no window is gone that isn't emitted. `emitted`: up to when windows
+        are."""
+        return emitted - spec.window_ms + spec.retention_ms
 
     def log_frozen(self) -> list[Emitted]:
         """The changelog records of frozen stores that log at a commit."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
@@ -57,9 +57,9 @@ class Pause:
 
 @dataclass(frozen=True)
 class Limit:
-    """How far standbys may read source topics that serve as changelogs."""
+    """What the group has committed, as far as standbys have to know it."""
 
-    committed: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, OffsetAndMetadata]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from milestones.common.errors import MilestonesError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
 from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.messages import (
@@ -90,7 +90,7 @@ class UpdaterRestoration:
         self._pending: dict[TaskId, PendingRestoration] = {}
         self._numbers = count(1)
         self._paused: frozenset[int] = frozenset()
-        self._limit: Mapping[TopicPartition, int] = {}
+        self._limit: Mapping[TopicPartition, OffsetAndMetadata] = {}
         self._deaths: list[int] = []
         self._again = True
         self._restored: list[Task] = []
@@ -149,7 +149,7 @@ class UpdaterRestoration:
         self._paused = subtopologies
         self._tell(Pause(subtopologies))
 
-    def limit(self, committed: Mapping[TopicPartition, int]) -> None:
+    def limit(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if committed != self._limit:
             self._limit = dict(committed)
             self._tell(Limit(self._limit))

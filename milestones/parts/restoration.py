@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from milestones.common.records import TaskId, TopicPartition
+    from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
 
@@ -59,9 +59,9 @@ class Restoration(Protocol):
         """Restore no task of these sub-topologies, and all others."""
         ...
 
-    def limit(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Let standbys read source topics that serve as changelogs up to these offsets, which the group has
-        committed."""
+    def limit(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Let standbys read source topics that serve as changelogs up to these offsets, which the group has committed,
+        and drop windows that were emitted, as the metadata says."""
         ...
 
     def run_once(self, now_ms: int) -> bool: ...

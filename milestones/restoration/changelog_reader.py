@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from milestones.common.errors import MilestonesError, StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.retry import SOONEST_MS, again_after_ms
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.testing.faults import reach
 from milestones.instance.admin_thread import AskBounds, Bounds
 from milestones.restoration.changelogs import ActiveChangelogs, Changelogs, StandbyChangelogs
@@ -80,7 +80,7 @@ class ChangelogReader:
         self._active: dict[TaskId, ActiveChangelogs] = {}
         self._standbys: dict[TaskId, StandbyChangelogs] = {}
         self._by_partition: dict[TopicPartition, Changelogs] = {}
-        self._committed: Mapping[TopicPartition, int] = {}
+        self._committed: Mapping[TopicPartition, OffsetAndMetadata] = {}
         self._paused: frozenset[int] = frozenset()
         self._restored: list[Task] = []
         self._removed: list[Task | StandbyTask] = []
@@ -165,10 +165,10 @@ class ChangelogReader:
     def pause(self, subtopologies: frozenset[int]) -> None:
         self._paused = subtopologies
 
-    def limit(self, committed: Mapping[TopicPartition, int]) -> None:
+    def limit(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._committed = dict(committed)
         for standby in self._standbys.values():
-            standby.committed = self._committed
+            standby.know(self._committed)
 
     def take_restored(self) -> list[Task]:
         restored, self._restored = self._restored, []

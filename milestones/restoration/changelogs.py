@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 
 from milestones.common.errors import StateCorruptError
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing.faults import reach
 from milestones.instance.admin_thread import Bounds
 from milestones.instance.listeners import SuspendReason
@@ -294,10 +294,10 @@ class ActiveChangelogs(Changelogs):
 
 
 class StandbyChangelogs(Changelogs):
-    """The changelogs of a standby. `committed`: the group's committed offsets of source topics that serve as
-    changelogs; a partition without one isn't read."""
+    """The changelogs of a standby. `committed`: the group's committed offsets, of source topics that serve as
+    changelogs, too; such a partition without one isn't read."""
 
-    committed: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, OffsetAndMetadata]
 
     task: StandbyTask
     what_it_does = "is a standby now and lacks"
@@ -308,14 +308,22 @@ class StandbyChangelogs(Changelogs):
         answers: Mailbox[Bounds],
         now_ms: int,
         listeners: Listeners,
-        committed: Mapping[TopicPartition, int],
+        committed: Mapping[TopicPartition, OffsetAndMetadata],
         known_end: KnownEnd,
     ) -> None:
         super().__init__(task, answers, now_ms, listeners)
-        self.committed, self._known_end = committed, known_end
+        self._known_end = known_end
+        self.know(committed)
+
+    def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Take what the group has committed."""
+        self.committed = committed
+        self.task.know({partition: at.metadata for partition, at in committed.items()})
 
     def limit(self, partition: TopicPartition) -> int | None:
-        return self.committed.get(partition, 0) if partition in self.task.source_changelogs else None
+        if partition not in self.task.source_changelogs:
+            return None
+        return self.committed[partition].offset if partition in self.committed else 0
 
     def complete(self) -> bool:
         return False

@@ -1,4 +1,5 @@
-"""`CommittedLimits`: standbys may read source topics that serve as changelogs up to the group's committed offsets.
+"""`CommittedLimits`: what the group has committed, as far as its standbys have to know it: up to there they may read
+source topics that serve as changelogs, and drop windows that were emitted.
 
 *Guarantees*: one question at a time, `INTERVAL_MS` after the answer to the last; a lost membership delays, no more. A
 question that the coordinator refuses is an error: it would refuse an active task's question, too.
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.task.standby import StandbyTask
 from milestones.stream_thread.task_registry import Phase
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from milestones.stream_thread.task_registry import TaskRegistry
 
 INTERVAL_MS = 1_000
+
+_NOTHING = OffsetAndMetadata(0, "")
 
 
 class CommittedLimits:
@@ -36,21 +40,23 @@ class CommittedLimits:
         self._number = 0
         self._next_ms = 0
 
-    def run_once(self, tasks: TaskRegistry, now_ms: int) -> Mapping[TopicPartition, int] | None:
-        """The committed offsets of all source topics that standbys follow, 0 without one; None before the next
-        answer."""
-        news: Mapping[TopicPartition, int] | None = None
+    def run_once(self, tasks: TaskRegistry, now_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
+        """The committed offsets of all input partitions that standbys have to know of, 0 without one; None before the
+        next answer."""
+        news: Mapping[TopicPartition, OffsetAndMetadata] | None = None
         for answer in self._answers.drain():
             if isinstance(answer.error, MembershipError):
                 raise answer.error
             if answer.error is None:
-                news = {p: answer.offsets[p].offset if p in answer.offsets else 0 for p in self._asked}
+                news = {p: answer.offsets.get(p, _NOTHING) for p in self._asked}
                 self._known = self._asked
             self._asked, self._next_ms = frozenset(), now_ms + INTERVAL_MS
         if tasks.moves != self._moves:
             self._moves = tasks.moves
-            standbys = [entry.task for entry in tasks.of(Phase.STANDBY) if entry.task is not None]
-            self._followed = frozenset(partition for standby in standbys for partition in standby.source_changelogs)
+            standbys = [entry.task for entry in tasks.of(Phase.STANDBY) if isinstance(entry.task, StandbyTask)]
+            self._followed = frozenset[TopicPartition]().union(
+                *(standby.source_changelogs | standby.told_by for standby in standbys)
+            )
         partitions = self._followed
         if partitions and not self._asked and (now_ms >= self._next_ms or partitions - self._known):
             self._number, self._asked = self._number + 1, partitions

@@ -6,6 +6,7 @@ import pytest
 
 from milestones import SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, serdes
 from milestones.common.records import Output, TopicPartition
+from milestones.common.task.standby import StandbyTask
 from milestones.common.topology import Topology
 from tests.common.task.harness import Harness
 from tests.common.task.test_bounded_stores import Message
@@ -61,3 +62,41 @@ def test_what_was_emitted_is_dropped_by_the_commits_that_follow() -> None:
         task.pipe(("k", "v", BEGIN + number * PAUSE_MS))
         task.commit()
     assert len(task.engine("counts")) == 2  # the last window, and its place in time
+
+
+@pytest.mark.parametrize("windows", WINDOWS, ids=lambda windows: type(windows).__name__)
+def test_a_standby_keeps_what_is_still_to_be_emitted_by_its_successor(
+    windows: TimeWindows | SlidingWindows | SessionWindows,
+) -> None:
+    task = Harness(counting(windows)).start()
+    task.pipe(("k", "v", BEGIN), ("k", "v", BEGIN + 20))
+    metadata = task.commit().metadata
+    task.pipe(("k", "v", BEGIN + PAUSE_MS))  # Kafka gets what it logs, not its outputs, and no commit
+    wanted, changelog = closed(task), logged(task)
+
+    other = Harness(counting(windows))
+    standby = StandbyTask(other.task.id, other.task.subtopology, lambda: other.state)
+    standby.open()
+    for at, output in enumerate(changelog):
+        standby.know(metadata)
+        standby.restore("counts", [Message(output)], at + 1)
+    storage = standby.recycle()
+    other.state = storage  # type: ignore[assignment]
+    other.task.open()
+    other.task.start({INPUT: 2}, metadata)
+    other.ends["in"], other.sent = 2, changelog
+    other.pipe(("k", "v", BEGIN + PAUSE_MS))
+    assert wanted <= closed(other)
+
+
+def test_a_standby_drops_what_the_group_has_committed_as_emitted() -> None:
+    task = Harness(counting(WINDOWS[0])).start()
+    other = Harness(counting(WINDOWS[0]))
+    standby = StandbyTask(other.task.id, other.task.subtopology, lambda: other.state)
+    standby.open()
+    for number in range(4):
+        task.pipe(("k", "v", BEGIN + number * PAUSE_MS))
+        standby.know(task.commit().metadata)
+        standby.restore("counts", [Message(logged(task)[-1])], number + 1)
+    assert other.engine("counts") == task.engine("counts")
+    assert len(task.engine("counts")) == 2

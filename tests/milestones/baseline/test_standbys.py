@@ -7,11 +7,16 @@ from unittest.mock import Mock
 
 import pytest
 
+from milestones import TimeWindows
+from milestones.common import serdes
 from milestones.common.errors import KafkaUnreachableError, MembershipError, StateCorruptError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import StoreId
+from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.task import State
+from milestones.common.topology import StreamsBuilder
+from milestones.common.windowed import START_AND_SEQUENCE
 from milestones.instance.admin_thread import Bounds
 from milestones.stream_thread.task_removal import LOCK_PAUSE_MS
 from tests.milestones.fakes import CHANGELOG, IN, LOG, LOG_B, A, B, Running, World, counting, put, standby
@@ -224,6 +229,38 @@ def test_a_standby_reads_a_source_topic_only_as_far_as_the_group_has_committed()
     world.commit(IN, 3)
     r.step(3, ms=1_000)
     assert r.world.state.text() == {"a": "1", "b": "2", "c": "3"}
+
+
+def test_a_standby_is_told_how_far_windows_are_emitted_and_drops_no_other() -> None:
+    """At least once, the changelog may be ahead of what is emitted."""
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=serdes.STRING, value=serdes.STRING).group_by_key()
+    grouped.windowed_by(TimeWindows(50, grace=0), emit="on_close").count("counts")
+    world = World(builder.build())
+
+    def log(start: int) -> None:
+        entries = world.logs[LOG].entries
+        key = b"k" + START_AND_SEQUENCE.pack(start, 0)
+        entries.append(world.logs[LOG].message(len(entries), key, serdes.LONG.serialize("", 1), 9))
+
+    def emitted_up_to(time: int) -> None:
+        world.commit(IN, 1, OffsetMetadata(9, others={"counts": time}).encode())
+
+    def starts() -> list[int]:
+        windows = world.state.content(A, "counts")
+        return sorted({int.from_bytes(key[9:17], "big") for key in windows if not key.startswith(b"\xff")})
+
+    emitted_up_to(0)
+    r = standby(world)
+    for start in (0, 1_000_000):
+        log(start)
+    r.step(3, ms=1_000)
+    assert starts() == [0, 1_000_000]
+    emitted_up_to(1_000_000)
+    r.step(3, ms=1_000)
+    log(1_000_050)
+    r.step(3)
+    assert starts() == [1_000_000, 1_000_050]
 
 
 def test_a_standby_of_a_source_topic_that_nobody_has_committed_reads_nothing() -> None:

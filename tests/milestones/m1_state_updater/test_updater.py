@@ -9,7 +9,7 @@ import pytest
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, StateCorruptError, StateError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.records import StoreId
+from milestones.common.records import OffsetAndMetadata, StoreId
 from milestones.common.task.lifecycle import State
 from milestones.common.task.task import Task
 from milestones.restoration.changelog_reader import ChangelogReader
@@ -55,7 +55,7 @@ def test_asking_for_anything_never_waits_for_an_updater_that_hangs(u: Updating) 
     u.updater.hangs = True
     u.add(1)
     u.restoration.pause(frozenset({0}))
-    u.restoration.limit({LOG: 3})
+    u.restoration.limit({LOG: OffsetAndMetadata(3, "")})
     u.restoration.remove(A)
     assert not u.restoration.run_once(0)
     assert u.restoration.take_removed() == []
