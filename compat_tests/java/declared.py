@@ -40,7 +40,9 @@ STREAM_JOINS = (
     "join_streams_asymmetric_outer", "join_streams_no_grace", "join_streams_with_key", "join_streams_self",
     "join_streams_rekeyed", "join_streams_named", "join_streams_in_memory", "optimized_joined_streams",
     "optimized_self_left", "optimized_self_outer_named", "optimized_twin_sources", "optimized_self_rekeyed",
-    "optimized_self_of_two_branches",
+    "optimized_self_of_two_branches", "chain_joined_in_windows", "chain_joined_in_closing_windows",
+    "chain_joined_in_sessions", "chain_later_partners", "chain_earlier_partners", "chain_joined_twice",
+    "chain_updates_joined", "chain_joined_then_deleted", "chain_joined_then_windows_deleted",
 )  # fmt: skip
 
 DECLARED: tuple[Declared, ...] = (

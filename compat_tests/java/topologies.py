@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compat_tests.java import (
+    of_chains,
     of_cogroup,
     of_foreign_keys,
     of_globals,
@@ -26,7 +27,7 @@ from compat_tests.java.registry import Entry
 
 MODULES = (
     of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_optimization,
-    of_globals, of_versioned, of_foreign_keys,
+    of_globals, of_versioned, of_foreign_keys, of_chains,
 )  # fmt: skip
 
 ALL: Mapping[str, Entry] = {

@@ -199,11 +199,14 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         return self._rows_by_start(self._of(key, "fetch", first, last, reverse=True))
 
     def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
-        """Set value and time at `place`, in the window that starts at `start`; a value of None deletes. Returns False
-        when the window is gone already."""
+        """Set value and time at `place`, in the window that starts at `start`; a value of None deletes, at that time.
+        Returns False when the window is gone already."""
         if not self._may_put(start):
             return False
-        self._put_timed(place, value, timestamp)
+        if value is None:
+            self._delete(place, timestamp)
+        else:
+            self._put_timed(place, value, timestamp)
         if self._closing:
             self._note_closing(place, there=value is not None)
         return True

@@ -53,6 +53,15 @@ def keeping(store: TableStore) -> Callable[[Any, Any, int], None]:
     return keep
 
 
+def _deleting(store: TableStore) -> Callable[[Any, int, int], None]:
+    """The function that deletes a row, of which a plain store notes the time of the update that did it, and a versioned
+    one the row's."""
+    delete = store.delete_raw
+    if store.versioned:
+        return lambda key, _, row_time: delete(key, row_time)
+    return lambda key, update_time, _: delete(key, update_time)
+
+
 def _nowhere(key: Any, value: Any, timestamp: int) -> None:
     """A cached store emits at its flush."""
 
@@ -116,13 +125,14 @@ class StreamAggregate:
         store: TableStore = context.store(self.store)
         forward = forwarding(context, store, self.send_old_values)
         get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
+        delete = _deleting(store)
         initializer, aggregator, send_old_values = self.initializer, self.aggregator, self.send_old_values
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
-            row = get(key)
+            row, received = get(key), timestamp
             if row is None:
                 old = initializer()
             else:
@@ -130,7 +140,10 @@ class StreamAggregate:
                 if stored > timestamp:
                     timestamp = stored
             new = aggregator(key, value, old)
-            put(key, new, timestamp)
+            if new is None:
+                delete(key, received, timestamp)
+            else:
+                put(key, new, timestamp)
             forward(key, (new, old) if send_old_values else new, timestamp)
 
         return process
@@ -148,13 +161,14 @@ class StreamReduce:
         store: TableStore = context.store(self.store)
         forward = forwarding(context, store, self.send_old_values)
         get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
+        delete = _deleting(store)
         reducer, send_old_values = self.reducer, self.send_old_values
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
-            row = get(key)
+            row, received = get(key), timestamp
             if row is None:
                 old, new = None, value
             else:
@@ -162,7 +176,10 @@ class StreamReduce:
                 new = reducer(old, value)
                 if stored > timestamp:
                     timestamp = stored
-            put(key, new, timestamp)
+            if new is None:
+                delete(key, received, timestamp)
+            else:
+                put(key, new, timestamp)
             forward(key, (new, old) if send_old_values else new, timestamp)
 
         return process

@@ -41,7 +41,7 @@ class SessionAggregate:
         observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
         late = late_child(context, self.late)
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
-        gap_ms, grace_ms = self.windows.gap_ms, self.windows.grace_ms
+        gap_ms, grace_ms, record = self.windows.gap_ms, self.windows.grace_ms, context.record
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None:
@@ -49,6 +49,7 @@ class SessionAggregate:
                 return
             if timestamp > observed.value:
                 observed.set(timestamp)
+            before, record.timestamp = record.timestamp, timestamp  # what the store logs with
             closes = observed.value - grace_ms - gap_ms
             start = end = timestamp
             aggregate = initializer()
@@ -68,6 +69,7 @@ class SessionAggregate:
                 session = Windowed(key, start, end)
                 store.put(session, aggregate)
                 update(session, None, aggregate)
+            record.timestamp = before
             if emit is not None:
                 emit(closes)
 

@@ -33,7 +33,9 @@ class WindowTable(TableStore, Protocol):
 
     def row_at(self, place: bytes, start: int) -> TimedValue | None: ...
 
-    def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> None: ...
+    def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> None:
+        """None deletes, at that time."""
+        ...
 
     def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> None: ...
 
@@ -105,7 +107,7 @@ class WindowAggregate:
                     if stored > newest:
                         newest = stored
                 new = aggregator(key, value, old)
-                put_at(place, new, newest, start)
+                put_at(place, new, timestamp if new is None else newest, start)
                 forward(Windowed(key, start, end), (new, old) if send_old_values else new, newest)
             if not taken:
                 late(key, value, timestamp)
@@ -290,7 +292,7 @@ class _Sliding:
     def _make_right(self, key: Any, timestamp: int, right: TimedValue | None) -> None:
         """The right window of the record has what a window around the record has of later records."""
         if right is not None and right[1] > timestamp:
-            self._put(key, timestamp + 1, None, right[0], right[1])
+            self._put(key, timestamp + 1, None, right[0], right[1], right[1])
 
     def _add(self, key: Any, value: Any, timestamp: int, start: int, row: TimedValue, closes: int) -> None:
         """Add the record to a window. Its end belongs to it, so that it closes a ms later than other windows."""
@@ -299,10 +301,10 @@ class _Sliding:
             return
         self.taken = True
         old, stored = row
-        new = self._aggregator(key, value, old)
-        self._put(key, start, old, new, timestamp if old is None else max(timestamp, stored))
+        new, newest = self._aggregator(key, value, old), timestamp if old is None else max(timestamp, stored)
+        self._put(key, start, old, new, newest, timestamp if new is None else newest)
 
-    def _put(self, key: Any, start: int, old: Any, new: Any, timestamp: int) -> None:
-        self._store.put_window(key, new, timestamp, start)
+    def _put(self, key: Any, start: int, old: Any, new: Any, timestamp: int, logged: int) -> None:
+        self._store.put_window(key, new, logged, start)
         windowed = Windowed(key, start, start + self._difference_ms)
         self._forward(windowed, (new, old) if self._send_old_values else new, timestamp)

@@ -38,6 +38,7 @@ final class Topologies {
         OfVersioned.add();
         OfForeignKeys.add();
         OfGlobals.add();
+        OfChains.add();
     }
 
     private Topologies() {}

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from milestones import JoinWindows, StreamsBuilder, TopologyError, serdes
+from milestones import (
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    TimeWindows,
+    TopologyError,
+    serdes,
+)
 from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.topology.nodes import SubTopology
 from milestones.testing import TopologyTestDriver
@@ -266,3 +274,34 @@ def test_a_coroutine_function_joins_nothing() -> None:
     left.join(right, joiner, within=WITHIN)
     with pytest.raises(TopologyError, match=r"joiner"):
         builder.build()
+
+
+def grouped_by(name: str, grouped: Any) -> None:
+    """An aggregation that keeps "a+-" as long as nothing comes to it."""
+
+    def once(_aggregate: str, _value: str) -> None: ...
+
+    if name == "sessions":
+        grouped.windowed_by(SessionWindows(5, grace=100)).count("kept")
+    elif name == "windows":
+        grouped.windowed_by(TimeWindows(100, grace=100)).reduce(once, "kept")
+    elif name == "sliding windows":
+        grouped.windowed_by(SlidingWindows(100, grace=100)).reduce(once, "kept")
+    else:
+        grouped.reduce(once, "kept")
+
+
+@pytest.mark.parametrize("name", ["sessions", "windows", "sliding windows", "no windows"])
+def test_what_follows_from_a_record_without_a_partner_is_logged_with_its_time(name: str) -> None:
+    """Not with that of the record by which the join knew."""
+    builder = StreamsBuilder()
+    left, right = two(builder)
+    grouped_by(name, left.left_join(right, pair, within=WITHIN).group_by_key())
+    with TopologyTestDriver(builder, default_key_serde=TEXT, default_value_serde=TEXT) as driver:
+        topic = driver.create_input_topic("left")
+        for key, time in (("k", 5), ("k", 6), ("other", 90)):
+            topic.pipe(key, "a", timestamp=time)
+        (changelog,) = [outputs for name, outputs in driver.produced().items() if name.endswith("-kept-changelog")]
+    times = {output.timestamp for output in changelog}
+    assert times == {5, 6}
+    assert any(output.value is None for output in changelog)
