@@ -37,6 +37,8 @@ class Account(enum.Enum):
     """Outputs of tasks that wait to be sent."""
     UNCOMMITTED = "uncommitted"
     """State that isn't in the engines yet."""
+    KEPT_BACK = "kept back"
+    """The order of the updates that suppressions keep back."""
     ENGINES = "engines"
     """Block cache, memtables, readers of table files; content of stores in memory."""
     CLIENT_QUEUES = "client queues"
@@ -50,7 +52,8 @@ BOUNDS: Final[Mapping[Account, str]] = {
     Account.OUTPUTS: "output_buffer_max_bytes",
     Account.UNCOMMITTED: "statestore_uncommitted_max_bytes",
 }
-"""The setting that bounds an account. Engines and clients have bounds of their own, which their libraries keep."""
+"""The setting that bounds an account. Engines and clients have bounds of their own, which their libraries keep; each
+suppression has one of its own, in records or bytes."""
 
 
 UNBOUNDED: Final = 1 << 62

@@ -287,6 +287,11 @@ class TaskStores:
     def uncommitted_bytes(self) -> int:
         return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
 
+    def kept_bytes(self) -> int:
+        """Memory of what stores keep beside their layers and engines, about. Any thread may ask."""
+        typed = (store.typed for store in list(self._stores.values()))
+        return sum(store.memory_bytes() for store in typed if store is not None)
+
     def release(self) -> TaskStorage:
         """Return the storage, open; unapplied writes are dropped. No engine is called."""
         self.keep_out()
