@@ -23,6 +23,7 @@ from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.state.stores.emit_buffer import EmitBuffer
 from milestones.common.state.stores.kinds import kind_of, layout_of
 from milestones.common.state.stores.rows import Rows, StoreParts
+from milestones.common.state.stores.suppress_buffer import PLACE_BYTES
 from milestones.common.state.stores.window_layouts import SEGMENT
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.source_changelogs import picks
@@ -288,9 +289,8 @@ class TaskStores:
         return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
 
     def kept_bytes(self) -> int:
-        """Memory of what stores keep beside their layers and engines, about. Any thread may ask."""
-        typed = (store.typed for store in list(self._stores.values()))
-        return sum(store.memory_bytes() for store in typed if store is not None)
+        """Memory of the order of updates that are kept back, about. Any thread may ask."""
+        return sum(PLACE_BYTES * count for count, _ in self.held().values())
 
     def release(self) -> TaskStorage:
         """Return the storage, open; unapplied writes are dropped. No engine is called."""

@@ -101,10 +101,6 @@ class Rows(Generic[K, V]):
         """Close the store for user code."""
         self._encode_key = self._decode_key = self._encode_value = self._decode_value = self._not_open
 
-    def memory_bytes(self) -> int:
-        """Bytes that the store keeps beside its layers and its engine, about. Any thread may ask."""
-        return 0
-
     def _get_row(self, key: K) -> V | None:
         """The value of `key`, None when absent."""
         if key is None:

@@ -61,9 +61,6 @@ class SuppressBuffer(Rows):
         """How many updates are kept back, and their bytes. Any thread may ask."""
         return len(self._by_key), self._bytes
 
-    def memory_bytes(self) -> int:
-        return PLACE_BYTES * len(self._by_key)
-
     @property
     def first_time(self) -> int:
         """The time of the first update, the end of time without one."""
