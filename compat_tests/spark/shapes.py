@@ -72,6 +72,9 @@ class Shape:
     plan: Plan | None = None
 
     def partitions(self, suffix: str) -> int:
+        """Of an input. A plan says how many: what it joins must have as many."""
+        if self.plan is not None:
+            return self.plan.sources[int(suffix.removeprefix("in"))]
         return PARTITIONS.get(suffix, 2)
 
     @property
