@@ -32,8 +32,9 @@ from milestones.common.state.stores.suppress_buffer import SuppressBuffer
 from milestones.common.state.stores.suppress_layout import Buffered, size_of
 from milestones.common.task import task_context
 from milestones.common.task.scope import RecordInWork
-from milestones.common.topology import StreamsBuilder, Topology, foreign_key_operators
+from milestones.common.topology import StreamsBuilder, Topology
 from milestones.common.topology.global_tables import StreamGlobalJoin
+from milestones.common.topology.operators import foreign_keys
 from milestones.common.topology.operators.aggregates import StreamAggregate, StreamCount
 from milestones.common.topology.operators.foreign_keys import AnswerSubscription
 from milestones.common.topology.operators.stream_joins import SelfJoin
@@ -223,7 +224,7 @@ def a_deletion_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def another_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_key_operators, "hash_of", lambda data: hash_of(data)[::-1])
+    monkeypatch.setattr(foreign_keys, "hash_of", lambda data: hash_of(data)[::-1])
 
 
 def a_window_closed_early(operator: Suppress, context: OperatorContext) -> Process:
