@@ -134,7 +134,7 @@ class TaskStores:
         topic, partition = self._topic(spec.name), self._task.partition
         if spec.logs_headers and record is not None:
             return changelog_with_headers(topic, partition, spec.name, append, record)
-        return kind_of(spec).changelog(topic, partition, spec.name, append, store.layout.key_of)
+        return kind_of(spec).changelog(topic, partition, spec.name, append, store.layout.key_of, record)
 
     def let_in(self) -> None:
         """Open the stores for user code."""

@@ -38,6 +38,7 @@ class KeepValues:
 _KEEPING: Mapping[str, Callable[[str], Operator]] = MappingProxyType({
     "key-value": KeepValues,
     "timestamped-key-value": TableSource,
+    "timestamped-key-value-with-headers": TableSource,
 })  # fmt: skip
 
 

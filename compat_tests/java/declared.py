@@ -40,7 +40,7 @@ STREAM_JOINS = (
     "join_streams_asymmetric_outer", "join_streams_no_grace", "join_streams_with_key", "join_streams_self",
     "join_streams_rekeyed", "join_streams_named", "join_streams_in_memory", "optimized_joined_streams",
     "optimized_self_left", "optimized_self_outer_named", "optimized_twin_sources", "optimized_self_rekeyed",
-    "optimized_self_of_two_branches",
+    "optimized_self_of_two_branches", "headers_join_streams_left",
 )  # fmt: skip
 
 DECLARED: tuple[Declared, ...] = (
@@ -62,6 +62,8 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "a store that two suppliers of the DSL bring", "no two suppliers bring one"),
     Declared(EVERY, "anchored punctuations after the clock was put back", "the clock goes on"),
     Declared(EVERY, "a default timestamp extractor", "both have none but the records' own"),
+    Declared(EVERY, "rows with headers of a table that is read from its topic", "nothing is restored"),
+    Declared(EVERY, "behind a cache, a scan backwards over a store with headers", "no topology of the bench has one"),
     *(
         Declared(name, "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS)
         for name in STREAM_JOINS

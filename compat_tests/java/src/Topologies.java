@@ -38,6 +38,7 @@ final class Topologies {
         OfVersioned.add();
         OfForeignKeys.add();
         OfGlobals.add();
+        OfHeaders.add();
     }
 
     private Topologies() {}
@@ -50,6 +51,11 @@ final class Topologies {
     /** A topology of the Processor API. */
     static void api(String name, Supplier<Topology> program) {
         PLAIN.put(name, program);
+    }
+
+    /** A topology by another name too: names beginning with `headers_` run under dsl.store.format=HEADERS. */
+    static void again(String name, String other) {
+        PROGRAMS.put(name, PROGRAMS.get(other));
     }
 
     static Set<String> names() {
