@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from milestones.common.records import Emitted
+from milestones.common.records import Emitted, Headers
 from milestones.common.state.changelog import (
     TIMESTAMP,
     TIMESTAMP_BYTES,
@@ -28,7 +28,14 @@ from milestones.common.state.stores.join_buffer import JoinBuffer, join_buffer_c
 from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore
 from milestones.common.state.stores.lru_rows import LruLayout
 from milestones.common.state.stores.lru_store import LruStore
-from milestones.common.state.stores.row_headers import HeadersLayout, TimedHeadersLayout, behind, without_headers
+from milestones.common.state.stores.row_headers import (
+    HeadersLayout,
+    TimedHeadersLayout,
+    behind,
+    headers_in,
+    timed_headers,
+    without_headers,
+)
 from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.session_store import SessionStore
 from milestones.common.state.stores.stores_with_headers import (
@@ -159,9 +166,9 @@ class Kind:
     `CHANGELOG_SETTINGS`, given the additional retention of windows (ms). `arrangement`: the choices of the user that
     local keys depend on; another arrangement finds no rows. `plain`: the kind that differs in having no headers: the
     same changelog restores both. `reads_plain`: that kind's rows are read as they are, as rows without headers.
-    `windowed`: gives the key's bytes and the window of a
-    changelog key, where keys have windows. `value`: gives the plain value and the time of a local value. `changelog`:
-    makes the function that logs. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
+    `windowed`: gives the key's bytes and the window of a changelog key, where keys have windows. `value`: gives the
+    plain value and the time of a local value. `headers`: gives its headers, where values have some. `changelog`: makes
+    the function that logs. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
     commit, and the store logs nothing itself. `held`: gives how many updates a store keeps back, and their bytes.
     """
 
@@ -174,6 +181,7 @@ class Kind:
     reads_plain: bool = False
     windowed: Callable[[StoreSpec, bytes], Windowed[bytes]] | None = None
     value: Callable[[bytes], Row] = _plain_value
+    headers: Callable[[bytes], Headers] | None = None
     changelog: MakeLog = changelog
     logs_at_commit: bool = False
     held: Callable[[Any], tuple[int, int]] | None = None
@@ -205,16 +213,16 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
     ),
     "timestamped-key-value-with-headers": Kind(
         TimestampedKeyValueStoreWithHeaders, _timestamped_with_headers, plain="timestamped-key-value", reads_plain=True,
-        value=_timed_value_of_headers, changelog=changelog_of_headers,
+        value=_timed_value_of_headers, headers=timed_headers, changelog=changelog_of_headers,
     ),
     "timestamped-window-with-headers": Kind(
         TimestampedWindowStoreWithHeaders, _windows_with_headers, plain="timestamped-window", reads_plain=True,
         topic=_bounded, arrangement=_by_segments, windowed=window_of, value=_timed_value_of_headers,
-        changelog=changelog_of_headers,
+        headers=timed_headers, changelog=changelog_of_headers,
     ),
     "session-with-headers": Kind(
         SessionStoreWithHeaders, _sessions_with_headers, plain="session", topic=_bounded, arrangement=_by_segments,
-        windowed=session_of, value=_value_behind_headers, changelog=changelog_of_headers,
+        windowed=session_of, value=_value_behind_headers, headers=headers_in, changelog=changelog_of_headers,
     ),
 }
 
