@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks.errors import BenchmarkError
 from milestones.common import serdes
-from milestones.common.records import TaskId
+from milestones.common.records import Headers, TaskId
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import not_logged
 from milestones.common.state.engine import Engine
@@ -42,6 +42,7 @@ Rows = dict[str, list[float]]
 
 class _Record:
     timestamp = 0
+    headers: Headers | None = None
     metadata = None
 
 

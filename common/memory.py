@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.state.read_cache import ReadCaches
@@ -36,6 +37,8 @@ class Account(enum.Enum):
     """Outputs of tasks that wait to be sent."""
     UNCOMMITTED = "uncommitted"
     """State that isn't in the engines yet."""
+    KEPT_BACK = "kept back"
+    """The order of the updates that suppressions keep back."""
     ENGINES = "engines"
     """Block cache, memtables, readers of table files; content of stores in memory."""
     CLIENT_QUEUES = "client queues"
@@ -49,7 +52,8 @@ BOUNDS: Final[Mapping[Account, str]] = {
     Account.OUTPUTS: "output_buffer_max_bytes",
     Account.UNCOMMITTED: "statestore_uncommitted_max_bytes",
 }
-"""The setting that bounds an account. Engines and clients have bounds of their own, which their libraries keep."""
+"""The setting that bounds an account. Engines and clients have bounds of their own, which their libraries keep; each
+suppression has one of its own, in records or bytes."""
 
 
 UNBOUNDED: Final = 1 << 62
@@ -68,6 +72,7 @@ class MemoryBudget:
         self.read_caches: ReadCaches = ReadCaches(self._bounds[Account.REMEMBERED])
         self._lock = threading.Lock()
         self._shares: tuple[MemoryShare, ...] = ()
+        self._own: dict[Account, int] = {}
         self._counts: dict[Account, Callable[[], int]] = {
             Account.CACHES: lambda: self.record_caches.taken,
             Account.REMEMBERED: self.read_caches.memory_bytes,
@@ -89,6 +94,10 @@ class MemoryBudget:
         """Have an account counted by `held`, which any thread may call, instead of by what sharers say."""
         self._counts[account] = held
 
+    def say(self, account: Account, held: int) -> None:
+        """The instance holds so many bytes beside what its sharers hold."""
+        self._own[account] = held
+
     def part(self, account: Account, among: int = 1) -> int:
         """Bytes of the account's bound for one of `among` things of one sharer."""
         bound = self._bounds[account]
@@ -98,11 +107,10 @@ class MemoryBudget:
 
     def held(self) -> dict[Account, int]:
         """Bytes by account, as of what owners said last. From any thread."""
-        shares = self._shares
-        return {
-            account: count() if (count := self._counts.get(account)) else sum(share.held(account) for share in shares)
-            for account in Account
-        }
+        return {account: self._counts.get(account, partial(self._said, account))() for account in Account}
+
+    def _said(self, account: Account) -> int:
+        return self._own.get(account, 0) + sum(share.held(account) for share in self._shares)
 
 
 class MemoryShare:

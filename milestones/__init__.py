@@ -47,6 +47,13 @@ from milestones.common.state.stores.expiring_store import ExpiringStore
 from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from milestones.common.state.stores.lru_store import LruStore
 from milestones.common.state.stores.session_store import SessionStore
+from milestones.common.state.stores.stores_with_headers import (
+    AggregationWithHeaders,
+    SessionStoreWithHeaders,
+    TimestampedKeyValueStoreWithHeaders,
+    TimestampedWindowStoreWithHeaders,
+    ValueTimestampHeaders,
+)
 from milestones.common.state.stores.versioned_store import VersionedStore, VersionedValue
 from milestones.common.state.stores.window_stores import TimestampedWindowStore, WindowStore
 from milestones.common.task.metadata import OffsetMetadataError
@@ -103,27 +110,27 @@ from milestones.instance.listeners import StandbyUpdateListener, StateRestoreLis
 from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
-    "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError",
-    "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext", "Exceptions",
-    "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable", "Handler",
-    "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
+    "Action", "AggregationWithHeaders", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain",
+    "CloseTimeoutError", "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext",
+    "Exceptions", "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable",
+    "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
     "KafkaUnreachableError", "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LruStore",
     "MembershipError", "MilestonesError", "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output",
     "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext",
     "ProductionError", "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response",
-    "RetryOrFail", "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionWindowedSerde",
-    "SessionWindows", "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError",
-    "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener",
+    "RetryOrFail", "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionStoreWithHeaders",
+    "SessionWindowedSerde", "SessionWindows", "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord",
+    "SourceTopicError", "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener",
     "StateLockedError", "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams",
     "StreamsBuilder", "StreamsConfig", "StreamsState", "SuppressBufferFullError", "SuspendReason", "TaskId",
     "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
-    "TimestampedWindowStore", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError",
-    "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "ValueTransformer",
-    "ValueTransformerContext", "VersionedStore",
-    "VersionedValue", "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream",
-    "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
-    "send_to_dead_letter_topic", "serdes", "stores", "use_partition_time_on_invalid_timestamp",
-    "wallclock_timestamp_extractor",
+    "TimestampedKeyValueStoreWithHeaders", "TimestampedWindowStore", "TimestampedWindowStoreWithHeaders",
+    "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError",
+    "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "ValueTimestampHeaders", "ValueTransformer",
+    "ValueTransformerContext", "VersionedStore", "VersionedValue", "WhenFull", "WindowOptions", "WindowStore",
+    "Windowed", "WindowedCogroupedKStream", "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp",
+    "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes", "stores",
+    "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
 ]  # fmt: skip
 
 publish(__name__)

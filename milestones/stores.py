@@ -21,7 +21,9 @@ from milestones.common.topology.windows import Duration, milliseconds
 from milestones.common.typed_serdes import SerdeLike
 
 __all__ = [
-    "SpecOptions", "key_value", "lru", "session", "timestamped_key_value", "timestamped_window", "versioned", "window",
+    "SpecOptions", "key_value", "lru", "session", "session_with_headers", "timestamped_key_value",
+    "timestamped_key_value_with_headers", "timestamped_window", "timestamped_window_with_headers", "versioned",
+    "window",
 ]  # fmt: skip
 
 
@@ -63,6 +65,13 @@ def timestamped_key_value(
     return _spec(name, "timestamped-key-value", key, value, options)
 
 
+def timestamped_key_value_with_headers(
+    name: str, key: SerdeLike[Any] | None = None, value: SerdeLike[Any] | None = None, **options: Unpack[SpecOptions]
+) -> StoreSpec:
+    """A `TimestampedKeyValueStoreWithHeaders` (KIP-1271)."""
+    return _spec(name, "timestamped-key-value-with-headers", key, value, options)
+
+
 def window(
     name: str,
     key: SerdeLike[Any] | None = None,
@@ -91,6 +100,19 @@ def timestamped_window(
     return _spec(name, "timestamped-window", key, value, options, **_windows(size, retention))
 
 
+def timestamped_window_with_headers(
+    name: str,
+    key: SerdeLike[Any] | None = None,
+    value: SerdeLike[Any] | None = None,
+    *,
+    size: Duration,
+    retention: Duration,
+    **options: Unpack[SpecOptions],
+) -> StoreSpec:
+    """A `TimestampedWindowStoreWithHeaders` (KIP-1271)."""
+    return _spec(name, "timestamped-window-with-headers", key, value, options, **_windows(size, retention))
+
+
 def session(
     name: str,
     key: SerdeLike[Any] | None = None,
@@ -102,6 +124,19 @@ def session(
     """A `SessionStore`. `retention`: how long before the highest time seen a session may end, and still be there."""
     retention_ms = milliseconds(retention, "a retention", least=1)
     return _spec(name, "session", key, value, options, retention_ms=retention_ms)
+
+
+def session_with_headers(
+    name: str,
+    key: SerdeLike[Any] | None = None,
+    value: SerdeLike[Any] | None = None,
+    *,
+    retention: Duration,
+    **options: Unpack[SpecOptions],
+) -> StoreSpec:
+    """A `SessionStoreWithHeaders` (KIP-1271). `retention`: as of `session`."""
+    retention_ms = milliseconds(retention, "a retention", least=1)
+    return _spec(name, "session-with-headers", key, value, options, retention_ms=retention_ms)
 
 
 def versioned(

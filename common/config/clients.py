@@ -151,6 +151,11 @@ def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings
     )
 
 
+def global_queue_bytes(config: StreamsConfig, name: str) -> int:
+    """The bytes that the consumer of global stores' topics may hold, by its settings: see `queue_bytes`."""
+    return _fetched_bytes(global_consumer(config, name))
+
+
 def queue_bytes(config: StreamsConfig, name: str) -> int:
     """The bytes that the Kafka clients of the thread `name` may hold, by their settings: without what compressed
     records grow by, and without the clients' own memory of each record."""

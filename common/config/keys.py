@@ -33,6 +33,7 @@ from milestones.common.config.value_types import (
     legal_name,
     optional,
 )
+from milestones.common.state.spec import DEFAULT_FORMAT, HEADERS_FORMAT
 
 AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
 OLDER_PROTOCOLS = ("v1",)
@@ -161,6 +162,13 @@ class ApplicationKeys:
         BOOLEAN, False, "high",
         doc="Refuse a topology in which a store, a changelog or a repartition topic has a generated name (KIP-1111): "
         "another operator before it would change the number in the name, and leave its data behind.",
+    )
+    dsl_store_format: Final = ConfigKey(
+        choice(DEFAULT_FORMAT, HEADERS_FORMAT), DEFAULT_FORMAT, "low",
+        doc="What the stores on the disk that operators of the DSL keep their rows in have beside values and their "
+        "time: nothing, or the headers of a record, `headers` (KIP-1271, Kafka Streams 4.3). Operators give rows no "
+        "headers, as in Kafka Streams; a processor that uses such a store may. See `docs/stores.md` before it is "
+        "switched for an application that has run.",
     )
     errors_dead_letter_queue_topic_name: Final = ConfigKey(
         optional(legal_name("a topic name")), None, "medium",

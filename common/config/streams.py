@@ -141,6 +141,7 @@ class StreamsConfig(Keys):
     producer_settings: Final = clients.producer
     admin_settings: Final = clients.admin
     client_queue_bytes: Final = clients.queue_bytes
+    global_queue_bytes: Final = clients.global_queue_bytes
     member_settings: Final = clients.member
     static_id: Final = clients.static_id
 

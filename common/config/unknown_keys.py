@@ -29,7 +29,6 @@ NO_COUNTERPART = {
     "default_list_value_serde_inner": "give default_value_serde a list serde with its inner one",
     "default_list_key_serde_type": "lists are Python lists",
     "default_list_value_serde_type": "lists are Python lists",
-    "dsl_store_format": "say it per store in the topology: a StoreSpec with logs_headers=True",
     "dsl_store_suppliers_class": "say it per store in the topology",
     "enable_transactional_statestores": "every store is: what isn't committed never reaches the disk",
     "ensure_explicit_internal_resource_naming_enable": "its name is ensure_explicit_internal_resource_naming",

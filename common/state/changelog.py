@@ -4,6 +4,7 @@
 |---|---|---|---|
 | key-value | as stored | of the input record | as written |
 | timestamped-key-value | the plain value | the value's own | 8-byte big-endian timestamp, then the plain value |
+| the same with headers | the plain value, headers beside it | the value's own | `stores/row_headers.py` |
 | versioned | the plain value | the version's own | `versions.py` |
 
 Keys are the same on both sides; an absent value deletes. These are Kafka Streams' bytes. A row has the time that its
@@ -23,8 +24,21 @@ from milestones.common.records import Emitted, Headers
 from milestones.common.state.engine import EMPTY, Namespace, Span
 from milestones.common.writable import first_timestamp
 
-Log = Callable[[bytes, "bytes | None", int], None]
-"""Called for each write of a store with key, plain value (None deletes) and timestamp in ms, before it is staged."""
+
+class Log(Protocol):
+    """Called for each write of a store with key, plain value (None deletes) and timestamp in ms, before it is staged;
+    with the value's headers where a store has them."""
+
+    def __call__(
+        self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None, /
+    ) -> None: ...
+
+
+class HasHeaders(Protocol):
+    """The record in work."""
+
+    headers: Headers | None
+
 
 TIMESTAMP: Final = struct.Struct(">q")
 """The head of a timestamped value in the store."""
@@ -46,28 +60,37 @@ class ChangelogRecord(Protocol):
 
 def changelog(
     topic: str, partition: int, store: str, append: Callable[[Emitted], None],
-    key_of: Callable[[bytes], bytes] | None = None,
+    key_of: Callable[[bytes], bytes] | None = None, _: HasHeaders | None = None,
 ) -> Log:
     """A function that puts one changelog record per write into the scope of the record in work. `key_of`: gives the
     changelog's key of a local one, where these differ."""
-    headers: Headers | None = None
+    no_headers: Headers | None = None
 
-    def log(key: bytes, value: bytes | None, timestamp: int) -> None:
-        append((topic, partition, key, value, timestamp or first_timestamp(), headers, store))
+    def log(key: bytes, value: bytes | None, timestamp: int, _: Headers | None = None) -> None:
+        append((topic, partition, key, value, timestamp or first_timestamp(), no_headers, store))
 
     if key_of is None:
         return log
 
-    def log_local(key: bytes, value: bytes | None, timestamp: int) -> None:
-        append((topic, partition, key_of(key), value, timestamp or first_timestamp(), headers, store))
+    def log_local(key: bytes, value: bytes | None, timestamp: int, _: Headers | None = None) -> None:
+        append((topic, partition, key_of(key), value, timestamp or first_timestamp(), no_headers, store))
 
     return log_local
 
 
-class HasHeaders(Protocol):
-    """The record in work."""
+def changelog_of_headers(
+    topic: str, partition: int, store: str, append: Callable[[Emitted], None],
+    key_of: Callable[[bytes], bytes] | None = None, record: HasHeaders | None = None,
+) -> Log:
+    """As `changelog`, for a store whose values have headers. A deletion has those of `record`, the one in work."""
 
-    headers: Headers | None
+    def log(key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
+        if value is None and record is not None:
+            headers = record.headers
+        changed = key if key_of is None else key_of(key)
+        append((topic, partition, changed, value, timestamp or first_timestamp(), headers, store))
+
+    return log
 
 
 def changelog_with_headers(
@@ -75,15 +98,14 @@ def changelog_with_headers(
 ) -> Log:
     """As `changelog`, for a store whose changelog records have the headers of the record in work."""
 
-    def log(key: bytes, value: bytes | None, timestamp: int) -> None:
+    def log(key: bytes, value: bytes | None, timestamp: int, _: Headers | None = None) -> None:
         append((topic, partition, key, value, timestamp or first_timestamp(), record.headers, store))
 
     return log
 
 
-def not_logged(key: bytes, value: bytes | None, timestamp: int) -> None:
+def not_logged(key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
     """Log nothing: for a store without a changelog of its own."""
-
 
 
 class Layout(Protocol):
@@ -142,7 +164,7 @@ class OneRowPerRecord:
         self.log_stored(log, doubt, stored.get(doubt), timestamp)
 
 
-class _SameKeys(OneRowPerRecord):
+class SameKeys(OneRowPerRecord):
     """Local keys that are those of the changelog, for good."""
 
     key_of = None
@@ -154,26 +176,26 @@ class _SameKeys(OneRowPerRecord):
         return []
 
 
-class PlainLayout(_SameKeys):
+class PlainLayout(SameKeys):
     """Keys and values as the changelog has them."""
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
     ) -> dict[bytes, bytes | None]:
-        return _without_none({record.key(): record.value() for record in records})
+        return without_none({record.key(): record.value() for record in records})
 
     def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
         log(key, stored, timestamp)
 
 
-class TimestampedLayout(_SameKeys):
+class TimestampedLayout(SameKeys):
     """Values with their time in front, 8 bytes, big-endian."""
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
     ) -> dict[bytes, bytes | None]:
         pack = TIMESTAMP.pack
-        return _without_none({
+        return without_none({
             record.key(): None
             if (value := record.value()) is None
             else pack(record.timestamp()[1] or first_timestamp()) + value
@@ -187,6 +209,7 @@ class TimestampedLayout(_SameKeys):
             log(key, stored[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(stored)[0])
 
 
-def _without_none(entries: dict[bytes | None, bytes | None]) -> dict[bytes, bytes | None]:
+def without_none(entries: dict[bytes | None, bytes | None]) -> dict[bytes, bytes | None]:
+    """The entries of records that have a key."""
     entries.pop(None, None)
     return entries  # type: ignore[return-value]  # the None key is gone

@@ -96,7 +96,7 @@ class _Refused:
     def __init__(self, store: str, task: TaskId) -> None:
         self._store, self._task = store, task
 
-    def __call__(self, key: bytes, value: bytes | None, timestamp: int) -> NoReturn:
+    def __call__(self, key: bytes, value: bytes | None, timestamp: int, _: object = None) -> NoReturn:
         raise TopologyError(
             f"store {self._store} is global, so task {self._task} can only read it: only its own processor writes it. "
             "Send the record to the store's topic"

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from milestones.common.errors import StateFormatError
 from milestones.common.state.disk import explained, write_atomically
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.stores.kinds import kind_of
+from milestones.common.state.stores.kinds import kind_of, reads_as_own, same_changelog
 
 FORMAT = 1
 """The format version of both files."""
@@ -140,8 +140,8 @@ class TaskManifest:
 
 
 def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], directory: Path, engine: str) -> list[str]:
-    """The stores that have to be restored from their changelogs, as their files are another engine's, or have other
-    keys for the same rows.
+    """The stores that have to be restored from their changelogs, as their files are another engine's, have other keys
+    for the same rows, or their values with headers where the store has none, or the other way round.
 
     `StateFormatError` for a store whose files differ in kind or layout from the topology's store.
     """
@@ -151,11 +151,13 @@ def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], direct
         if written is None:
             continue
         wanted = StoreManifest.of(spec, engine, written.changelog_id)
+        if reads_as_own(spec.kind, written.kind):
+            written = replace(written, kind=spec.kind)
         if written == wanted:
             continue
         store = f"store {spec.name!r} in {directory}"
         remove = f"remove {directory}, so that its state is restored from the changelogs"
-        if written.kind != wanted.kind:
+        if not same_changelog(spec.kind, written.kind):
             raise StateFormatError(
                 f"{store} was written as {written.kind}, and the topology says {wanted.kind} now: go back to the "
                 f"former kind, give the store another name, or {remove}"
@@ -166,6 +168,12 @@ def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], direct
                 f"that wrote it (stage {manifest.stage}), or {remove}"
             )
         if not (spec.logged or spec.source_topic):
+            if written.kind != wanted.kind:
+                raise StateFormatError(
+                    f"{store} was written as {written.kind}, the topology says {wanted.kind} now, and it has no "
+                    "changelog to restore it from: go back to the former dsl_store_format or kind, give the store "
+                    f"another name, or give its rows up and remove {directory}"
+                )
             if written.engine == engine:
                 raise StateFormatError(
                     f"{store} has its rows in {written.arrangement}, the topology wants {wanted.arrangement} now, and "

@@ -14,16 +14,22 @@ from milestones.common.errors import TopologyError
 
 StoreKind = Literal[
     "key-value", "timestamped-key-value", "window", "timestamped-window", "session", "suppress", "versioned", "lru",
-    "join-buffer", "expiring-key-value",
+    "join-buffer", "expiring-key-value", "timestamped-key-value-with-headers", "timestamped-window-with-headers",
+    "session-with-headers",
 ]
 
-BOUNDED: frozenset[StoreKind] = frozenset({"window", "timestamped-window", "session", "versioned"})
+BOUNDED: frozenset[StoreKind] = frozenset({
+    "window", "timestamped-window", "session", "versioned", "timestamped-window-with-headers", "session-with-headers",
+})
 """The kinds whose rows are gone after a time."""
 
 _HISTORY_SEGMENTS = ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000), (1 << 63, 24, 300_000))
 """Of a history up to so many ms: into how many segments it is cut, and the shortest segment, as in Kafka Streams."""
 
 SHORTEST_SEGMENT_MS = 60_000
+
+DEFAULT_FORMAT, HEADERS_FORMAT = "default", "headers"
+"""What values in the DSL's stores have beside them: their time at most, or headers, too (KIP-1271)."""
 
 _NEVER_CACHED: Mapping[StoreKind, str] = {
     "versioned": "a versioned store can't be cached: each version counts",
@@ -42,6 +48,7 @@ class StoreSpec:
     `cached`: emits at the flush when `statestore_cache_max_bytes` is above 0.
     `source_topic`: the source topic that serves as changelog (nothing is written to it), else None.
     `logs_headers`: of a key-value store; changelog records have the headers of the record in work.
+    `of_dsl`: an operator keeps its rows in it, so that the application's `dsl_store_format` holds for it.
 
     Of window and session stores: `retention_ms` is how long before the highest time seen a window may start, or a
     session end, before it is gone; `window_ms` the size of the windows. `duplicates`: several values per key and start,
@@ -72,6 +79,7 @@ class StoreSpec:
     max_entries: int = 0
     logs_headers: bool = False
     ttl_ms: int = 0
+    of_dsl: bool = False
 
     @property
     def segment_ms(self) -> int:

@@ -151,11 +151,12 @@ class LocalStateManager:
                 f"{path} holds task {written.task} of application {written.application_id!r}: move it back to where it "
                 "was, or remove it"
             )
+        kinds = {spec.name: spec.kind for spec in specs}
         for store in unreadable_stores(written, specs, path, self.engines.name):
             log.warning(
-                "store %r in %s was written by the engine %r, now %r is to read it, or with another retention or emit: "
-                "it is restored from its changelog",
-                store, path, written.stores[store].engine, self.engines.name,
+                "store %r in %s was written by the engine %r as %s, now %r is to read it as %s, or with another "
+                "retention or emit: it is restored from its changelog",
+                store, path, written.stores[store].engine, written.stores[store].kind, self.engines.name, kinds[store],
             )  # fmt: skip
             self._checkpoints.forget(held.task)
             # Before the new manifest is written: after a crash in between this is done again.

@@ -357,6 +357,10 @@ class Task(ChangelogTask):
         """Memory of state that isn't in the engines yet, about; reaching the limit asks for an early commit."""
         return self._stores.uncommitted_bytes()
 
+    def kept_bytes(self) -> int:
+        """Memory of the order in which stores keep updates back, about."""
+        return self._stores.kept_bytes()
+
     def cache_bytes(self) -> int:
         """Memory of the updates that wait in the stores' caches, about."""
         return sum(store.buffer.bytes for store in self._runner.cached if store.buffer is not None)

@@ -23,6 +23,7 @@ from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.state.stores.emit_buffer import EmitBuffer
 from milestones.common.state.stores.kinds import kind_of, layout_of
 from milestones.common.state.stores.rows import Rows, StoreParts
+from milestones.common.state.stores.suppress_buffer import PLACE_BYTES
 from milestones.common.state.stores.window_layouts import SEGMENT
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.source_changelogs import picks
@@ -134,7 +135,7 @@ class TaskStores:
         topic, partition = self._topic(spec.name), self._task.partition
         if spec.logs_headers and record is not None:
             return changelog_with_headers(topic, partition, spec.name, append, record)
-        return kind_of(spec).changelog(topic, partition, spec.name, append, store.layout.key_of)
+        return kind_of(spec).changelog(topic, partition, spec.name, append, store.layout.key_of, record)
 
     def let_in(self) -> None:
         """Open the stores for user code."""
@@ -306,6 +307,10 @@ class TaskStores:
 
     def uncommitted_bytes(self) -> int:
         return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
+
+    def kept_bytes(self) -> int:
+        """Memory of the order of updates that are kept back, about. Any thread may ask."""
+        return sum(PLACE_BYTES * count for count, _ in self.held().values())
 
     def release(self) -> TaskStorage:
         """Return the storage, open; unapplied writes are dropped. No engine is called."""

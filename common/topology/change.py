@@ -18,6 +18,7 @@ from typing import Any
 
 from milestones.common.records import Change, StaleChange
 from milestones.common.serdes import Serde
+from milestones.common.varint import read_varint, varint
 
 
 class ChangeSerde(Serde[Any]):
@@ -41,7 +42,7 @@ class ChangeSerde(Serde[Any]):
             if old is None:
                 return write(new) + b"\x01"
             data = write(new)
-            return b"".join((_varint(len(data)), data, write(old), b"\x02"))
+            return b"".join((varint(len(data)), data, write(old), b"\x02"))
 
         return serialize
 
@@ -62,7 +63,7 @@ class ChangeSerde(Serde[Any]):
                 return None, read(data[:end])
             if kind == 1:
                 return read(data[:end]), None
-            length, start = _read_varint(data)
+            length, start = read_varint(data)
             middle = start + length
             if not start <= middle <= len(data) + end:
                 raise ValueError(f"a new value of {length} bytes in {len(data)} bytes")
@@ -79,24 +80,3 @@ def _latest(flag: int) -> bool:
 
 def _unused(_: Any) -> Any:
     raise NotImplementedError  # the two methods above replace it
-
-
-def _varint(value: int) -> bytes:
-    """Kafka's signed varint (zig-zag)."""
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _read_varint(data: bytes) -> tuple[int, int]:
-    value = shift = 0
-    for position, byte in enumerate(data):
-        value |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            return (value >> 1) ^ -(value & 1), position + 1
-        shift += 7
-    raise ValueError("the length of the new value is cut off")

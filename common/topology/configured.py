@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from milestones.common.errors import TopologyError
+from milestones.common.state.spec import HEADERS_FORMAT
+from milestones.common.state.stores.kinds import with_headers
 from milestones.common.topology.nodes import SubTopology
 from milestones.common.topology.topology import Topology
 
@@ -35,6 +38,9 @@ class TopologySettings(Protocol):
     @property
     def ensure_explicit_internal_resource_naming(self) -> bool: ...
 
+    @property
+    def dsl_store_format(self) -> str: ...
+
 
 class Configured(NamedTuple):
     """A topology as it runs. `everywhere`: the global stores with their nodes."""
@@ -44,14 +50,21 @@ class Configured(NamedTuple):
 
 
 def configured(topology: Topology, config: TopologySettings) -> Configured:
-    """The topology under the config's application id, serdes and optimisations; `TopologyError` when it can't run, or
-    has generated names where the config wants none."""
+    """The topology under the config's application id, serdes, optimisations and format of stores; `TopologyError` when
+    it can't run, or has generated names where the config wants none."""
     made = topology.optimized(config.topology_optimization)
     defaults = {"default_key_serde": config.default_key_serde, "default_value_serde": config.default_value_serde}
     subtopologies = made.resolve(config.application_id, **defaults)
     if config.ensure_explicit_internal_resource_naming:
         check_names(subtopologies)
-    return Configured(subtopologies, made.resolve_global(**defaults))
+    everywhere = made.resolve_global(**defaults)
+    if config.dsl_store_format == HEADERS_FORMAT:
+        return Configured(tuple(map(_keeping_headers, subtopologies)), everywhere and _keeping_headers(everywhere))
+    return Configured(subtopologies, everywhere)
+
+
+def _keeping_headers(sub: SubTopology) -> SubTopology:
+    return replace(sub, stores=tuple(map(with_headers, sub.stores)))
 
 
 def check_names(subtopologies: Iterable[SubTopology]) -> None:

@@ -97,6 +97,7 @@ class Materialized:
             key_serde=key,
             value_serde=value,
             changelog_config=dict(self.changelog_config),
+            of_dsl=True,
         )
         if self.history is None:
             return spec

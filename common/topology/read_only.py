@@ -13,6 +13,7 @@ from typing import Any
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.stores_with_headers import ValueTimestampHeaders
 from milestones.common.topology.operators.tables import NULL_KEY, TableSource
 from milestones.common.topology.program import Operator, OperatorContext, Process
 
@@ -35,9 +36,28 @@ class KeepValues:
         return process
 
 
+@dataclass(frozen=True)
+class KeepHeaders:
+    """Puts each record with its time and headers into a store that has them."""
+
+    store: str
+
+    def bind(self, context: OperatorContext) -> Process:
+        put, record, dropped, node = context.store(self.store).put, context.record, context.dropped, context.node
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is None:
+                dropped(node, NULL_KEY)
+            else:
+                put(key, ValueTimestampHeaders(value, timestamp, record.headers or []))
+
+        return process
+
+
 _KEEPING: Mapping[str, Callable[[str], Operator]] = MappingProxyType({
     "key-value": KeepValues,
     "timestamped-key-value": TableSource,
+    "timestamped-key-value-with-headers": KeepHeaders,
 })  # fmt: skip
 
 

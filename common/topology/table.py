@@ -2,7 +2,7 @@
 
 A table has a store only when it is named, aggregated, or when an operator needs its old values.
 
-*Guarantees*: see `table_operators`.
+*Guarantees*: see `operators/tables.py`.
 *Assumes*: one thread builds.
 """
 

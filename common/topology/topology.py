@@ -44,7 +44,9 @@ from milestones.common.typed_serdes import SerdeLike
 
 __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
 
-GLOBAL_KINDS: Final[tuple[StoreKind, ...]] = ("key-value", "timestamped-key-value")
+GLOBAL_KINDS: Final[tuple[StoreKind, ...]] = (
+    "key-value", "timestamped-key-value", "timestamped-key-value-with-headers",
+)
 
 
 class Topology(Explained):

@@ -55,6 +55,8 @@ class Instance:
         self._census_file = directory / f"{name}-census.json"
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
+        self.source = ROOT
+        """The checkout whose code the next process runs."""
         self.may_end = False
         """Whether the case has ended the current process, told it to end, or armed a fault in it."""
 
@@ -110,8 +112,8 @@ class Instance:
             log.flush()
             self._process = subprocess.Popen(
                 [*command, "--census", str(self._census_file), *options],
-                cwd=ROOT,
-                env=environment(fault),
+                cwd=self.source,
+                env={**environment(fault), "PYTHONPATH": str(self.source)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -241,7 +243,7 @@ def environment(fault: str | None) -> dict[str, str]:
     """Ours, without any setting of the runtime: the config file is all that it gets."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MILESTONES_")}
     armed = {} if fault is None else {"MILESTONES_FAULT": fault}
-    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **armed}
+    return {**kept, "PYTHONUNBUFFERED": "1", **armed}
 
 
 def as_toml(config: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ STREAM_JOINS = (
     "optimized_self_of_two_branches", "chain_joined_in_windows", "chain_joined_in_closing_windows",
     "chain_joined_in_sessions", "chain_later_partners", "chain_earlier_partners", "chain_joined_twice",
     "chain_updates_joined", "chain_joined_then_deleted", "chain_joined_then_windows_deleted",
+    "headers_join_streams_left",
 )  # fmt: skip
 
 DECLARED: tuple[Declared, ...] = (
@@ -64,6 +65,8 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "a store that two suppliers of the DSL bring", "no two suppliers bring one"),
     Declared(EVERY, "anchored punctuations after the clock was put back", "the clock goes on"),
     Declared(EVERY, "a default timestamp extractor", "both have none but the records' own"),
+    Declared(EVERY, "rows with headers of a table that is read from its topic", "nothing is restored"),
+    Declared(EVERY, "behind a cache, a scan backwards over a store with headers", "no topology of the bench has one"),
     *(
         Declared(name, "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS)
         for name in STREAM_JOINS

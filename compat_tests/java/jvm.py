@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from compat_tests.java.cases import WALL_MS, Advance, Case, Outcome, Pipe, Row
+from compat_tests.java.registry import settings_of
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.embedded.jars import KAFKA_VERSION, resolve
 from milestones.common.kafka.embedded.java import find_java
@@ -99,6 +100,7 @@ class Java:
             "state.dir": str(Path(self._directory.name, str(next(self._runs)))),
             "statestore.cache.max.bytes": str(cache),
             "topology.optimization": optimization,
+            **{key.replace("_", "."): value for key, value in settings_of(topology).items()},
         }
         steps = [_written(step) for step in case]
         answer = self._ask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compat_tests.java.cases import WALL_MS, Advance, Case, Outcome, Outputs, Row
-from compat_tests.java.registry import Entry
+from compat_tests.java.registry import Entry, settings_of
 from milestones.common import serdes
 from milestones.common.testing.driver import TopologyTestDriver
 from milestones.common.topology.optimization import parts_of
@@ -34,6 +34,7 @@ class Ours:
             topics=entry.inputs,
             statestore_cache_max_bytes=cache,
             topology_optimization=optimization,
+            **settings_of(topology),
             default_key_serde=serdes.STRING,
             default_value_serde=serdes.STRING,
         )

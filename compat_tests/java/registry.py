@@ -6,11 +6,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from compat_tests.java.cases import TEXT, Records
 from milestones.common.topology import StreamsBuilder, Topology
+
+SETTINGS: Mapping[str, Mapping[str, str]] = {"headers_": {"dsl_store_format": "headers"}}
+"""Settings of the topologies whose names begin so."""
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """The settings, by our keys, with which both sides run a topology."""
+    return {key: value for begin, of in SETTINGS.items() if name.startswith(begin) for key, value in of.items()}
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,16 @@ class Registry:
 
         return add
 
+    def again(self, begin: str, names: Iterable[str], others: Iterable[Entry]) -> None:
+        """Topologies of `others`, by names that begin so, with the settings of these names."""
+        known = {entry.name: entry for entry in others}
+        for name in names:
+            self._enter(Entry(begin + name, known[name].build, known[name].inputs))
+
     def _add(self, name: str, build: Callable[[], Topology], topics: tuple[str, ...], records: Records) -> None:
-        if name in self._entries:
-            raise ValueError(f"there are two topologies {name}")
-        self._entries[name] = Entry(name, build, dict.fromkeys(topics or ("in",), records))
+        self._enter(Entry(name, build, dict.fromkeys(topics or ("in",), records)))
+
+    def _enter(self, entry: Entry) -> None:
+        if entry.name in self._entries:
+            raise ValueError(f"there are two topologies {entry.name}")
+        self._entries[entry.name] = entry

@@ -154,12 +154,12 @@ def gather(world: World) -> None:
             link.symlink_to(task)
 
 
-def amid(world: World, inputs: int, timeout_s: float) -> None:
-    """Wait until some of so many inputs are committed, not all."""
+def amid(world: World, inputs: int, timeout_s: float, before: int = 0) -> None:
+    """Wait until some of so many inputs are committed beyond the `before` that were, not all."""
 
     def some() -> object:
         done = sum(world.committed().values())
-        return done > inputs // 20 or Not(f"{done} of {inputs}")
+        return done > before + (inputs - before) // 20 or Not(f"{done} of {inputs}")
 
     world.wait(some, "some of the inputs are committed", timeout_s)
     assert sum(world.committed().values()) < inputs, "the case came too late: it has to strike in the middle"

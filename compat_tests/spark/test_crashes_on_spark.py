@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from compat_tests.cases.closings import Closings
+from compat_tests.cases.closings import CONTINUE, Closings
 from compat_tests.harness.world import World
 from compat_tests.spark.processes import SOON_LOST, SPECULATION, TWO_HOSTS, SparkProcess, two_hosts
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, amid, judge_all
@@ -22,6 +22,9 @@ SHAPE = shape_of("count")
 RECORDS = 120_000
 START_S = 180.0
 LOST = "Lost executor"
+KILLS, PORTION = 20, 40_000
+OFTEN_LOST = ("spark.task.maxFailures=30", "spark.deploy.maxExecutorRetries=-1")
+"""Spark doesn't give a run up however many executors it loses."""
 
 
 def begun(world: World, mode: str, *settings: str, **how: Any) -> SparkProcess:
@@ -74,6 +77,25 @@ def test_each_window_is_emitted_once_though_an_executor_is_killed(world: World, 
     run.says(LOST, START_S)
     if mode == MICRO_BATCH:
         run.ask_to_stop()
+    run.dies(0, timeout_s=END_S)
+    closings.emitted_once()
+    judge_all(world, shape_of("windows"), crashed=True)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1_800)
+def test_each_window_is_emitted_once_over_twenty_kills_with_failing_records_in_the_batches(world: World) -> None:
+    closings = Closings(world, partitions=4)
+    run = SparkProcess(world, "windows", MICRO_BATCH, *OFTEN_LOST, **CONTINUE).start()
+    for _ in range(KILLS):
+        before = sum(world.committed().values())
+        closings.send(PORTION, poison=True)
+        amid(world, before + PORTION, START_S, before)
+        executor, _ = one_at_work(run)
+        executor.kill()
+        psutil.wait_procs([executor], timeout=START_S)
+    world.work_done(timeout_s=END_S * 2)
+    run.ask_to_stop()
     run.dies(0, timeout_s=END_S)
     closings.emitted_once()
     judge_all(world, shape_of("windows"), crashed=True)

@@ -15,7 +15,17 @@ from dataclasses import replace
 from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 
-from milestones.cli.picture import GlobalRow, Member, Picture, Scraped, StoreRow, inputs_of, members_of, picture
+from milestones.cli.picture import (
+    ACCOUNTS,
+    GlobalRow,
+    Member,
+    Picture,
+    Scraped,
+    StoreRow,
+    inputs_of,
+    members_of,
+    picture,
+)
 from milestones.common.assignment.summary import short_name
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
@@ -212,7 +222,7 @@ _OF_GLOBAL = {
 """By name of a sample: the field of `GlobalRow`."""
 _OF_MEMORY = {
     f"kafka_stream_memory_{name}_bytes": name
-    for name in ("caches", "remembered", "input", "outputs", "uncommitted", "engines", "client_queues_max", "resident")
+    for name in (*ACCOUNTS, "client_queues_max", "resident")
 }
 """By name of a sample: the key in `Scraped.memory`."""
 _OF_PROCESSING = {

@@ -18,6 +18,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.groups import DescribedGroup, DescribedMember
 from milestones.common.kafka.membership.protocol import read_assignment, read_subscription
 from milestones.common.kafka.membership.settings import PROTOCOL_TYPE
+from milestones.common.memory import Account
 from milestones.common.records import TaskId, TopicPartition
 
 THREAD = re.compile(r"(?P<client>.+)-(?:StreamThread-(?P<number>\d+)|PollingThread)")
@@ -89,6 +90,10 @@ class GlobalRow:
     def progress(self) -> float:
         """Of the restoration, 0 to 1."""
         return _share(self.restored, self.left)
+
+
+ACCOUNTS = tuple(account.name.lower() for account in Account if account is not Account.CLIENT_QUEUES)
+"""Of an instance's memory, as metrics call them. What clients hold isn't known, only what they may."""
 
 
 @dataclass(frozen=True)

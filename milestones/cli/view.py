@@ -15,14 +15,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from milestones.cli.picture import GlobalRow, InstanceView, Picture, ProcessingRow, StoreRow, TaskRow, Thread
+from milestones.cli.picture import ACCOUNTS, GlobalRow, InstanceView, Picture, ProcessingRow, StoreRow, TaskRow, Thread
 from milestones.common.clock import duration
 
 ROLES = {"active": "green", "restoring": "yellow", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
 """In the order in which they are counted, with their colours."""
 STATES = {"Stable": "green", "RUNNING": "green", "ERROR": "red", "DEAD": "red", "Empty": "red", "Dead": "red"}
-ACCOUNTS = ("caches", "remembered", "input", "outputs", "uncommitted", "engines")
-"""Of an instance's memory, as they are shown."""
 UNKNOWN = "–"
 BAR_WIDTH = 10
 MOST_REASONS = 3
@@ -82,12 +80,12 @@ def _header(shown: Picture, now_ms: int) -> Iterator[RenderableType]:
 
 
 def _memory(known: Sequence[Mapping[str, int] | None]) -> Iterator[Text]:
-    """One line, of all instances that tell it."""
+    """One line, of all instances that tell it, without what takes less than half a MB."""
     told = [memory for memory in known if memory is not None]
     if told:
-        sums = {name: f"{sum(memory[name] for memory in told) / 1e6:,.0f}" for name in told[0]}
+        sums = {name: f"{sum(memory.get(name, 0) for memory in told) / 1e6:,.0f}" for name in (*told[0], *ACCOUNTS)}
         whose = "" if len(told) == len(known) else f" ({len(told)} of {len(known)})"
-        used = ", ".join(f"{name} {sums[name]}" for name in (*ACCOUNTS, "other"))
+        used = ", ".join(f"{name.replace('_', ' ')} {sums[name]}" for name in (*ACCOUNTS, "other") if sums[name] != "0")
         line = f"memory {sums['resident']} MB{whose}: {used}; clients ≤ {sums['client_queues_max']}"
         yield Text(line, "dim", no_wrap=True, overflow="ellipsis")
 

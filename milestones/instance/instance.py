@@ -100,6 +100,8 @@ class Instance:
             raise SourceTopicError(missing)
         self.sources = frozenset(application.external_topics(existing))
         self.global_partitions = application.global_partitions(existing)
+        if self.global_partitions:
+            self.memory.say(Account.CLIENT_QUEUES, self._config.global_queue_bytes(self.client_id))
         if (warning := unused_dead_letters(self._config)) is not None:
             log.warning(warning)
         self._warn_of_lost_rows(cluster)

@@ -291,6 +291,7 @@ class ThreadMeasures:
         tasks = self._tasks.values()
         self._memory.say(Account.INPUT, self._measured.inputs.buffered_bytes)
         self._memory.say(Account.UNCOMMITTED, sum(int(measures.scope.uncommitted_bytes.value) for measures in tasks))
+        self._memory.say(Account.KEPT_BACK, sum(measures.task.kept_bytes() for measures in tasks))
         self._memory.say(Account.OUTPUTS, sum(measures.task.output_bytes() for measures in tasks))
 
     def _publish_thread(self, now_ms: int, report: ThreadReport) -> None:

@@ -81,7 +81,10 @@ def _entry(spec: StoreSpec, topic: str, data: Any) -> str:
         return NOTHING
     value, time = kind_of(spec).value(bytes(data))
     shown = text(spec.value_serde, topic, value)
-    return shown if time is None else f"{shown} of {time}"
+    if time is not None:
+        shown = f"{shown} of {time}"
+    headers = kind_of(spec).headers
+    return f"{shown} with {found}" if headers is not None and (found := headers(bytes(data))) else shown
 
 
 def text(serde: Any, topic: str, data: Any) -> str:

@@ -48,6 +48,7 @@ TYPES: Mapping[str, pa.DataType] = {
 
 _AS_TEXT = ("UUID", "JSON")
 _TIME = pa.timestamp("ms", tz="UTC")
+_HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
 def schema(spec: StoreSpec) -> pa.Schema:
@@ -56,6 +57,8 @@ def schema(spec: StoreSpec) -> pa.Schema:
         fields += [pa.field("start", _TIME), pa.field("end", _TIME)]
     if kind_of(spec).timed:
         fields.append(pa.field("timestamp", _TIME))
+    if kind_of(spec).headers is not None:
+        fields.append(pa.field("headers", _HEADERS))
     return pa.schema(fields)
 
 
@@ -93,7 +96,7 @@ def write_parquet(
     columns = schema(spec)
     timestamped, windowed, rows = "timestamp" in columns.names, kind_of(spec).windowed, _rows(spec, entries)
     key, value = _reader(spec.key_serde, changelog.topic), _reader(spec.value_serde, changelog.topic)
-    parted = kind_of(spec).value
+    parted, headers = kind_of(spec).value, kind_of(spec).headers
     files, root = fsspec.url_to_fs(folder)
     place = f"{root}/partition={changelog.partition}"
     part = f"{place}/.{uuid.uuid4().hex}.part"
@@ -107,6 +110,8 @@ def write_parquet(
                 data.append([None if end == FOREVER else end for (_, _, end), _ in chunk])
             if timestamped:
                 data.append([time for _, time in parts])
+            if headers is not None:
+                data.append([[{"name": name, "value": v} for name, v in headers(local)] for _, local in chunk])
             arrays = [pa.array(rows, field.type) for rows, field in zip(data, columns, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
     files.mv(part, f"{place}/store.parquet")

@@ -26,14 +26,19 @@ from compat_tests.java.registry import Entry, Registry
 from compat_tests.java.topologies import ALL
 from milestones.common.kafka.embedded.errors import JarsError, JavaNotFoundError
 from milestones.common.records import Record
-from milestones.common.state.stores import suppress_buffer
+from milestones.common.state.changelog import changelog
+from milestones.common.state.stores import stores_with_headers, suppress_buffer
 from milestones.common.state.stores.key_value_stores import KeyValueStore
+from milestones.common.state.stores.kinds import KINDS
+from milestones.common.state.stores.session_store import SessionStore
+from milestones.common.state.stores.stores_with_headers import SessionStoreWithHeaders
 from milestones.common.state.stores.suppress_buffer import SuppressBuffer
 from milestones.common.state.stores.suppress_layout import Buffered, size_of
 from milestones.common.task import task_context
 from milestones.common.task.scope import RecordInWork
-from milestones.common.topology import StreamsBuilder, Topology, foreign_key_operators
+from milestones.common.topology import StreamsBuilder, Topology
 from milestones.common.topology.global_tables import StreamGlobalJoin
+from milestones.common.topology.operators import foreign_keys
 from milestones.common.topology.operators.aggregates import StreamAggregate, StreamCount
 from milestones.common.topology.operators.foreign_keys import AnswerSubscription
 from milestones.common.topology.operators.stream_joins import SelfJoin
@@ -223,7 +228,7 @@ def a_deletion_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def another_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_key_operators, "hash_of", lambda data: hash_of(data)[::-1])
+    monkeypatch.setattr(foreign_keys, "hash_of", lambda data: hash_of(data)[::-1])
 
 
 def a_window_closed_early(operator: Suppress, context: OperatorContext) -> Process:
@@ -280,6 +285,19 @@ def an_anchor_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_context, "first_due", lambda _anchor_ms, interval_ms, now_ms: now_ms + interval_ms)
 
 
+def a_deletion_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = "timestamped-key-value-with-headers"
+    monkeypatch.setitem(KINDS, kind, replace(KINDS[kind], changelog=changelog))  # type: ignore[arg-type]  # a dict
+
+
+def a_row_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores_with_headers, "timed_headers", lambda _: [])
+
+
+def the_record_s_headers_at_a_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SessionStoreWithHeaders, "flush", SessionStore.flush)
+
+
 PLANTED: list[tuple[str, Plant, str, str]] = [
     ("a tombstone lost", wrapped(ToStream, a_tombstone_lost, "bind_new"), "table", "null"),
     ("a timestamp off by one", wrapped(StreamCount, a_timestamp_off_by_one), "group_by_key_count", "java"),
@@ -302,6 +320,8 @@ PLANTED: list[tuple[str, Plant, str, str]] = [
     ("a null key kept", wrapped(KeepValues, a_null_key_kept), "read_only_store_by_default", "java"),
     ("an anchor forgotten", an_anchor_forgotten, "anchored_wall_clock_punctuation", "java"),
     ("headers not counted", headers_not_counted, "suppress_time_bytes", "java"),
+    ("a deletion without headers", a_deletion_without_headers, "headers_table_filter_materialized", "header"),
+    ("a row without headers", a_row_without_headers, "headers_store", "java"),
 ]
 
 
@@ -317,11 +337,18 @@ def test_a_planted_mistake_is_found(
 
 
 @pytest.mark.java
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (wrapped(ToStream, a_deleted_row_lost), "reduce_that_deletes"),
+        (the_record_s_headers_at_a_flush, "headers_sessions"),
+    ],
+)
 def test_a_mistake_that_only_a_cache_shows_is_found_in_the_last_rows(
-    java: Java, monkeypatch: pytest.MonkeyPatch
+    java: Java, monkeypatch: pytest.MonkeyPatch, plant: Plant, name: str
 ) -> None:
-    wrapped(ToStream, a_deleted_row_lost)(monkeypatch)
-    line = check(ALL["reduce_that_deletes"], Ours(ALL), java, 60, SEED, [1 << 20], shrink=False)
+    plant(monkeypatch)
+    line = check(ALL[name], Ours(ALL), java, 60, SEED, [1 << 20], shrink=False)
     assert line.result == DIFFERS
     assert "the last record of a key" in line.why
 

@@ -24,6 +24,15 @@ def test_the_example_tells_what_a_price_was_a_minute_before() -> None:
         assert [each.value for each in kept.versions("tea")] == [100, 110, 90]
 
 
+def test_the_example_keeps_the_headers_of_the_former_record() -> None:
+    with TopologyTestDriver(run("stores.md").orders) as driver:
+        orders = driver.create_input_topic("orders", key=str, value=str)
+        headers = driver.create_output_topic("former-headers", key=str, value=str)
+        for shop in (b"north", b"south"):
+            orders.pipe("tea", "one", headers=[("shop", shop)])
+        assert [record.headers for record in headers.read_records()] == [[], [("shop", b"north")]]
+
+
 def test_the_page_has_every_constructor() -> None:
     text = (DOCS / "stores.md").read_text()
     for name in stores.__all__:
@@ -45,6 +54,15 @@ def test_the_page_has_every_constructor() -> None:
             {"kind": "timestamped-window", "window_ms": 5, "retention_ms": 9},
         ),
         (stores.session("s", str, int, retention=9), {"kind": "session", "retention_ms": 9}),
+        (stores.timestamped_key_value_with_headers("s", str, int), {"kind": "timestamped-key-value-with-headers"}),
+        (
+            stores.timestamped_window_with_headers("s", str, int, size=5, retention=9),
+            {"kind": "timestamped-window-with-headers", "window_ms": 5, "retention_ms": 9},
+        ),
+        (
+            stores.session_with_headers("s", str, int, retention=9),
+            {"kind": "session-with-headers", "retention_ms": 9},
+        ),
         (
             stores.versioned("s", str, int, history=9, segment=3),
             {"kind": "versioned", "retention_ms": 9, "segment_interval_ms": 3},

@@ -26,7 +26,7 @@ from milestones.common.records import TopicPartition
 from milestones.common.state.disk import is_plain_name
 from milestones.common.state.manifest import text
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.stores.kinds import kind_of
+from milestones.common.state.stores.kinds import kind_of, reads_as_own
 
 FORMAT = 1
 
@@ -122,7 +122,7 @@ class SnapshotManifest:
     def unfit(self, spec: StoreSpec, now_ms: int) -> str | None:
         """Why this store can't begin with the snapshot at this time (wall clock); None when it can."""
         kind = kind_of(spec)
-        if (self.kind, self.layout) != (spec.kind, kind.version):
+        if not reads_as_own(spec.kind, self.kind) or self.layout != kind.version:
             return f"it is of a {self.kind} store in layout {self.layout}, this is {spec.kind} in layout {kind.version}"
         if self.arrangement != (wanted := kind.arrangement(spec)):
             return f"it has {self.arrangement}, the store has {wanted}: retention or emit have changed"

@@ -67,12 +67,12 @@ class EmitBuffer:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def mark(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+    def mark(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
         """Note a write that the store is about to stage; a cached store calls this as its `changelog.Log`."""
         scope, record = self._scope, self._record
         again = self._flushing is not None or record.flushes >= record.most_flushes
         if again and record.flushes and (key == self._flushing or key not in self._waiting):
-            self._log(key, value, timestamp)
+            self._log(key, value, timestamp, headers)
             return
         if not scope:
             self._touched.append(self)

@@ -125,11 +125,11 @@ def waiting_since(_: StoreSpec, place: bytes) -> Windowed[bytes]:
 
 
 def join_buffer_changelog(
-    topic: str, partition: int, store: str, append: Callable[[Emitted], None], _: object = None
+    topic: str, partition: int, store: str, append: Callable[[Emitted], None], *_: object
 ) -> Log:
     """As `changelog.changelog`: records without a time of their own."""
 
-    def log(key: bytes, value: bytes | None, _timestamp: int) -> None:
+    def log(key: bytes, value: bytes | None, _timestamp: int, _: object = None) -> None:
         append((topic, partition, key, value, WHEN_SENT, None, store))
 
     return log

@@ -122,10 +122,6 @@ class TimestampedKeyValueStore(TimedRows[K, ValueAndTimestamp[V]], KeyValueStore
                 f"ms), not a {type(value).__qualname__}"
             )
 
-    def delete_raw(self, key: Any, timestamp: int) -> None:
-        """Delete `key` at a time of its own: `put_raw` deletes at that of the record in work."""
-        self._delete(self._key(key, "delete"), timestamp)
-
     def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
         for key, value in scanned:
             yield self._decode_key(key), ValueAndTimestamp(*self._decoded(value))

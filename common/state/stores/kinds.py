@@ -7,18 +7,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from milestones.common.records import Emitted
+from milestones.common.records import Emitted, Headers
 from milestones.common.state.changelog import (
     TIMESTAMP,
     TIMESTAMP_BYTES,
+    HasHeaders,
     Layout,
     Log,
     PlainLayout,
     TimestampedLayout,
     changelog,
+    changelog_of_headers,
 )
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores.expiring_store import ExpiringLayout, ExpiringStore
@@ -26,13 +28,29 @@ from milestones.common.state.stores.join_buffer import JoinBuffer, join_buffer_c
 from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore
 from milestones.common.state.stores.lru_rows import LruLayout
 from milestones.common.state.stores.lru_store import LruStore
+from milestones.common.state.stores.row_headers import (
+    HeadersLayout,
+    TimedHeadersLayout,
+    behind,
+    headers_in,
+    timed_headers,
+    without_headers,
+)
 from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.session_store import SessionStore
+from milestones.common.state.stores.stores_with_headers import (
+    SessionStoreWithHeaders,
+    TimestampedKeyValueStoreWithHeaders,
+    TimestampedWindowStoreWithHeaders,
+)
 from milestones.common.state.stores.suppress_buffer import SuppressBuffer
 from milestones.common.state.stores.suppress_layout import SuppressLayout, new_value, suppress_changelog
 from milestones.common.state.stores.versioned_layout import VersionedLayout
 from milestones.common.state.stores.versioned_store import VersionedStore
 from milestones.common.state.stores.window_layouts import (
+    SESSIONS,
+    WINDOWS,
+    SegmentedLayout,
     session_layout,
     session_of,
     timestamped_window_layout,
@@ -59,8 +77,10 @@ _NEEDED: Final = ("retention.ms", "min.compaction.lag.ms")
 Row = tuple["bytes | None", "int | None"]
 """The bytes of a value, None for a deletion that is kept back, and its time, None where rows have none."""
 
-MakeLog = Callable[[str, int, str, Callable[[Emitted], None], "Callable[[bytes], bytes] | None"], Log]
-"""Makes the function that logs the writes of a store, as `changelog.changelog`."""
+MakeLog = Callable[
+    [str, int, str, Callable[[Emitted], None], "Callable[[bytes], bytes] | None", "HasHeaders | None"], Log
+]
+"""Makes the function that logs the writes of a store, as `changelog.changelog`; last, the record in work."""
 
 
 def _plain(_: StoreSpec) -> Layout:
@@ -69,6 +89,24 @@ def _plain(_: StoreSpec) -> Layout:
 
 def _timestamped(_: StoreSpec) -> Layout:
     return TimestampedLayout()
+
+
+def _timestamped_with_headers(spec: StoreSpec) -> Layout:
+    return TimestampedLayout() if _without_any(spec) else TimedHeadersLayout()
+
+
+def _windows_with_headers(spec: StoreSpec) -> Layout:
+    return SegmentedLayout(spec, TimedHeadersLayout(), WINDOWS)
+
+
+def _sessions_with_headers(spec: StoreSpec) -> Layout:
+    return SegmentedLayout(spec, HeadersLayout(), SESSIONS)
+
+
+def _without_any(spec: StoreSpec) -> bool:
+    """Whether no row has headers, though the topic that serves as changelog has: an operator puts that topic's records
+    into the store, and operators keep none. A restoration gives the rows that were there."""
+    return spec.of_dsl and spec.source_topic is not None
 
 
 def _suppress(_: StoreSpec) -> Layout:
@@ -81,6 +119,14 @@ def _plain_value(local: bytes) -> Row:
 
 def _timed_value(local: bytes) -> Row:
     return local[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(local)[0]
+
+
+def _timed_value_of_headers(local: bytes) -> Row:
+    return _timed_value(without_headers(local))
+
+
+def _value_behind_headers(local: bytes) -> Row:
+    return local[behind(local) :], None
 
 
 def _like_all(_: StoreSpec, _additional_ms: int) -> Mapping[str, str]:
@@ -118,9 +164,11 @@ class Kind:
     `store`: the class that user code sees. `layout`: makes the local layout of one store. `version`: of the bytes of
     that layout; 1 is Kafka Streams' own. `topic`: settings of the changelog topic that differ from
     `CHANGELOG_SETTINGS`, given the additional retention of windows (ms). `arrangement`: the choices of the user that
-    local keys depend on; another arrangement finds no rows. `windowed`: gives the key's bytes and the window of a
-    changelog key, where keys have windows. `value`: gives the plain value and the time of a local value. `changelog`:
-    makes the function that logs. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
+    local keys depend on; another arrangement finds no rows. `plain`: the kind that differs in having no headers: the
+    same changelog restores both. `reads_plain`: that kind's rows are read as they are, as rows without headers.
+    `windowed`: gives the key's bytes and the window of a changelog key, where keys have windows. `value`: gives the
+    plain value and the time of a local value. `headers`: gives its headers, where values have some. `changelog`: makes
+    the function that logs. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
     commit, and the store logs nothing itself. `held`: gives how many updates a store keeps back, and their bytes.
     `whole`: whether a commit has to be written in one step, as a replay of its changelog records wouldn't repair a part
     of it: rows depend on one another, or on reads.
@@ -131,8 +179,11 @@ class Kind:
     version: int = 1
     topic: Callable[[StoreSpec, int], Mapping[str, str]] = _like_all
     arrangement: Callable[[StoreSpec], str] = _like_any
+    plain: StoreKind | None = None
+    reads_plain: bool = False
     windowed: Callable[[StoreSpec, bytes], Windowed[bytes]] | None = None
     value: Callable[[bytes], Row] = _plain_value
+    headers: Callable[[bytes], Headers] | None = None
     changelog: MakeLog = changelog
     logs_at_commit: bool = False
     held: Callable[[Any], tuple[int, int]] | None = None
@@ -141,7 +192,7 @@ class Kind:
     @property
     def timed(self) -> bool:
         """Whether rows have a time."""
-        return self.value is not _plain_value
+        return self.value not in (_plain_value, _value_behind_headers)
 
 
 KINDS: Final[Mapping[StoreKind, Kind]] = {
@@ -165,7 +216,45 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
     "join-buffer": Kind(
         JoinBuffer, _plain, windowed=waiting_since, value=new_value, changelog=join_buffer_changelog
     ),
+    "timestamped-key-value-with-headers": Kind(
+        TimestampedKeyValueStoreWithHeaders, _timestamped_with_headers, plain="timestamped-key-value", reads_plain=True,
+        value=_timed_value_of_headers, headers=timed_headers, changelog=changelog_of_headers,
+    ),
+    "timestamped-window-with-headers": Kind(
+        TimestampedWindowStoreWithHeaders, _windows_with_headers, plain="timestamped-window", reads_plain=True,
+        topic=_bounded, arrangement=_by_segments, windowed=window_of, value=_timed_value_of_headers,
+        headers=timed_headers, changelog=changelog_of_headers,
+    ),
+    "session-with-headers": Kind(
+        SessionStoreWithHeaders, _sessions_with_headers, plain="session", topic=_bounded, arrangement=_by_segments,
+        windowed=session_of, value=_value_behind_headers, headers=headers_in, changelog=changelog_of_headers,
+    ),
 }
+
+_WITH_HEADERS: Final[Mapping[StoreKind, StoreKind]] = {
+    kind.plain: name for name, kind in KINDS.items() if kind.plain is not None
+}
+
+
+def with_headers(spec: StoreSpec) -> StoreSpec:
+    """The store under the format `headers`: as Kafka Streams, the DSL's stores on the disk get them, and no others."""
+    if not (spec.of_dsl and spec.persistent and spec.kind in _WITH_HEADERS):
+        return spec
+    return replace(spec, kind=_WITH_HEADERS[spec.kind])
+
+
+def reads_as_own(kind: StoreKind, written: str) -> bool:
+    """Whether a store of `kind` reads the rows of a store of the kind `written` as they are."""
+    return kind == written or (KINDS[kind].reads_plain and KINDS[kind].plain == written)
+
+
+def same_changelog(kind: StoreKind, written: str) -> bool:
+    """Whether the changelog of a store of the kind `written` restores a store of `kind`."""
+    return written in KINDS and _plain_of(kind) == _plain_of(written)  # type: ignore[arg-type]  # just looked up
+
+
+def _plain_of(kind: StoreKind) -> StoreKind:
+    return KINDS[kind].plain or kind
 
 
 def kind_of(spec: StoreSpec) -> Kind:

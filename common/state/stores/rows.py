@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol
 
 from milestones.common.errors import MilestonesError, SerializationError, StateError
-from milestones.common.records import RecordMetadata, TaskId
+from milestones.common.records import Headers, RecordMetadata, TaskId
 from milestones.common.serdes import Serde, unreadable, unwritable
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
@@ -36,6 +36,7 @@ class InWork(Protocol):
     """The properties of the record in work that a store uses."""
 
     timestamp: int
+    headers: Headers | None
 
     @property
     def metadata(self) -> RecordMetadata | None: ...
@@ -295,6 +296,10 @@ class TimedRows(Rows[K, V]):
         except Exception as error:
             self._refused(0, key, error)
         self._put_timed(data, value, timestamp)
+
+    def delete_raw(self, key: Any, timestamp: int) -> None:
+        """Delete `key` at a time of its own: `put_raw` deletes at that of the record in work."""
+        self._delete(self._key(key, "delete"), timestamp)
 
     def _put_timed(self, data: bytes, value: Any, timestamp: int) -> None:
         """Set value and time of a serialised key; a value of None deletes."""

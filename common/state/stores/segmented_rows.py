@@ -40,6 +40,9 @@ class SegmentedRows(Rows):
     tail: ClassVar[struct.Struct]
     order: ClassVar[TimeOrder]
 
+    _shown_value = Rows._decoded
+    """A local value as user code sees it."""
+
     def __init__(self, parts: StoreParts) -> None:
         spec = parts.spec
         self._retention_ms, self._segment_ms, self._closing = spec.retention_ms, spec.segment_ms, spec.closing
@@ -170,7 +173,7 @@ class SegmentedRows(Rows):
         length, unpack = self.tail.size, self.tail.unpack_from
         for local, value in rows:
             if wanted(*unpack(local, len(local) - length)):
-                yield self._decode_key(local), self._decoded(value)
+                yield self._decode_key(local), self._shown_value(value)
 
     def _keys(self, first: Any, last: Any, call: str) -> tuple[bytes | None, bytes | None]:
         """The bytes of the first and the last key, None for None. The store is open, or it is a `StateError`."""

@@ -44,6 +44,10 @@ class SessionStore(SegmentedRows):
 
     def put(self, session: Windowed[Any], value: Any) -> None:
         """Set the value of a session; None deletes."""
+        self.put_raw(session, value)
+
+    def put_raw(self, session: Windowed[Any], value: Any) -> None:
+        """Set the plain value of a session; None deletes."""
         self._given(session.key, "put")
         self.put_at(self._place(session), value, session.end)
 
@@ -56,17 +60,21 @@ class SessionStore(SegmentedRows):
 
     def remove(self, session: Windowed[Any]) -> None:
         """Remove a session."""
-        self.put(session, None)
+        self.put_raw(session, None)
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
         """The value of the session of `key` from `start` to `end`, None when absent."""
-        self._given(key, "fetch_session")
-        return None if end < self._earliest else self._get_row(Windowed(key, start, end))
+        return self._fetched(Windowed(key, start, end))
 
     def get_raw(self, session: Windowed[Any]) -> tuple[Any, int] | None:
         """The value of a session and its end, None when absent."""
-        value = self.fetch_session(session.key, session.start, session.end)
+        value = self._fetched(session)
         return None if value is None else (value, session.end)
+
+    def _fetched(self, session: Windowed[Any]) -> Any:
+        """The plain value of a session, None when absent."""
+        self._given(session.key, "fetch_session")
+        return None if session.end < self._earliest else self._get_row(session)
 
     # -- many sessions
 

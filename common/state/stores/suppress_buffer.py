@@ -11,7 +11,7 @@ bytes are Kafka Streams'. The rest as `rows.py`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sortedcontainers import SortedList
 
@@ -20,6 +20,9 @@ from milestones.common.state.layers import ABSENT
 from milestones.common.state.stores.rows import Rows
 from milestones.common.state.stores.suppress_layout import Buffered, Context, decoded, encoded, prior_of, size_of
 from milestones.common.windowed import FOREVER
+
+PLACE_BYTES: Final = 400
+"""What a key of usual length takes in the order: itself, time and size, its places in the dictionary and the list."""
 
 
 class Kept(NamedTuple):

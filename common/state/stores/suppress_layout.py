@@ -285,11 +285,11 @@ def _place(record: ChangelogRecord) -> str:
 
 
 def suppress_changelog(
-    topic: str, partition: int, store: str, append: Callable[[Emitted], None], _: object = None
+    topic: str, partition: int, store: str, append: Callable[[Emitted], None], *_: object
 ) -> Log:
     """As `changelog.changelog`: records of version 3."""
 
-    def log(key: bytes, value: bytes | None, _timestamp: int) -> None:
+    def log(key: bytes, value: bytes | None, _timestamp: int, _: object = None) -> None:
         append((topic, partition, key, value, WHEN_SENT, None if value is None else VERSION_3, store))
 
     return log

@@ -67,7 +67,7 @@ class SessionAggregate:
                         update(session, its, None)
                 aggregate = aggregator(key, value, aggregate)
                 session = Windowed(key, start, end)
-                store.put(session, aggregate)
+                store.put_raw(session, aggregate)
                 update(session, None, aggregate)
             record.timestamp = before
             if emit is not None:

@@ -51,7 +51,7 @@ final class OfStores {
         Topologies.api("read_only_store_timestamped", OfStores::readOnlyTimes);
     }
 
-    private abstract static class Keyed extends OfProcessors.Texts {
+    abstract static class Keyed extends OfProcessors.Texts {
         @Override
         public void process(Record<String, String> record) {
             if (record.key() != null) {

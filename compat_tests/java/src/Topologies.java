@@ -39,6 +39,7 @@ final class Topologies {
         OfForeignKeys.add();
         OfGlobals.add();
         OfChains.add();
+        OfHeaders.add();
     }
 
     private Topologies() {}
@@ -51,6 +52,11 @@ final class Topologies {
     /** A topology of the Processor API. */
     static void api(String name, Supplier<Topology> program) {
         PLAIN.put(name, program);
+    }
+
+    /** A topology by another name too: names beginning with `headers_` run under dsl.store.format=HEADERS. */
+    static void again(String name, String other) {
+        PROGRAMS.put(name, PROGRAMS.get(other));
     }
 
     static Set<String> names() {

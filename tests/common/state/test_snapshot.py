@@ -92,6 +92,14 @@ def test_a_store_begins_with_snapshots_of_its_kind_that_are_young_enough(
     assert found is None if why is None else found is not None and why in found
 
 
+def test_a_store_with_headers_begins_with_a_snapshot_without_them_but_not_the_other_way_round() -> None:
+    plain, with_headers = StoreSpec("store", "timestamped-key-value"), "timestamped-key-value-with-headers"
+    assert replace(MANIFEST, kind=plain.kind).unfit(replace(plain, kind=with_headers), 0) is None
+    assert with_headers in (replace(MANIFEST, kind=with_headers).unfit(plain, 0) or "")
+    sessions = StoreSpec("store", "session-with-headers", retention_ms=300_000)
+    assert "session store" in (replace(MANIFEST, kind="session").unfit(sessions, 0) or "")
+
+
 def test_a_store_of_windows_begins_with_snapshots_of_its_own_segments() -> None:
     spec = StoreSpec("store", "window", retention_ms=300_000)
     own = replace(MANIFEST, kind="window", arrangement=kind_of(spec).arrangement(spec))

@@ -25,6 +25,7 @@ SPEC = StoreSpec("store")
 
 class Record:
     timestamp = 77
+    headers = None
 
 
 class Opened:

@@ -12,7 +12,7 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError, TopologyError
-from milestones.common.records import Output, TaskId
+from milestones.common.records import Headers, Output, TaskId
 from milestones.common.state.cells import Cells
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import ReadCaches
@@ -21,6 +21,7 @@ from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.state.stores.session_store import SessionStore
+from milestones.common.state.stores.stores_with_headers import AggregationWithHeaders, ValueTimestampHeaders
 from milestones.common.state.stores.window_stores import TimestampedWindowStore, WindowStore
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.task_stores import TaskStores
@@ -48,11 +49,14 @@ class Message:
     def timestamp(self) -> tuple[int, int]:
         return 1, self.output.timestamp
 
+    def headers(self) -> Headers | None:
+        return self.output.headers
+
 
 def spec_of(kind: StoreKind, **more: Any) -> StoreSpec:
     return StoreSpec(
         "s", kind, key_serde=serdes.STRING, value_serde=serdes.STRING, retention_ms=RETENTION_MS,
-        window_ms=0 if kind == "session" else SIZE_MS, **more,
+        window_ms=0 if kind.startswith("session") else SIZE_MS, **more,
     )  # fmt: skip
 
 
@@ -118,7 +122,7 @@ class Life:
             batch = self.changelog[at : at + 7]
             self.stores.restore("s", map(Message, batch), at + len(batch))
         self.let_in()
-        place, time = (slice(-16, -8), 2) if self.spec.kind == "session" else (slice(-12, -4), 1)
+        place, time = (slice(-16, -8), 2) if self.spec.kind.startswith("session") else (slice(-12, -4), 1)
         logged = max((int.from_bytes((output.key or b"")[place], "big") for output in self.changelog), default=-1)
         first = max(0, (logged - RETENTION_MS) // SEGMENT_MS)
         self.rows = {row: value for row, value in self.rows.items() if row[time] // SEGMENT_MS >= first}
@@ -176,6 +180,11 @@ def play(life: Life, chance: random.Random, write: Callable[[], None], check: Ca
         check()
 
 
+def headers_for(value: str) -> Headers:
+    """The headers of the row with this value, none of some."""
+    return [] if "1" in value else [("value", value.encode()), ("é", None)]
+
+
 def times(chance: random.Random, now: list[int]) -> int:
     """Mostly forward, sometimes back, at times far ahead."""
     now[0] += chance.choice([0, 1, 5_000, 20_000, 20_000, 90_000])
@@ -183,23 +192,25 @@ def times(chance: random.Random, now: list[int]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("kind", ["window", "timestamped-window"])
+@pytest.mark.parametrize("kind", ["window", "timestamped-window", "timestamped-window-with-headers"])
 @pytest.mark.parametrize("duplicates", [False, True], ids=["", "duplicates"])
 def test_a_window_store_does_what_a_dict_does(kind: StoreKind, duplicates: bool, seed: int) -> None:
     if duplicates and kind != "window":
         return
     chance, now = random.Random(seed), [seed * 50_000]
     life = Life(spec_of(kind, duplicates=duplicates, closing=not duplicates))
-    timed = kind == "timestamped-window"
+    timed = kind != "window"
 
     def shown(row: tuple[str, int]) -> Any:
+        if kind == "timestamped-window-with-headers":
+            return ValueTimestampHeaders(*row, headers_for(row[0]))
         return ValueAndTimestamp(*row) if timed else row[0]
 
     def write() -> None:
         key, start = chance.choice(KEYS), times(chance, now)
         life.record.timestamp = 7
         value = None if chance.random() < 0.15 else f"v{chance.randrange(9)}" * chance.choice([1, 200])
-        life.store.put(key, None if value is None else ValueAndTimestamp(value, 9) if timed else value, start)
+        life.store.put(key, None if value is None else shown((value, 9)), start)
         number = 0
         if (value is None and duplicates) or not life.may_put(start):
             return
@@ -243,9 +254,13 @@ def test_a_window_store_does_what_a_dict_does(kind: StoreKind, duplicates: bool,
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_session_store_does_what_a_dict_does(seed: int) -> None:
+@pytest.mark.parametrize("kind", ["session", "session-with-headers"])
+def test_a_session_store_does_what_a_dict_does(kind: StoreKind, seed: int) -> None:
     chance, now = random.Random(seed), [seed * 50_000]
-    life = Life(spec_of("session", closing=True))
+    life = Life(spec_of(kind, closing=True))
+
+    def shown(value: str) -> Any:
+        return AggregationWithHeaders(value, headers_for(value)) if kind == "session-with-headers" else value
 
     def write() -> None:
         end = times(chance, now)
@@ -254,7 +269,7 @@ def test_a_session_store_does_what_a_dict_does(seed: int) -> None:
         if value is None and chance.random() < 0.5:
             life.store.remove(session)
         else:
-            life.store.put(session, value)
+            life.store.put(session, None if value is None else shown(value))
         if not life.may_put(end):
             return
         if value is None:
@@ -263,7 +278,7 @@ def test_a_session_store_does_what_a_dict_does(seed: int) -> None:
             life.rows[session.key, session.start, end] = value, 0
 
     def given(rows: Iterable[Any]) -> list[Any]:
-        return [(Windowed(*row), value) for row, (value, _) in rows]
+        return [(Windowed(*row), shown(value)) for row, (value, _) in rows]
 
     def check() -> None:
         earliest = max(0, now[0] - chance.randrange(400_000))
@@ -290,7 +305,8 @@ def test_a_session_store_does_what_a_dict_does(seed: int) -> None:
         for session, value in every:
             assert store.fetch_session(*session) == value
         assert store.fetch_session("never", 0, 1) is None
-        closed = given(life.visible(lambda _, __, end: earliest <= end <= earliest + 50_000, 2))
+        closing = life.visible(lambda _, __, end: earliest <= end <= earliest + 50_000, 2)
+        closed = [(Windowed(*row), value) for row, (value, _) in closing]
         by_end = sorted(closed, key=lambda one: (one[0].end, one[0].start, one[0].key.encode()))
         seen = max(earliest, life.observed - RETENTION_MS + 1)
         assert list(store.closed_between(seen, earliest + 50_000)) == by_end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -108,3 +109,22 @@ def test_all_of_a_record_counts_in_the_bytes_of_the_input(key: Any, value: Any, 
     partition = task.task.partitions[0]
     task.task.input.add(partition, [message(0, key, value, 1, headers=headers)])
     assert 1_000_000 < task.task.input.bytes() < 4_000_000
+
+
+def test_what_fifty_tasks_keep_back_counts_with_the_memory_that_its_order_takes() -> None:
+    builder = StreamsBuilder()
+    builder.table("in", key=str, value=str).suppress(after=1_000_000, name="held").to_stream().to("out")
+    tracemalloc.start()
+    tasks = [Harness(builder.build()).start() for _ in range(TASKS)]
+    for task in tasks:
+        task.pipe(*((f"key-{number:06}", "v", 1) for number in range(400)))
+        task.commit()
+    snapshot = tracemalloc.take_snapshot()
+    tracemalloc.stop()
+    order = [tracemalloc.Filter(True, f"*{name}") for name in ("suppress_buffer.py", "sortedlist.py")]
+    taken = sum(trace.size for trace in snapshot.filter_traces(order).traces)
+    counted = sum(task.task.kept_bytes() for task in tasks)
+    assert 0.5 * taken < counted < 3 * taken
+    for task in tasks:
+        task.task.close()
+    assert sum(task.task.kept_bytes() for task in tasks) == 0

@@ -25,7 +25,7 @@ from tests.common.task.storemodel.faults import FAULTS, ON_DISK
 from tests.common.task.storemodel.machine import StoreMachine
 from tests.common.task.storemodel.setting import WrongStoreError
 
-EXAMPLES = {"memory": 120, "rocksdict": 40, "rocksdb": 25}
+EXAMPLES = {"memory": 180, "rocksdict": 60, "rocksdb": 40}
 TO_FIND = 400
 """Lives in which each planted fault must show."""
 
@@ -93,5 +93,5 @@ def test_the_model_calls_every_public_method_of_every_kind_of_store(monkeypatch:
     }
     for (kind, name), method in public.items():
         monkeypatch.setattr(REAL_KINDS[kind].store, name, counting(kind, name, method))
-    lives("memory", always_the_same(40))
+    lives("memory", always_the_same(60))
     assert public.keys() - called.keys() == set()

@@ -150,3 +150,21 @@ def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_co
         assert instance.memory.held()[Account.ENGINES] == instance.state.memory_bytes()
         other.memory.leave()
         assert one.memory.part(Account.INPUT) == 1_000
+
+
+def test_the_consumer_of_global_tables_counts_with_the_clients_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = StreamsBuilder()
+    rates = builder.global_table("rates")
+    builder.stream("in").left_join(rates, lambda value, _: value, on=lambda key, _: key).to("out")
+    monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: {"in": 1, "rates": 1, "out": 1})
+    monkeypatch.setattr(Cluster, "topic_settings", lambda *_: {"rates": {"cleanup.policy": "compact"}})
+    sizes = {"global_consumer_queued_max_messages_kbytes": 3_072, "producer_queue_buffering_max_kbytes": 2_048}
+    with made(builder.build(), tmp_path, **sizes) as instance:
+        assert instance.memory.held()[Account.CLIENT_QUEUES] == 0
+        instance.prepare([1])
+        of_the_consumer = instance.memory.held()[Account.CLIENT_QUEUES]
+        assert of_the_consumer == (3 + 3) * 1024 * 1024
+        thread_context(instance, 1, ThreadRegistry(1))
+        assert instance.memory.held()[Account.CLIENT_QUEUES] > of_the_consumer

@@ -34,7 +34,7 @@ def test_every_account_is_published_beside_what_the_process_has() -> None:
     assert found["tags"] == {"client-id": "client"}
     assert found["metrics"] == {
         "caches-bytes": 0, "remembered-bytes": 1, "input-bytes": 2, "outputs-bytes": 3, "uncommitted-bytes": 4,
-        "engines-bytes": 5, "client-queues-max-bytes": 6, "resident-bytes": 1_000,
+        "kept-back-bytes": 5, "engines-bytes": 6, "client-queues-max-bytes": 7, "resident-bytes": 1_000,
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from milestones.cli.spark.audit import audit as command
 from milestones.common.config import StreamsConfig
 from milestones.common.records import TopicPartition
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.row_headers import timed_row
 from milestones.common.windowed import END_AND_START, START_AND_SEQUENCE
 from milestones.instance.application import Application
 from milestones.pipeline.audit.computed import computed_records
@@ -79,6 +80,16 @@ def test_examples_name_the_input_record_and_decode_by_the_sink_or_the_store() ->
     entry = texts.of_entry("counts", {**row, "value": (5).to_bytes(8, "big") + (1).to_bytes(8, "big"), "other": None})
     assert (entry.expected, entry.actual) == ("1 of 5", "nothing")
     assert StoreSpec("x").kind == "key-value"
+
+
+def test_an_entry_is_shown_with_its_headers() -> None:
+    builder = StreamsBuilder()
+    builder.table("in", "rows", key=serdes.STRING, value=serdes.STRING)
+    said: Any = {"application_id": "app", "bootstrap_servers": "localhost:1", "dsl_store_format": "headers"}
+    texts = Texts(Application.of(builder.build(), StreamsConfig(**said)))
+    row = {"topic": "t", "partition": 1, "key": b"k", "what": "wrong", "other": timed_row(b"v", 5, None)}
+    entry = texts.of_entry("rows", {**row, "value": timed_row(b"v", 5, [("h", b"x")])})
+    assert (entry.expected, entry.actual) == ("'v' of 5 with [('h', b'x')]", "'v' of 5")
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.records import RecordMetadata, TopicPartition
-from milestones.common.state.spec import StoreSpec
+from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores.kinds import layout_of
 from milestones.common.state.stores.suppress_layout import Buffered, Context, encoded
-from milestones.common.windowed import START_AND_SEQUENCE
+from milestones.common.windowed import END_AND_START, START_AND_SEQUENCE
 from milestones.pipeline.snapshots.parquet import write_parquet
 from tests.common.task.harness import message
 
@@ -93,6 +93,20 @@ def test_updates_that_are_kept_back_have_the_values_that_will_be_sent(tmp_path: 
     found = pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist()
     times = {int(row.pop("timestamp").timestamp() * 1000) for row in found}
     assert (found, times) == ([{"key": "a", "value": 7}, {"key": "b", "value": None}], {70_005})
+
+
+@pytest.mark.parametrize("kind", ["timestamped-key-value-with-headers", "session-with-headers"])
+def test_rows_with_headers_have_them_in_a_column(tmp_path: Path, kind: StoreKind) -> None:
+    session = kind.startswith("session")
+    spec = StoreSpec("rows", kind, key_serde=serdes.STRING, value_serde=serdes.LONG, retention_ms=9 if session else 0)
+    key = b"k" + END_AND_START.pack(70_005, 70_000) if session else b"k"
+    headers = [("h", b"x"), ("none", None)]
+    entries = layout_of(spec).restored([message(0, key, (7).to_bytes(8, "big"), 70_005, headers=headers)])
+    write_parquet(spec, CHANGELOG, iter(sorted(entries.items())), tmp_path.as_uri())
+    (row,) = pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist()
+    assert (row["key"], row["value"]) == ("k", 7)
+    assert row["headers"] == [{"name": "h", "value": b"x"}, {"name": "none", "value": None}]
+    assert ("timestamp" in row) is not session
 
 
 def test_a_versioned_store_has_the_latest_value_of_each_key(tmp_path: Path) -> None:

@@ -17,21 +17,25 @@ from typing import Any, NamedTuple
 
 from milestones.common import serdes
 from milestones.common.errors import SerializationError
+from milestones.common.records import Header
 from milestones.common.serdes import Serde
 from milestones.common.state.changelog import TIMESTAMP
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
+from milestones.common.state.stores.stores_with_headers import ValueTimestampHeaders
 
 
 class Row(NamedTuple):
-    """`number`: of the value. `timestamp`: the value's own, of a plain store that of the record that put it."""
+    """`number`: of the value. `timestamp`: the value's own, of a plain store that of the record that put it. `headers`:
+    of a store that has them."""
 
     number: int
     timestamp: int
+    headers: tuple[Header, ...] = ()
 
 
 Rows = dict[bytes, Row]
-Logged = tuple[bytes, "bytes | None", int]
-"""Key, value, timestamp of a changelog record."""
+Logged = tuple[bytes, "bytes | None", int, "tuple[Header, ...]"]
+"""Key, value, timestamp and headers of a changelog record."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,14 @@ class Plain:
         """The bytes in the engine."""
         return self.values.encoded(row.number)
 
+    def plain(self, stored: bytes) -> bytes:
+        """The value in the changelog."""
+        return stored
+
+    def wrapped(self, value: Any) -> Any:
+        """A value as it is put."""
+        return value
+
 
 class Timestamped(Plain):
     """The same of a `timestamped-key-value` store."""
@@ -187,8 +199,57 @@ class Timestamped(Plain):
     def stored(self, row: Row) -> bytes:
         return TIMESTAMP.pack(row.timestamp) + self.values.encoded(row.number)
 
+    def plain(self, stored: bytes) -> bytes:
+        return stored[TIMESTAMP.size :]
 
-KINDS: Mapping[str, type[Plain]] = {"key-value": Plain, "timestamped-key-value": Timestamped}
+    def wrapped(self, value: Any) -> Any:
+        return ValueAndTimestamp(value, 1)
+
+
+class WithHeaders(Timestamped):
+    """The same of a `timestamped-key-value-with-headers` store."""
+
+    def given(self, number: int | None, timestamp: int) -> Any:
+        if number is None:
+            return None if timestamp % 2 else ValueTimestampHeaders(None, timestamp, [])
+        return ValueTimestampHeaders(self.values.put(number), timestamp, [*_headers(number, timestamp)])
+
+    def row(self, number: int, timestamp: int, now: int) -> Row:
+        return Row(number, timestamp, _headers(number, timestamp))
+
+    def read(self, row: Row | None) -> Any:
+        if row is None:
+            return None
+        return ValueTimestampHeaders(self.values.read(row.number), row.timestamp, [*row.headers])
+
+    def stored(self, row: Row) -> bytes:
+        plain = super().stored(row)
+        if not row.headers:
+            return plain
+        block = bytes((2 * len(row.headers),)) + b"".join(map(_written, row.headers))
+        return b"".join((bytes((plain[0] + 128,)), plain[1:8], bytes((2 * len(block),)), block, plain[8:]))
+
+    def plain(self, stored: bytes) -> bytes:
+        return stored[8:] if stored[0] < 128 else stored[9 + stored[8] // 2 :]
+
+    def wrapped(self, value: Any) -> Any:
+        return ValueTimestampHeaders(value, 1, [])
+
+
+def _headers(number: int, timestamp: int) -> tuple[Header, ...]:
+    """The headers that stand for a row, among them none, one without a value, and one name twice."""
+    return ((), (("n", b"%d" % number),), (("é", None), ("n", b""), ("n", b"%d" % timestamp)))[timestamp % 3]
+
+
+def _written(header: Header) -> bytes:
+    """The bytes of a header, all of whose lengths are below 64: so many, doubled, in one byte; 1 says none."""
+    name, value = header[0].encode(), header[1]
+    return b"".join((bytes((2 * len(name),)), name, b"\x01" if value is None else bytes((2 * len(value),)) + value))
+
+
+KINDS: Mapping[str, type[Plain]] = {
+    "key-value": Plain, "timestamped-key-value": Timestamped, "timestamped-key-value-with-headers": WithHeaders,
+}  # fmt: skip
 
 
 def in_order(rows: Rows) -> list[tuple[bytes, Row]]:
@@ -261,10 +322,13 @@ class Calls:
     def _set(self, key: bytes, number: int | None, timestamp: int) -> None:
         if number is None:
             self.rows.pop(key, None)
-            self.logged.append((key, None, self._now))
-            return
-        row = self.rows[key] = self._kind.row(number, timestamp, self._now)
-        self.logged.append((key, self._kind.values.encoded(number), row.timestamp))
+            self.logged.append((key, None, self._now, ()))
+        else:
+            self._keep(key, self._kind.row(number, timestamp, self._now))
+
+    def _keep(self, key: bytes, row: Row) -> None:
+        self.rows[key] = row
+        self.logged.append((key, self._kind.values.encoded(row.number), row.timestamp, row.headers))
 
     # -- one key
 
@@ -275,13 +339,13 @@ class Calls:
     def put_raw(self, key: bytes, number: int, timestamp: int) -> None:
         if self._kind.timestamped:
             self._store.put_raw(own(key), self._kind.values.put(number), timestamp)
-            self._set(key, number, timestamp)
+            self._keep(key, Row(number, timestamp))  # operators give no headers
 
     def delete_raw(self, key: bytes, timestamp: int) -> None:
         if self._kind.timestamped:
             self._store.delete_raw(own(key), timestamp)
             self.rows.pop(key, None)
-            self.logged.append((key, None, timestamp))
+            self.logged.append((key, None, timestamp, ()))
 
     def put_if_absent(self, key: bytes, number: int, timestamp: int) -> None:
         before = self.rows.get(key)
@@ -310,7 +374,9 @@ class Calls:
         """User code changes the object that it was given: that is its own."""
         self.get(key)
         value = self._store.get(own(key))
-        value = value.value if isinstance(value, ValueAndTimestamp) else value
+        if isinstance(value, ValueTimestampHeaders):
+            value.headers.append(("changed", b"by the user"))
+        value = value.value if isinstance(value, ValueAndTimestamp | ValueTimestampHeaders) else value
         if isinstance(value, list):
             value.append("changed by the user")
         self.get(key)
@@ -318,14 +384,14 @@ class Calls:
     def refused(self) -> None:
         """What can't be a key or a value is said, and changes nothing."""
         store, unwritable = self._store, self._kind.values.unwritable
-        value = ValueAndTimestamp(unwritable, 1) if self._kind.timestamped else unwritable
+        value = self._kind.wrapped(unwritable)
         calls: list[Callable[[], Any]] = [
             lambda: store.get(None), lambda: store.put(None, value), lambda: store.put_if_absent(None, value),
             lambda: store.delete(None), lambda: store.prefix_scan(None), lambda: store.put(b"a", value),
             lambda: store.get("no bytes"), lambda: store.range("no bytes"), lambda: store.put_all([("no bytes", None)]),
         ]  # fmt: skip
         if self._kind.timestamped:
-            calls += [lambda: store.put(b"a", "no ValueAndTimestamp"), lambda: store.put_raw(b"a", unwritable, 1)]
+            calls += [lambda: store.put(b"a", "no row"), lambda: store.put_raw(b"a", unwritable, 1)]
         for number, call in enumerate(calls):
             try:
                 call()

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from milestones.common.state import changelog
+from milestones.common.state.changelog import TimestampedLayout
 from milestones.common.state.engines.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.layers import Layer, StoreLayers
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.common.state.stores import key_value_stores
+from milestones.common.state.stores import key_value_stores, row_headers, stores_with_headers
 from milestones.common.state.stores.emit_buffer import EmitBuffer
 from milestones.common.state.stores.key_value_stores import KeyValueStore
+from milestones.common.state.stores.row_headers import TimedHeadersLayout, without_headers
 from milestones.common.task.runner import Runner
 from milestones.common.task.task_stores import TaskStores
 
@@ -142,7 +144,7 @@ def a_scan_that_goes_with_later_writes(scan: Any, layers: Any, *bounds: Any, rev
     yield from scan(layers, *bounds, reverse=reverse)
 
 
-@fault(changelog, "_without_none")
+@fault(changelog, "without_none")
 def a_deleted_row_after_a_restore(without_none: Any, *arguments: Any) -> dict[bytes, bytes]:
     """A changelog's deletions aren't restored."""
     return {key: value for key, value in without_none(*arguments).items() if value is not None}
@@ -196,3 +198,22 @@ def a_write_to_the_key_that_is_flushed(mark: Any, buffer: Any, *arguments: Any) 
 
 ON_DISK = ("an upper bound that is freed",)
 """Faults that only stores on disk can have, by the default engine."""
+
+
+@fault(row_headers, "timed_row")
+def a_row_without_headers_after_a_restore(timed_row: Any, value: bytes, timestamp: int, _: Any) -> bytes:
+    """The headers of changelog records aren't restored. `Store.put` has its own name for the function."""
+    return bytes(timed_row(value, timestamp, None))
+
+
+@fault(TimedHeadersLayout, "log_stored")
+def a_row_that_is_logged_without_headers(_: Any, layout: Any, log: Any, key: bytes, stored: Any, at: int) -> None:
+    """A cache logs rows as those of a store without headers."""
+    plain = None if stored is None else without_headers(stored)
+    TimestampedLayout.log_stored(layout, log, key, plain, at)
+
+
+@fault(stores_with_headers, "timed_headers")
+def headers_that_are_cut_off(timed_headers: Any, local: bytes) -> Any:
+    """The last header of a row isn't read."""
+    return timed_headers(local)[:-1]

@@ -16,7 +16,6 @@ from confluent_kafka import Message
 from milestones.common import serdes
 from milestones.common.errors import ProcessingError, StateError
 from milestones.common.records import Output, Record, TaskId, TopicPartition
-from milestones.common.state.changelog import TIMESTAMP_BYTES
 from milestones.common.state.read_cache import ReadCache
 from milestones.common.state.storage import StateManager, TaskStorage
 from milestones.common.task.standby import StandbyTask
@@ -230,7 +229,7 @@ class Life:
             self.changelog.add(outputs)
         want, self._logged = self._logged if self.how.spec.logged else [], []
         if not self.how.cached:
-            have = [(output.key, output.value, output.timestamp) for output in outputs]
+            have = [(each.key, each.value, each.timestamp, tuple(each.headers or ())) for each in outputs]
             again = have[: len(have) - len(want)]
             need(have[len(again) :] == want, f"the changelog gets {have}, should get {want}")
             need(all(map(self._mends, again)), f"the changelog gets {again} again, the store has {self.committed}")
@@ -437,6 +436,5 @@ class Life:
         need(engine == want, f"the engine has {engine}, should have {want}")
         if self.how.spec.logged:
             folded = self.changelog.folded(self.task.changelog_offsets()[STORE] or 0)
-            head = TIMESTAMP_BYTES if kind.timestamped else 0
-            plain = {key: value[head:] for key, value in engine.items()}
+            plain = {key: kind.plain(value) for key, value in engine.items()}
             need(folded == plain, f"the changelog is {folded}, the store {plain}")

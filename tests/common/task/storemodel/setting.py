@@ -91,7 +91,7 @@ class Changelog:
         """The records of so many offsets, as a consumer gives them."""
         return [
             Message(topic=output.topic, partition=0, offset=0, key=output.key, value=output.value,
-                    timestamp=(1, output.timestamp))
+                    timestamp=(1, output.timestamp), headers=list(output.headers or ()))
             for output in self.records[start : start + count]
             if output is not None
         ]  # fmt: skip
@@ -104,7 +104,11 @@ class Changelog:
         """All of it, as rows of the reference."""
         numbers = {kind.values.encoded(number): number for number in range(6)}
         last = self._last(len(self))
-        return {key: Row(numbers[out.value], out.timestamp) for key, out in last.items() if out.value is not None}
+        return {
+            key: Row(numbers[out.value], out.timestamp, tuple(out.headers or ()))
+            for key, out in last.items()
+            if out.value is not None
+        }
 
     def _last(self, end: int) -> dict[bytes, Output]:
         return {output.key: output for output in self.records[:end] if output is not None and output.key is not None}

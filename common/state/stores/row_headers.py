@@ -1,0 +1,137 @@
+"""The local bytes of values that have headers beside them (KIP-1271).
+
+| store | a value without headers | with headers |
+|---|---|---|
+| of values with their time | time (8), value: as the kind without headers keeps it | time with its highest bit set, size, headers, value |
+| session | 0, value | size, headers, value |
+
+Headers are Kafka Streams': their count, then of each the length of the name, the name, the length of the value (-1: it
+has none), the value. Sizes, counts and lengths are varints.
+
+*Guarantees*: equal values, times and headers have equal bytes; a list of headers that is read is the reader's own.
+*Assumes*: times are not negative.
+"""  # noqa: E501  a row of a table
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from milestones.common.records import Header, Headers
+from milestones.common.state.changelog import (
+    TIMESTAMP,
+    TIMESTAMP_BYTES,
+    ChangelogRecord,
+    Log,
+    SameKeys,
+    TimestampedLayout,
+    without_none,
+)
+from milestones.common.state.engine import EMPTY, Namespace
+from milestones.common.varint import read_varint, varint
+from milestones.common.writable import first_timestamp
+
+MARK: Final = 0x80
+"""The highest bit of a time's first byte."""
+
+
+def headed(headers: Sequence[Header] | None) -> bytes:
+    """Size and bytes of headers."""
+    if not headers:
+        return b"\x00"
+    block = b"".join((varint(len(headers)), *map(_header, headers)))
+    return varint(len(block)) + block
+
+
+def _header(header: Header) -> bytes:
+    name, value = header[0].encode(), header[1]
+    if value is None:
+        return b"".join((varint(len(name)), name, varint(-1)))
+    return b"".join((varint(len(name)), name, varint(len(value)), value))
+
+
+def behind(data: bytes, start: int = 0) -> int:
+    """Where the bytes after the headers at `start` begin."""
+    size, begins = read_varint(data, start)
+    return begins + size
+
+
+def headers_in(data: bytes, start: int = 0) -> Headers:
+    """The headers at `start`, in a list of its own."""
+    size, at = read_varint(data, start)
+    if not size:
+        return []
+    count, at = read_varint(data, at)
+    found: Headers = []
+    for _ in range(count):
+        length, at = read_varint(data, at)
+        name, at = data[at : at + length].decode(), at + length
+        length, at = read_varint(data, at)
+        found.append((name, None if length < 0 else data[at : at + length]))
+        at += max(0, length)
+    return found
+
+
+# -- values with their time
+
+
+def timed_row(value: bytes, timestamp: int, headers: Sequence[Header] | None) -> bytes:
+    """The local bytes of a value with its time and headers."""
+    time = TIMESTAMP.pack(timestamp)
+    if not headers:
+        return time + value
+    return b"".join((bytes((time[0] | MARK,)), time[1:], headed(headers), value))
+
+
+def without_headers(local: bytes) -> bytes:
+    """Time and value of a local value."""
+    if local[0] < MARK:
+        return local
+    return b"".join((bytes((local[0] & ~MARK,)), local[1:TIMESTAMP_BYTES], local[behind(local, TIMESTAMP_BYTES) :]))
+
+
+def timed_headers(local: bytes) -> Headers:
+    """The headers of a local value with its time."""
+    return [] if local[0] < MARK else headers_in(local, TIMESTAMP_BYTES)
+
+
+class TimedHeadersLayout(TimestampedLayout):
+    """Values with time and headers, those of their changelog records."""
+
+    def restored(
+        self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
+    ) -> dict[bytes, bytes | None]:
+        return without_none({
+            record.key(): None
+            if (value := record.value()) is None
+            else timed_row(value, record.timestamp()[1] or first_timestamp(), record.headers())
+            for record in records
+        })  # fmt: skip
+
+    def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        if stored is None or stored[0] < MARK:
+            super().log_stored(log, key, stored, timestamp)
+        else:
+            plain = without_headers(stored)
+            log(key, plain[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(plain)[0], timed_headers(stored))
+
+
+# -- sessions
+
+
+class HeadersLayout(SameKeys):
+    """Values behind their headers, those of their changelog records."""
+
+    def restored(
+        self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
+    ) -> dict[bytes, bytes | None]:
+        return without_none({
+            record.key(): None if (value := record.value()) is None else headed(record.headers()) + value
+            for record in records
+        })
+
+    def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        if stored is None:
+            log(key, None, timestamp)
+        else:
+            log(key, stored[behind(stored) :], timestamp, headers_in(stored) or None)
