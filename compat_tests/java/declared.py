@@ -86,6 +86,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "stores that the supplier of `transform_values` brings", "Java's transformer fails"),
     Declared(EVERY, "a store that two suppliers of the DSL bring", "no two suppliers bring one"),
     Declared(EVERY, "anchored punctuations after the clock was put back", "the clock goes on"),
+    Declared(EVERY, "a task's read of a global LRU store", "tasks read its ranges, which are no uses"),
     Declared(EVERY, "a default timestamp extractor", "both have none but the records' own"),
     Declared(EVERY, "rows with headers of a table that is read from its topic", "nothing is restored"),
     Declared(EVERY, "behind a cache, a scan backwards over a store with headers", "no topology of the bench has one"),
@@ -93,6 +94,7 @@ DECLARED: tuple[Declared, ...] = (
         Declared(name, "behind a cache, a window or session", "sessions past their retention", of=near_an_old_session)
         for name in SESSIONS
     ),
+    Declared("window_store_duplicates", "changelogs of joined records", "values of None", "-windows-changelog$"),
     *(
         Declared(name, "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS)
         for name in STREAM_JOINS

@@ -55,6 +55,18 @@ def window_store(builder: StreamsBuilder) -> None:
     stored(builder, spec).process(Windows, "windows").to("out")
 
 
+@ENTRIES.dsl("window_store_duplicates")
+def window_store_duplicates(builder: StreamsBuilder) -> None:
+    spec = store("windows", kind="window", retention_ms=RETENTION_MS, window_ms=SIZE, duplicates=True)
+    stored(builder, spec).process(Windows, "windows").to("out")
+
+
+@ENTRIES.dsl("window_store_in_memory")
+def window_store_in_memory(builder: StreamsBuilder) -> None:
+    spec = store("windows", kind="window", retention_ms=RETENTION_MS, window_ms=SIZE, persistent=False)
+    stored(builder, spec).process(Windows, "windows").to("out")
+
+
 class WindowsWithTime(Keyed):
     def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
         windows, start = self.context.get_state_store("windows"), time - time % 10
@@ -85,6 +97,12 @@ class Sessions(Keyed):
 @ENTRIES.dsl("session_store")
 def session_store(builder: StreamsBuilder) -> None:
     spec = store("sessions", kind="session", retention_ms=RETENTION_MS)
+    stored(builder, spec).process(Sessions, "sessions").to("out")
+
+
+@ENTRIES.dsl("session_store_in_memory")
+def session_store_in_memory(builder: StreamsBuilder) -> None:
+    spec = store("sessions", kind="session", retention_ms=RETENTION_MS, persistent=False)
     stored(builder, spec).process(Sessions, "sessions").to("out")
 
 

@@ -26,7 +26,7 @@ Row = tuple[Any, int, int]
 class _WindowRows(SegmentedRows):
     """Rows by key, start and sequence. `window_ms`: the size of the windows, None for no end."""
 
-    __slots__ = ("_duplicates", "_sequence", "window_ms")
+    __slots__ = ("_duplicates", "_not_put", "_sequence", "window_ms")
 
     tail: ClassVar[struct.Struct] = START_AND_SEQUENCE
     order: ClassVar[TimeOrder] = WINDOWS
@@ -34,6 +34,7 @@ class _WindowRows(SegmentedRows):
     def __init__(self, parts: StoreParts) -> None:
         self._duplicates = parts.spec.duplicates
         self._sequence = parts.cells.cell(f"store {parts.spec.name} sequence", 0)
+        self._not_put = parts.cells.cell(f"store {parts.spec.name} not put", 0)
         self.window_ms: int | None = parts.spec.window_ms or None
         super().__init__(parts)
 
@@ -52,12 +53,21 @@ class _WindowRows(SegmentedRows):
 
         self._encode_key, self._decode_key = encode_row, decode_row
 
-    def _next_sequence(self) -> int:
+    def _next_sequence(self, value: Any) -> int:
+        """The sequence number of a put. One without a value counts, and puts nothing."""
         if not self._duplicates:
             return 0
-        sequence = (self._sequence.value + 1) & LAST_SEQUENCE
+        sequence, not_put = (self._sequence.value + 1) & LAST_SEQUENCE, self._not_put
         self._sequence.set(sequence)
+        if value is None:
+            not_put.set(not_put.value + 1)
+        elif not_put.value:
+            not_put.set(0)
         return int(sequence)
+
+    def _last_sequence(self) -> int:
+        """That of the value that was put last."""
+        return int(self._sequence.value - self._not_put.value) & LAST_SEQUENCE
 
     def _of(
         self, key: Any, call: str, first: int, last: int, *, reverse: bool = False
@@ -89,7 +99,7 @@ class WindowStore(_WindowRows):
         """Set the value of `key` in the window that starts at `start` (ms); None deletes. In a store of duplicates one
         more value is added, and None does nothing. Returns False when the window is gone already."""
         self._given(key, "put")
-        sequence = self._next_sequence()
+        sequence = self._next_sequence(value)
         if value is None and self._duplicates:
             return True
         if not self._may_put(start):
@@ -110,11 +120,13 @@ class WindowStore(_WindowRows):
     def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]: ...
 
     def fetch(self, key: Any, first: int, last: int | None = None) -> Any:
-        """The value of `key` in the window that starts at `first`, None when absent; with `last`, an iterator of
-        (start, value) over the windows that start from `first` to `last`, both included, in the order of time."""
+        """The value of `key` in the window that starts at `first`, None when absent, and in a store of duplicates
+        unless it was put last of all; with `last`, an iterator of (start, value) over the windows that start from
+        `first` to `last`, both included, in the order of time."""
         self._given(key, "fetch")
         if last is None:
-            return None if first < max(0, self._earliest) else self._get_row((key, first, 0))
+            row = (key, first, self._last_sequence())
+            return None if first < max(0, self._earliest) else self._get_row(row)
         return self._starts(self._of(key, "fetch", first, last))
 
     def backward_fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:

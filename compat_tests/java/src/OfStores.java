@@ -10,6 +10,7 @@ import org.apache.kafka.streams.processor.api.ContextualProcessor;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionBytesStoreSupplier;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.TimestampedKeyValueStore;
@@ -37,7 +38,10 @@ final class OfStores {
         Topologies.dsl("window_store_in_memory",
             b -> windows(b, Stores.inMemoryWindowStore("windows", RETENTION, SIZE, false)));
         Topologies.dsl("window_store_timestamped", OfStores::timestampedWindows);
-        Topologies.dsl("session_store", OfStores::sessions);
+        Topologies.dsl("session_store",
+            b -> sessions(b, Stores.persistentSessionStore("sessions", RETENTION)));
+        Topologies.dsl("session_store_in_memory",
+            b -> sessions(b, Stores.inMemorySessionStore("sessions", RETENTION)));
         Topologies.dsl("versioned_store",
             b -> versions(b, Stores.persistentVersionedKeyValueStore("versions", RETENTION)));
         Topologies.dsl("versioned_store_short", b -> versions(b, Stores.persistentVersionedKeyValueStore(
@@ -66,7 +70,7 @@ final class OfStores {
         }
     }
 
-    private static <V> String told(WindowStoreIterator<V> entries) {
+    static <V> String told(WindowStoreIterator<V> entries) {
         StringBuilder text = new StringBuilder();
         try (entries) {
             entries.forEachRemaining(each -> text.append(each.key).append('=').append(each.value).append(' '));
@@ -118,10 +122,10 @@ final class OfStores {
         }, "windows").to("out");
     }
 
-    private static void sessions(StreamsBuilder builder) {
-        OfProcessors.stored(builder, Stores.sessionStoreBuilder(
-            Stores.persistentSessionStore("sessions", RETENTION), Topologies.TEXT, Topologies.TEXT
-        )).process(() -> new Keyed() {
+    private static void sessions(StreamsBuilder builder, SessionBytesStoreSupplier supplier) {
+        OfProcessors.stored(
+            builder, Stores.sessionStoreBuilder(supplier, Topologies.TEXT, Topologies.TEXT)
+        ).process(() -> new Keyed() {
             @Override
             void handle(Record<String, String> record, String key, String value, long time) {
                 SessionStore<String, String> store = context().getStateStore("sessions");
@@ -153,7 +157,7 @@ final class OfStores {
         }, "versions").to("out");
     }
 
-    private static String told(VersionedRecord<String> version) {
+    static String told(VersionedRecord<String> version) {
         return version == null
             ? "none" : version.value() + " at " + version.timestamp() + " to " + version.validTo().orElse(-1L);
     }
