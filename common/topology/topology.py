@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.serdes import Serde
-from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.kinds import KINDS, kind_of
 from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.describe import TopologyDescription, describe
 from milestones.common.topology.missing import Explained
@@ -43,10 +44,6 @@ from milestones.common.topology.user_functions import check_functions
 from milestones.common.typed_serdes import SerdeLike
 
 __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
-
-GLOBAL_KINDS: Final[tuple[StoreKind, ...]] = (
-    "key-value", "timestamped-key-value", "timestamped-key-value-with-headers",
-)
 
 
 class Topology(Explained):
@@ -221,10 +218,11 @@ class Topology(Explained):
         """Add a global store with its two nodes."""
         if spec.name in self._stores or spec.name in self._globals:
             raise TopologyError(f"there are two stores named {spec.name}, one of them global: give one another name")
-        if spec.kind not in GLOBAL_KINDS:
+        if kind_of(spec).reader is None:
+            possible = (kind for kind, its in KINDS.items() if its.reader is not None)
             raise TopologyError(
                 f"the global store {spec.name} can't be of kind {spec.kind!r}: the kinds of global stores are "
-                f"{' and '.join(map(repr, GLOBAL_KINDS))}"
+                f"{', '.join(map(repr, possible))}"
             )
         self._globals[spec.name] = replace(spec, logged=False, cached=False, source_topic=source.topics[0])
         self.add_node(source)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from compat_tests.java import (
     of_cogroup,
     of_foreign_keys,
+    of_global_stores,
     of_globals,
     of_headers,
     of_joins,
@@ -27,7 +28,7 @@ from compat_tests.java.registry import Entry
 
 MODULES = (
     of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_optimization,
-    of_globals, of_versioned, of_foreign_keys, of_headers,
+    of_globals, of_global_stores, of_versioned, of_foreign_keys, of_headers,
 )  # fmt: skip
 
 ALL: Mapping[str, Entry] = {

@@ -39,6 +39,7 @@ final class Topologies {
         OfForeignKeys.add();
         OfGlobals.add();
         OfHeaders.add();
+        OfGlobalStores.add();
     }
 
     private Topologies() {}
