@@ -15,13 +15,16 @@ from typing import Any
 
 from milestones.common.state.cells import Cell, Cells
 from milestones.common.state.stores.expiring_store import ExpiringStore
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.lru_rows import Uses
 from milestones.common.state.stores.lru_store import LruStore
 from milestones.common.state.stores.segmented_rows import SegmentedRows
 from milestones.common.state.stores.session_store import SessionStore
 from milestones.common.state.stores.stores_with_headers import (
+    AggregationWithHeaders,
     SessionStoreWithHeaders,
     TimestampedWindowStoreWithHeaders,
+    ValueTimestampHeaders,
 )
 from milestones.common.state.stores.window_stores import TimestampedWindowStore, WindowStore
 from milestones.common.type_variables import K, V
@@ -59,7 +62,7 @@ class ShownCells(Cells):
             cell.follow(values[name])
 
 
-class _SegmentedReader(SegmentedRows):
+class _SegmentedReader(SegmentedRows[K, V]):
     __slots__ = ()
 
     def _may_put(self, time: int) -> bool:
@@ -67,7 +70,7 @@ class _SegmentedReader(SegmentedRows):
         return False
 
 
-class _WindowReader(_SegmentedReader):
+class _WindowReader(_SegmentedReader[K, V]):
     __slots__ = ()
 
     def _next_sequence(self, value: Any) -> int:
@@ -75,31 +78,33 @@ class _WindowReader(_SegmentedReader):
         return 0
 
 
-class WindowReader(_WindowReader, WindowStore):
+class WindowReader(_WindowReader[K, V], WindowStore[K, V]):
     """A `WindowStore` that refuses writes."""
 
     __slots__ = ()
 
 
-class TimestampedWindowReader(_WindowReader, TimestampedWindowStore):
+class TimestampedWindowReader(_WindowReader[K, ValueAndTimestamp[V]], TimestampedWindowStore[K, V]):
     """A `TimestampedWindowStore` that refuses writes."""
 
     __slots__ = ()
 
 
-class SessionReader(_SegmentedReader, SessionStore):
+class SessionReader(_SegmentedReader[K, V], SessionStore[K, V]):
     """A `SessionStore` that refuses writes."""
 
     __slots__ = ()
 
 
-class TimestampedWindowWithHeadersReader(_WindowReader, TimestampedWindowStoreWithHeaders):
+class TimestampedWindowWithHeadersReader(
+    _WindowReader[K, ValueTimestampHeaders[V]], TimestampedWindowStoreWithHeaders[K, V]
+):
     """A `TimestampedWindowStoreWithHeaders` that refuses writes."""
 
     __slots__ = ()
 
 
-class SessionWithHeadersReader(_SegmentedReader, SessionStoreWithHeaders):
+class SessionWithHeadersReader(_SegmentedReader[K, AggregationWithHeaders[V]], SessionStoreWithHeaders[K, V]):
     """A `SessionStoreWithHeaders` that refuses writes."""
 
     __slots__ = ()

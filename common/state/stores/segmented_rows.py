@@ -26,13 +26,14 @@ from milestones.common.state.stores.window_layouts import (
     present_segments,
     span,
 )
+from milestones.common.type_variables import K, V
 from milestones.common.windowed import Windowed
 
 Found = Iterator[tuple[Windowed[Any], Any]]
 
 HEAD = SEGMENT.size
 
-class SegmentedRows(Rows):
+class SegmentedRows(Rows[K, V]):
     """Rows by key and tail. A subclass's `open` says how both are encoded."""
 
     __slots__ = ("_begin", "_closing", "_encode_alone", "_in_memory", "_observed", "_retention_ms", "_segment_ms")
