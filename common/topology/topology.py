@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,7 @@ from milestones.common.topology.nodes import (
     check_reset,
 )
 from milestones.common.topology.processor import ProcessorOperator, check_supplier
+from milestones.common.topology.program import Operator
 from milestones.common.topology.read_only import keeping
 from milestones.common.topology.resolve import group_nodes, resolve, resolve_global
 from milestones.common.topology.serde_choice import check_serde
@@ -227,6 +229,20 @@ class Topology(Explained):
         self._globals[spec.name] = replace(spec, logged=False, cached=False, source_topic=source.topics[0])
         self.add_node(source)
         return self.add_node(replace(processor, stores=(spec.name,)))
+
+    def rewritten(self, change: Callable[[ProcessorNode], tuple[Operator, tuple[StoreSpec, ...]]]) -> Topology:
+        """A copy in which processor nodes have the operators that `change` gives, and these stores besides."""
+        made = copy(self)
+        made._nodes, made._stores = dict(self._nodes), dict(self._stores)
+        for node in self._nodes.values():
+            if isinstance(node, ProcessorNode):
+                operator, stores = change(node)
+                if stores and not self._globals.keys().isdisjoint(node.stores):
+                    raise TopologyError(f"{node.name} writes a global store, and has no other one: bring it none")
+                made._nodes[node.name] = replace(node, operator=operator)
+                for spec in stores:
+                    made.add_state_store(spec, node.name)
+        return made
 
     def add_node(self, node: Node) -> Topology:
         """Add a node; its parents must be there."""

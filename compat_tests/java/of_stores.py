@@ -106,6 +106,21 @@ def session_store_in_memory(builder: StreamsBuilder) -> None:
     stored(builder, spec).process(Sessions, "sessions").to("out")
 
 
+class SessionsByEnd(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        sessions = self.context.get_state_store("sessions")
+        sessions.put(Windowed(key, time, time + 3), value)
+        self.say(record, "ends " + told_windows(sessions.find_sessions_by_end(max(0, time - 10), time + 10)))
+        back = sessions.backward_find_sessions_of_range("a", "b", time - 10, time + 10)
+        self.say(record, "back " + told_windows(back))
+
+
+@ENTRIES.dsl("session_store_by_end")
+def session_store_by_end(builder: StreamsBuilder) -> None:
+    spec = store("sessions", kind="session", retention_ms=RETENTION_MS, persistent=False)
+    stored(builder, spec).process(SessionsByEnd, "sessions").to("out")
+
+
 class Versions(Keyed):
     def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
         versions = self.context.get_state_store("versions")

@@ -115,6 +115,19 @@ class SessionStore(SegmentedRows[K, V]):
         """`find_sessions` of all keys from `first_key` to `last_key` (None: unbounded, both included)."""
         return self._sessions("find_sessions_of_range", first_key, last_key, earliest_end, latest_start)
 
+    def backward_find_sessions_of_range(
+        self, first_key: K | None, last_key: K | None, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """`find_sessions_of_range`, last first."""
+        return self._sessions(
+            "backward_find_sessions_of_range", first_key, last_key, earliest_end, latest_start, reverse=True
+        )
+
+    def find_sessions_by_end(self, earliest_end: int, latest_end: int) -> Iterator[tuple[Windowed[K], V]]:
+        """(session, value) of all keys over the sessions that end from `earliest_end` to `latest_end`, both included,
+        in the order of `fetch_range`."""
+        return self._sessions("find_sessions_by_end", None, None, earliest_end, FOREVER, latest_end=latest_end)
+
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """(session, value) of all sessions of `key`, in the order of their ends."""
         return self._sessions("fetch", key, key, 0, FOREVER)
@@ -132,7 +145,15 @@ class SessionStore(SegmentedRows[K, V]):
         return self._sessions("backward_fetch_range", first_key, last_key, 0, FOREVER, reverse=True)
 
     def _sessions(
-        self, call: str, first_key: Any, last_key: Any, earliest_end: int, latest_start: int, *, reverse: bool = False
+        self,
+        call: str,
+        first_key: Any,
+        last_key: Any,
+        earliest_end: int,
+        latest_start: int,
+        *,
+        latest_end: int = FOREVER,
+        reverse: bool = False,
     ) -> Iterator[tuple[Windowed[Any], Any]]:
         if call in ONE_KEY:
             self._given(first_key, call)
@@ -140,8 +161,8 @@ class SessionStore(SegmentedRows[K, V]):
         earliest = max(earliest_end, self._earliest, 0)
         tails = self.tail.pack(earliest, 0), self.tail.pack(FOREVER, FOREVER)
         return self._found(
-            keys, (earliest, FOREVER), tails,
-            lambda end, start: end >= earliest and start <= latest_start, reverse=reverse,
+            keys, (earliest, latest_end), tails,
+            lambda end, start: earliest <= end <= latest_end and start <= latest_start, reverse=reverse,
         )  # fmt: skip
 
 

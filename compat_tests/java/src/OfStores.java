@@ -42,6 +42,7 @@ final class OfStores {
             b -> sessions(b, Stores.persistentSessionStore("sessions", RETENTION)));
         Topologies.dsl("session_store_in_memory",
             b -> sessions(b, Stores.inMemorySessionStore("sessions", RETENTION)));
+        Topologies.dsl("session_store_by_end", OfStores::sessionsByEnd);
         Topologies.dsl("versioned_store",
             b -> versions(b, Stores.persistentVersionedKeyValueStore("versions", RETENTION)));
         Topologies.dsl("versioned_store_short", b -> versions(b, Stores.persistentVersionedKeyValueStore(
@@ -137,6 +138,21 @@ final class OfStores {
                 if ("del".equals(value)) {
                     store.remove(new Windowed<>(key, new SessionWindow(time, time + 3)));
                 }
+            }
+        }, "sessions").to("out");
+    }
+
+    /** Only stores in memory, and those ordered by time, can be asked for all keys. */
+    private static void sessionsByEnd(StreamsBuilder builder) {
+        OfProcessors.stored(builder, Stores.sessionStoreBuilder(
+            Stores.inMemorySessionStore("sessions", RETENTION), Topologies.TEXT, Topologies.TEXT
+        )).process(() -> new Keyed() {
+            @Override
+            void handle(Record<String, String> record, String key, String value, long time) {
+                SessionStore<String, String> store = context().getStateStore("sessions");
+                store.put(new Windowed<>(key, new SessionWindow(time, time + 3)), value);
+                say(record, "ends " + toldWindows(store.findSessions(Math.max(0, time - 10), time + 10)));
+                say(record, "back " + toldWindows(store.backwardFindSessions("a", "b", time - 10, time + 10)));
             }
         }, "sessions").to("out");
     }
