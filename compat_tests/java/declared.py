@@ -86,6 +86,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "stores that the supplier of `transform_values` brings", "Java's transformer fails"),
     Declared(EVERY, "a store that two suppliers of the DSL bring", "no two suppliers bring one"),
     Declared(EVERY, "anchored punctuations after the clock was put back", "the clock goes on"),
+    Declared(EVERY, "a processor wrapper around an operator", "no wrapper is set"),
     Declared(EVERY, "a task's read of a global LRU store", "tasks read its ranges, which are no uses"),
     Declared(EVERY, "a default timestamp extractor", "both have none but the records' own"),
     Declared(EVERY, "rows with headers of a table that is read from its topic", "nothing is restored"),
