@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import assert_type
 
 from milestones import (
+    AggregationWithHeaders,
     FixedKeyProcessor,
     FixedKeyRecord,
     JoinWindows,
@@ -23,15 +24,18 @@ from milestones import (
     ProcessorContext,
     Record,
     SessionStore,
+    SessionStoreWithHeaders,
     SessionWindowedSerde,
     SessionWindows,
     SlidingWindows,
     StreamsBuilder,
     TimestampedKeyValueStore,
     TimestampedWindowStore,
+    TimestampedWindowStoreWithHeaders,
     TimeWindows,
     UnlimitedWindows,
     ValueAndTimestamp,
+    ValueTimestampHeaders,
     Windowed,
     WindowedKStream,
     WindowedSerde,
@@ -190,6 +194,15 @@ def windows_of(store: WindowStore[str, Order], timed: TimestampedWindowStore[str
     assert_type(timed.fetch("a", 0, 9), Iterator[tuple[int, ValueAndTimestamp[float]]])
     for windowed, row in timed.all():
         assert_type((windowed, row), tuple[Windowed[str], ValueAndTimestamp[float]])
+
+
+def headed(
+    windowed: TimestampedWindowStoreWithHeaders[str, float], sessions: SessionStoreWithHeaders[str, float]
+) -> None:
+    assert_type(windowed.fetch("a", 0), ValueTimestampHeaders[float] | None)
+    assert_type(windowed.all(), Iterator[tuple[Windowed[str], ValueTimestampHeaders[float]]])
+    assert_type(sessions.fetch_session("a", 0, 9), AggregationWithHeaders[float] | None)
+    assert_type(sessions.fetch("a"), Iterator[tuple[Windowed[str], AggregationWithHeaders[float]]])
 
 
 def sessions_of(store: SessionStore[str, float]) -> None:
