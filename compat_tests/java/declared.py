@@ -66,7 +66,7 @@ def near_an_old_session(case: Case, cache: int) -> bool:
 
 SESSIONS = (
     "windows_session_count", "windows_session_reduce", "windows_session_aggregate", "windows_session_windowed_keys",
-    "windows_hopping_in_memory",
+    "windows_hopping_in_memory", "headers_windows_hopping_in_memory",
 )  # fmt: skip
 
 DECLARED: tuple[Declared, ...] = (
