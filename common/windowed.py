@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 
 from milestones.common.serdes import Serde
-
-K = TypeVar("K")
+from milestones.common.type_variables import K
+from milestones.common.typed_serdes import SerdeLike, of
 
 FOREVER: Final = (1 << 63) - 1
 """The end of a window that has no end."""
@@ -37,62 +37,65 @@ class Windowed(NamedTuple, Generic[K]):
     end: int
 
 
-class WindowedSerde(Serde[Any]):
-    """Serde of `Windowed` keys with a window of `size_ms` (None: without an end), keys by `inner`."""
+class WindowedSerde(Serde[Windowed[K]]):
+    """Serde of `Windowed` keys with a window of `size_ms` (None: without an end), keys by `inner`, a serde or a type
+    that has one."""
 
     __slots__ = ("inner", "size_ms")
 
-    inner: Serde[Any]
+    inner: Serde[K]
     size_ms: int | None
     tail = START
 
-    def __init__(self, inner: Serde[Any], size_ms: int | None) -> None:
+    def __init__(self, inner: SerdeLike[K], size_ms: int | None) -> None:
+        inner = of(inner)
         super().__init__(_unused, _unused, name=f"WINDOWED({inner.name})", immutable=inner.immutable)
         self.inner, self.size_ms = inner, size_ms
 
-    def serializer(self, topic: str) -> Callable[[Windowed[Any]], bytes]:
+    def serializer(self, topic: str) -> Callable[[Windowed[K]], bytes]:
         write, pack = self.inner.serializer(topic), START.pack
 
-        def serialize(windowed: Windowed[Any]) -> bytes:
+        def serialize(windowed: Windowed[K]) -> bytes:
             key, start, _ = windowed
             return write(key) + pack(start)
 
         return serialize
 
-    def deserializer(self, topic: str) -> Callable[[bytes], Windowed[Any]]:
+    def deserializer(self, topic: str) -> Callable[[bytes], Windowed[K]]:
         read, size_ms = self.inner.deserializer(topic), self.size_ms
 
-        def deserialize(data: bytes) -> Windowed[Any]:
+        def deserialize(data: bytes) -> Windowed[K]:
             (start,) = START.unpack_from(data, len(data) - START.size)
             return Windowed(read(data[: -START.size]), start, FOREVER if size_ms is None else start + size_ms)
 
         return deserialize
 
 
-class SessionWindowedSerde(Serde[Any]):
-    """Serde of `Windowed` keys with a session, keys by `inner`."""
+class SessionWindowedSerde(Serde[Windowed[K]]):
+    """Serde of `Windowed` keys with a session, keys by `inner`, a serde or a type that has one."""
 
     __slots__ = ("inner",)
 
     tail = END_AND_START
 
-    def __init__(self, inner: Serde[Any]) -> None:
+    def __init__(self, inner: SerdeLike[K]) -> None:
+        inner = of(inner)
         super().__init__(_unused, _unused, name=f"SESSION({inner.name})", immutable=inner.immutable)
-        self.inner: Serde[Any] = inner
+        self.inner: Serde[K] = inner
 
-    def serializer(self, topic: str) -> Callable[[Windowed[Any]], bytes]:
+    def serializer(self, topic: str) -> Callable[[Windowed[K]], bytes]:
         write, pack = self.inner.serializer(topic), END_AND_START.pack
 
-        def serialize(windowed: Windowed[Any]) -> bytes:
+        def serialize(windowed: Windowed[K]) -> bytes:
             key, start, end = windowed
             return write(key) + pack(end, start)
 
         return serialize
 
-    def deserializer(self, topic: str) -> Callable[[bytes], Windowed[Any]]:
+    def deserializer(self, topic: str) -> Callable[[bytes], Windowed[K]]:
         read = self.inner.deserializer(topic)
 
-        def deserialize(data: bytes) -> Windowed[Any]:
+        def deserialize(data: bytes) -> Windowed[K]:
             end, start = END_AND_START.unpack_from(data, len(data) - END_AND_START.size)
             return Windowed(read(data[: -END_AND_START.size]), start, end)
 

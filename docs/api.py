@@ -49,7 +49,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.WindowedSerde,
         m.SessionWindowedSerde,
     ],
-    "Topology": [m.Topology, m.TopologyDescription, m.StoreSpec],
+    "Topology": [m.Topology, m.TopologyDescription, m.SubTopologyDescription, m.NodeDescription, m.StoreSpec],
     "Processor API": [
         m.Processor,
         m.ProcessorContext,
@@ -60,6 +60,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.Cancellable,
         m.FixedKeyProcessor,
         m.FixedKeyProcessorContext,
+        m.ProcessorWrapper,
         m.FixedKeyRecord,
         m.ValueTransformer,
         m.ValueTransformerContext,
@@ -199,7 +200,8 @@ GIVEN = {
     m.TimestampedKeyValueStore, m.WindowStore, m.TimestampedWindowStore, m.SessionStore, m.VersionedStore, m.LruStore,
     m.ExpiringStore, m.TimestampedKeyValueStoreWithHeaders, m.TimestampedWindowStoreWithHeaders,
     m.SessionStoreWithHeaders,
-    m.WindowedKStream, m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription, testing.InputTopic,
+    m.WindowedKStream, m.CogroupedKStream, m.WindowedCogroupedKStream, m.TopologyDescription,
+    m.SubTopologyDescription, m.NodeDescription, testing.InputTopic,
     testing.OutputTopic,
 }  # fmt: skip
 """Classes that a user subclasses, or whose objects the runtime makes."""
@@ -212,7 +214,7 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
     },
     m.Topology: {
         "add_node", "add_global_nodes", "add_internal_topic", "copartition_sources", "may_be_optimized", "optimized",
-        "resolve", "resolve_global",
+        "resolve", "resolve_global", "rewritten",
     },
     m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
     m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw", "delete_raw"},
@@ -229,8 +231,6 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
                        "versioned", "last_put"},
     m.LruStore: {"open"},
     m.ExpiringStore: {"open", "get_raw", "put_raw", "delete_raw"},
-    m.TimeWindows: {"starts"},
-    m.UnlimitedWindows: {"starts"},
     testing.TopologyTestDriver: {"unread"},
 }  # fmt: skip
 """Methods that user code doesn't call."""

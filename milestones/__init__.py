@@ -75,7 +75,7 @@ from milestones.common.topology import (
     Topology,
     WindowedCogroupedKStream,
 )
-from milestones.common.topology.describe import TopologyDescription
+from milestones.common.topology.describe import NodeDescription, SubTopologyDescription, TopologyDescription
 from milestones.common.topology.handlers import (
     Action,
     ErrorContext,
@@ -104,6 +104,7 @@ from milestones.common.topology.timestamps import (
 )
 from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
 from milestones.common.topology.windows import Duration, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from milestones.common.topology.wrapping import ProcessorWrapper
 from milestones.common.windowed import SessionWindowedSerde, Windowed, WindowedSerde
 from milestones.instance.context import Exceptions
 from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
@@ -115,21 +116,22 @@ __all__ = [
     "Exceptions", "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable",
     "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
     "KafkaUnreachableError", "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LruStore",
-    "MembershipError", "MilestonesError", "OffsetMetadataError", "OffsetReset", "OffsetsRefusedError", "Output",
-    "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError", "Processor", "ProcessorContext",
-    "ProductionError", "PunctuationType", "Record", "RecordMetadata", "RefusedInTransactionError", "Response",
-    "RetryOrFail", "SecurityError", "Serde", "SerializationError", "SessionStore", "SessionStoreWithHeaders",
-    "SessionWindowedSerde", "SessionWindows", "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord",
-    "SourceTopicError", "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener",
-    "StateLockedError", "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams",
-    "StreamsBuilder", "StreamsConfig", "StreamsState", "SuppressBufferFullError", "SuspendReason", "TaskId",
+    "MembershipError", "MilestonesError", "NodeDescription", "OffsetMetadataError", "OffsetReset",
+    "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError",
+    "Processor", "ProcessorContext", "ProcessorWrapper", "ProductionError", "PunctuationType", "Record",
+    "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde",
+    "SerializationError", "SessionStore", "SessionStoreWithHeaders", "SessionWindowedSerde", "SessionWindows",
+    "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener",
+    "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
+    "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder",
+    "StreamsConfig", "StreamsState", "SubTopologyDescription", "SuppressBufferFullError", "SuspendReason", "TaskId",
     "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
     "TimestampedKeyValueStoreWithHeaders", "TimestampedWindowStore", "TimestampedWindowStoreWithHeaders",
     "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError",
     "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp", "ValueTimestampHeaders", "ValueTransformer",
     "ValueTransformerContext", "VersionedStore", "VersionedValue", "WhenFull", "WindowOptions", "WindowStore",
-    "Windowed", "WindowedCogroupedKStream", "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp",
-    "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes", "stores",
+    "Windowed", "WindowedCogroupedKStream", "WindowedKStream", "WindowedSerde", "Windows",
+    "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes", "stores",
     "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
 ]  # fmt: skip
 

@@ -27,6 +27,7 @@ from milestones.common.config.value_types import (
     SERVERS,
     STAGE,
     TEXT,
+    WRAPPER,
     choice,
     handler,
     integer,
@@ -130,6 +131,11 @@ class ApplicationKeys:
         optional(EXTRACTOR), Derived(lambda _: None, f"`{EXTRACTORS[0]}`"), "medium",
         doc="Where a record's time comes from, for sources that name no extractor: the record's own timestamp, and "
         "what to do when that is negative. Unset (None), the key and value needn't be read for it.",
+    )
+    processor_wrapper: Final = ConfigKey(
+        optional(WRAPPER), None, "low",
+        doc="A `ProcessorWrapper`, or its class: it is asked for each processor of the topology, and may put code of "
+        "its own around it (KIP-1112).",
     )
     deserialization_exception_handler: Final = ConfigKey(
         handler("a deserialization exception handler", LOG_AND_FAIL, LOG_AND_CONTINUE),

@@ -40,7 +40,7 @@ NO_COUNTERPART = {
     "metrics_num_samples": "metrics are taken over metrics_sample_window_ms",
     "probing_rebalance_interval_ms": "an instance that has caught up asks for the rebalance itself",
     "processing_exception_handler_global_enabled": "processing_exception_handler is asked wherever there are records",
-    "processor_wrapper_class": "wrap what process is given: process(wrapped(Supplier)); metrics tell about every node",
+    "processor_wrapper_class": "its name is processor_wrapper: a ProcessorWrapper, its class, or module:attribute",
     "rack_aware_assignment_strategy": "standbys are spread over rack_aware_assignment_tags",
     "rack_aware_assignment_non_overlap_cost": "standbys are spread over rack_aware_assignment_tags",
     "rack_aware_assignment_traffic_cost": "standbys are spread over rack_aware_assignment_tags",

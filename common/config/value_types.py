@@ -250,6 +250,20 @@ EXTRACTORS = (
 EXTRACTOR = ValueType(_extractor, " \\| ".join(f"`{n}`" for n in EXTRACTORS) + " \\| `module:attribute` \\| callable")
 
 
+_WRAPS = "wrap_processor_supplier", "wrap_fixed_key_processor_supplier"
+
+
+def _wrapper(value: object) -> Any:
+    found = imported(value.strip()) if isinstance(value, str) and ":" in value else value
+    found = found() if isinstance(found, type) else found
+    if not all(callable(getattr(found, name, None)) for name in _WRAPS):
+        raise ValueError("must be a ProcessorWrapper, its class, or module:attribute")
+    return found
+
+
+WRAPPER = ValueType(_wrapper, "`module:attribute` \\| `ProcessorWrapper`")
+
+
 def _optimization(value: object) -> frozenset[str]:
     from milestones.common.topology.optimization import parts_of  # here, for the same reason
 

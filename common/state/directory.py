@@ -195,6 +195,13 @@ class StateDirectory:
         finally:
             held.unlock()
 
+    def clear(self) -> None:
+        """Delete the state of all tasks and of the global stores; the instance stays what it was. `StateLockedError`
+        for one that is open: those before it are gone."""
+        for task in (*self.tasks(), GLOBAL):
+            if self.task_path(task).is_dir():
+                self.remove(task)
+
     def close(self) -> None:
         """Free the directory's lock. A task that is still held keeps its own lock. Harmless when repeated."""
         for task, owner in self.locked().items():

@@ -15,20 +15,21 @@ from typing import Any, NamedTuple, NoReturn
 
 from milestones.common.errors import StateCorruptError, StateError, TopologyError
 from milestones.common.records import TaskId
-from milestones.common.state.cells import Cells
 from milestones.common.state.engine import Namespace
 from milestones.common.state.layers import ABSENT, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.global_readers import ShownCells
 from milestones.common.state.stores.kinds import kind_of
 from milestones.common.state.stores.rows import InWork, Rows, StoreParts
 
 
 class ShownStore(NamedTuple):
-    """A global store that is complete."""
+    """A global store that is complete. `cells`: what its writer knows besides the rows."""
 
     spec: StoreSpec
     namespace: Namespace
+    cells: ShownCells
 
 
 class GlobalStores:
@@ -50,13 +51,13 @@ class GlobalStores:
         shown = self._shown.get(name)
         if shown is None:
             return None
-        spec, namespace = shown
-        refused = _Refused(name, task)
-        return kind_of(spec).store(StoreParts(
+        spec, namespace, cells = shown
+        refused, reader = _Refused(name, task), kind_of(spec).reader
+        assert reader is not None  # `Topology` has only such kinds as global stores
+        return reader(StoreParts(
             task, ReadOnlyLayers(namespace, name, refused, self._damaged), _NOTHING_REMEMBERED, spec.key_serde,
-            spec.value_serde, str(spec.source_topic), refused, record, spec, Cells([]),
+            spec.value_serde, str(spec.source_topic), refused, record, spec, cells,
         ))  # fmt: skip
-
 
     def _damaged(self, error: StateCorruptError) -> StateError:
         """Note the damage; returns the error of the reading task, which can do nothing about it."""
@@ -134,6 +135,9 @@ class ReadOnlyLayers(StoreLayers):
             yield from found
         except StateCorruptError as error:
             raise self._damaged(error) from error
+
+    def few(self, _head: bytes, _first: bytes, _last: bytes) -> None:
+        """None, so that each thread scans: two may not ask a namespace for a few at once."""
 
     def put(self, key: bytes, value: bytes | None) -> None:
         self._refuse(key, value, 0)

@@ -25,6 +25,7 @@ from milestones.common.state.cells import Cells
 from milestones.common.state.global_stores import GlobalStores, ShownStore
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches, TaskCaches
+from milestones.common.state.stores.global_readers import ShownCells
 from milestones.common.task.boundary import Boundary
 from milestones.common.task.counters import TaskCounters
 from milestones.common.task.input import TaskInput
@@ -88,6 +89,7 @@ class GlobalTask:
         self._runner.dropped, self._runner.forget = self._context.dropped, self._stores.forget
         self._program = TaskProgram(GLOBAL, self._runner.scope, self._compiled)
         self._committed: Mapping[TopicPartition, int] = {}
+        self._cells, self._shown = cells, ShownCells({})
 
     # -- the beginning
 
@@ -138,7 +140,8 @@ class GlobalTask:
 
     def show(self, stores: GlobalStores) -> None:
         """Let tasks read the stores, which are complete."""
-        stores.show(ShownStore(spec, self.storage.namespace(spec.name)) for spec in self.subtopology.stores)
+        self._shown = shown = ShownCells(self._cells.values())
+        stores.show(ShownStore(spec, self.storage.namespace(spec.name), shown) for spec in self.subtopology.stores)
 
     # -- work
 
@@ -163,6 +166,7 @@ class GlobalTask:
         self._boundary.changed = False
         self._stores.freeze()
         self._stores.applied({}, lambda batches, _: self._write(batches, positions))
+        self._shown.follow(self._cells.values())
         self._committed = positions
 
     def _write(self, batches: Mapping[str, Batch], positions: Mapping[TopicPartition, int]) -> None:

@@ -49,6 +49,11 @@ class InputTopic(Generic[K, V]):
         for key, value in entries:
             self.pipe(key, value)
 
+    def pipe_records(self, records: Iterable[Record[K, V]]) -> None:
+        """Records with their times and headers."""
+        for key, value, timestamp, headers in records:
+            self.pipe(key, value, timestamp=timestamp, headers=headers)
+
     def advance(self, ms: int) -> None:
         """Move the topic's own time."""
         if ms < 0:

@@ -16,6 +16,7 @@ from milestones.common.state.spec import HEADERS_FORMAT
 from milestones.common.state.stores.kinds import with_headers
 from milestones.common.topology.nodes import SubTopology
 from milestones.common.topology.topology import Topology
+from milestones.common.topology.wrapping import wrapped
 
 _GENERATED: Final = re.compile(r"(?:KSTREAM|KTABLE|STATE-STORE)-(?:[A-Z]+-)*\d{10}(?!\d)")
 
@@ -36,6 +37,9 @@ class TopologySettings(Protocol):
     def default_value_serde(self) -> Any: ...
 
     @property
+    def processor_wrapper(self) -> Any: ...
+
+    @property
     def ensure_explicit_internal_resource_naming(self) -> bool: ...
 
     @property
@@ -53,6 +57,8 @@ def configured(topology: Topology, config: TopologySettings) -> Configured:
     """The topology under the config's application id, serdes, optimisations and format of stores; `TopologyError` when
     it can't run, or has generated names where the config wants none."""
     made = topology.optimized(config.topology_optimization)
+    if (wrapper := config.processor_wrapper) is not None:
+        made = made.rewritten(lambda node: wrapped(node, wrapper))
     defaults = {"default_key_serde": config.default_key_serde, "default_value_serde": config.default_value_serde}
     subtopologies = made.resolve(config.application_id, **defaults)
     if config.ensure_explicit_internal_resource_naming:

@@ -9,34 +9,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from milestones.common.topology.java_order import TreeSet, hash_order
-from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, function_name
+from milestones.common.topology.nodes import Node, ProcessorNode, SourceNode, TopicExtractor, function_name
 from milestones.common.topology.resolve import is_global
 
 
 @dataclass(frozen=True)
 class NodeDescription:
-    """One node; its neighbours in the order of the text. `label`: the text in parentheses."""
+    """One node. `predecessors`, `successors`: the names of its neighbours, in the order of the text. `topics`: the ones
+    that a source reads by their names, or the one that a sink writes; `pattern`: of a source that reads by one;
+    `topic_extractor`: of a sink whose topics a function names. `stores`: those that a processor is connected to."""
 
-    node: Node
-    kind: str
-    label: str
+    name: str
+    kind: Literal["Source", "Processor", "Sink"]
     predecessors: tuple[str, ...]
     successors: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    topic_extractor: TopicExtractor | None = None
+    stores: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.kind}: {self.node.name} ({self.label})"]
+        lines = [f"{self.kind}: {self.name} ({self._label()})"]
         if self.kind != "Sink":
             lines.append(f"      --> {', '.join(self.successors) or 'none'}")
         if self.kind != "Source":
             lines.append(f"      <-- {', '.join(self.predecessors) or 'none'}")
         return "\n".join(lines)
 
+    def _label(self) -> str:
+        match self.kind:
+            case "Source":
+                return f"topics: {_set(hash_order(self.topics, copied=True)) if self.pattern is None else self.pattern}"
+            case "Processor":
+                return f"stores: {_set(hash_order(hash_order(self.stores), copied=True))}"
+        if self.topic_extractor is None:
+            return f"topic: {self.topics[0]}"
+        return f"extractor class: {function_name(self.topic_extractor)}"
+
 
 @dataclass(frozen=True)
 class SubTopologyDescription:
-    """One sub-topology, its nodes in the order of the text."""
+    """One sub-topology, its nodes in the order of the text. `of_global_store`: it is a global store with its source and
+    its processor, which every instance has."""
 
     id: int
     nodes: tuple[NodeDescription, ...]
@@ -113,25 +130,15 @@ def _grow(draft: _Draft, by: int) -> None:
 
 
 def _finish(draft: _Draft) -> NodeDescription:
-    kind, label = _label(draft.node)
-    return NodeDescription(
-        node=draft.node,
-        kind=kind,
-        label=label,
-        predecessors=tuple(each.node.name for each in draft.predecessors),
-        successors=tuple(each.node.name for each in draft.successors),
-    )
-
-
-def _label(node: Node) -> tuple[str, str]:
+    node = draft.node
+    before, after = (tuple(each.node.name for each in some) for some in (draft.predecessors, draft.successors))
     if isinstance(node, SourceNode):
-        names = hash_order(node.topics, copied=True)
-        return "Source", f"topics: {node.pattern if node.pattern is not None else _set(names)}"
+        return NodeDescription(node.name, "Source", before, after, topics=node.topics, pattern=node.pattern)
     if isinstance(node, ProcessorNode):
-        return "Processor", f"stores: {_set(hash_order(hash_order(node.stores), copied=True))}"
+        return NodeDescription(node.name, "Processor", before, after, stores=node.stores)
     if isinstance(node.topic, str):
-        return "Sink", f"topic: {node.topic}"
-    return "Sink", f"extractor class: {function_name(node.topic)}"
+        return NodeDescription(node.name, "Sink", before, after, topics=(node.topic,))
+    return NodeDescription(node.name, "Sink", before, after, topic_extractor=node.topic)
 
 
 def _set(names: Sequence[str]) -> str:
@@ -154,25 +161,26 @@ def _mermaid(description: TopologyDescription) -> str:
     outside: dict[str, None] = {}
     for sub in description.subtopologies:
         lines.append(f'    subgraph sub{sub.id}["Sub-topology {sub.id}{" (global)" * sub.of_global_store}"]')
-        for each in sub.nodes:
-            node, me = each.node, ident("node", each.node.name)
+        for node in sub.nodes:
+            me = ident("node", node.name)
             lines.append(f"        {shape('node', node.name)}")
-            edges += [f"    {me} --> {ident('node', successor)}" for successor in each.successors]
-            if isinstance(node, SourceNode):
-                for topic in [node.pattern] if node.pattern is not None else node.topics:
-                    outside.setdefault(shape("topic", topic))
-                    edges.append(f"    {ident('topic', topic)} --> {me}")
-            elif isinstance(node, SinkNode):
-                topic = node.topic if isinstance(node.topic, str) else function_name(node.topic)
+            edges += [f"    {me} --> {ident('node', successor)}" for successor in node.successors]
+            for topic in _topics(node):
                 outside.setdefault(shape("topic", topic))
-                edges.append(f"    {me} --> {ident('topic', topic)}")
-            else:
-                for store in node.stores:
-                    if ("store", store) not in ids:
-                        lines.append(f"        {shape('store', store)}")
-                    edges.append(f"    {me} <--> {ident('store', store)}")
+                ends = (ident("topic", topic), me)
+                edges.append("    {} --> {}".format(*(ends if node.kind == "Source" else reversed(ends))))
+            for store in node.stores:
+                if ("store", store) not in ids:
+                    lines.append(f"        {shape('store', store)}")
+                edges.append(f"    {me} <--> {ident('store', store)}")
         lines.append("    end")
     return "\n".join([*lines, *(f"    {each}" for each in outside), *edges]) + "\n"
+
+
+def _topics(node: NodeDescription) -> tuple[str, ...]:
+    if node.pattern is not None:
+        return (node.pattern,)
+    return node.topics if node.topic_extractor is None else (function_name(node.topic_extractor),)
 
 
 _SHAPES = {"node": ("[", "]"), "topic": ("([", "])"), "store": ("[(", ")]")}

@@ -42,7 +42,6 @@ INSTEAD: Mapping[str, str] = {
     "to": "a table is written by way of its stream: table.to_stream().to('topic')",
     "for_each": "a table is read by way of its stream: table.to_stream().for_each(...)",
     "peek": "a table is read by way of its stream: table.to_stream().peek(...)",
-    "clean_up": "delete the application's folder in state_dir, or use `milestones reset`",
 }
 """The advice by Kafka Streams' name in snake case."""
 

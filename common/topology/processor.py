@@ -42,15 +42,19 @@ class _Ended(dict[Any, Any]):
 
 
 class ProcessorContext(Explained, Generic[KR, VR]):
-    """The calls of a processor to its task (KIP-478, KIP-820), until the processor is closed."""
+    """The calls of a processor to its task (KIP-478, KIP-820), until the processor is closed. `app_configs`: the values
+    of the config, by key."""
+
+    task_id: TaskId
+    application_id: str
+    app_configs: Mapping[str, Any]
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
         self._children: dict[str | None, Process] = {None: context.forward}
         context.on_end(self._end)
-        self.task_id: TaskId = context.task_id
-        self.application_id: str = context.application_id
-        self.app_configs: Mapping[str, Any] = context.config
+        self.task_id, self.application_id = context.task_id, context.application_id
+        self.app_configs = context.config
 
     def _end(self) -> None:
         ended: Any = _Ended(self._context.node)

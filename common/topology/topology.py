@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.serdes import Serde
-from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.kinds import KINDS, kind_of
 from milestones.common.topology.connected_stores import stores_of
 from milestones.common.topology.describe import TopologyDescription, describe
 from milestones.common.topology.missing import Explained
@@ -35,6 +37,7 @@ from milestones.common.topology.nodes import (
     check_reset,
 )
 from milestones.common.topology.processor import ProcessorOperator, check_supplier
+from milestones.common.topology.program import Operator
 from milestones.common.topology.read_only import keeping
 from milestones.common.topology.resolve import group_nodes, resolve, resolve_global
 from milestones.common.topology.serde_choice import check_serde
@@ -43,10 +46,6 @@ from milestones.common.topology.user_functions import check_functions
 from milestones.common.typed_serdes import SerdeLike
 
 __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
-
-GLOBAL_KINDS: Final[tuple[StoreKind, ...]] = (
-    "key-value", "timestamped-key-value", "timestamped-key-value-with-headers",
-)
 
 
 class Topology(Explained):
@@ -221,14 +220,29 @@ class Topology(Explained):
         """Add a global store with its two nodes."""
         if spec.name in self._stores or spec.name in self._globals:
             raise TopologyError(f"there are two stores named {spec.name}, one of them global: give one another name")
-        if spec.kind not in GLOBAL_KINDS:
+        if kind_of(spec).reader is None:
+            possible = (kind for kind, its in KINDS.items() if its.reader is not None)
             raise TopologyError(
                 f"the global store {spec.name} can't be of kind {spec.kind!r}: the kinds of global stores are "
-                f"{' and '.join(map(repr, GLOBAL_KINDS))}"
+                f"{', '.join(map(repr, possible))}"
             )
         self._globals[spec.name] = replace(spec, logged=False, cached=False, source_topic=source.topics[0])
         self.add_node(source)
         return self.add_node(replace(processor, stores=(spec.name,)))
+
+    def rewritten(self, change: Callable[[ProcessorNode], tuple[Operator, tuple[StoreSpec, ...]]]) -> Topology:
+        """A copy in which processor nodes have the operators that `change` gives, and these stores besides."""
+        made = copy(self)
+        made._nodes, made._stores = dict(self._nodes), dict(self._stores)
+        for node in self._nodes.values():
+            if isinstance(node, ProcessorNode):
+                operator, stores = change(node)
+                if stores and not self._globals.keys().isdisjoint(node.stores):
+                    raise TopologyError(f"{node.name} writes a global store, and has no other one: bring it none")
+                made._nodes[node.name] = replace(node, operator=operator)
+                for spec in stores:
+                    made.add_state_store(spec, node.name)
+        return made
 
     def add_node(self, node: Node) -> Topology:
         """Add a node; its parents must be there."""

@@ -55,6 +55,18 @@ def window_store(builder: StreamsBuilder) -> None:
     stored(builder, spec).process(Windows, "windows").to("out")
 
 
+@ENTRIES.dsl("window_store_duplicates")
+def window_store_duplicates(builder: StreamsBuilder) -> None:
+    spec = store("windows", kind="window", retention_ms=RETENTION_MS, window_ms=SIZE, duplicates=True)
+    stored(builder, spec).process(Windows, "windows").to("out")
+
+
+@ENTRIES.dsl("window_store_in_memory")
+def window_store_in_memory(builder: StreamsBuilder) -> None:
+    spec = store("windows", kind="window", retention_ms=RETENTION_MS, window_ms=SIZE, persistent=False)
+    stored(builder, spec).process(Windows, "windows").to("out")
+
+
 class WindowsWithTime(Keyed):
     def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
         windows, start = self.context.get_state_store("windows"), time - time % 10
@@ -86,6 +98,27 @@ class Sessions(Keyed):
 def session_store(builder: StreamsBuilder) -> None:
     spec = store("sessions", kind="session", retention_ms=RETENTION_MS)
     stored(builder, spec).process(Sessions, "sessions").to("out")
+
+
+@ENTRIES.dsl("session_store_in_memory")
+def session_store_in_memory(builder: StreamsBuilder) -> None:
+    spec = store("sessions", kind="session", retention_ms=RETENTION_MS, persistent=False)
+    stored(builder, spec).process(Sessions, "sessions").to("out")
+
+
+class SessionsByEnd(Keyed):
+    def handle(self, record: Record, key: str, value: str | None, time: int) -> None:
+        sessions = self.context.get_state_store("sessions")
+        sessions.put(Windowed(key, time, time + 3), value)
+        self.say(record, "ends " + told_windows(sessions.find_sessions_by_end(max(0, time - 10), time + 10)))
+        back = sessions.backward_find_sessions_of_range("a", "b", time - 10, time + 10)
+        self.say(record, "back " + told_windows(back))
+
+
+@ENTRIES.dsl("session_store_by_end")
+def session_store_by_end(builder: StreamsBuilder) -> None:
+    spec = store("sessions", kind="session", retention_ms=RETENTION_MS, persistent=False)
+    stored(builder, spec).process(SessionsByEnd, "sessions").to("out")
 
 
 class Versions(Keyed):

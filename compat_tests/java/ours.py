@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from compat_tests.java.cases import WALL_MS, Advance, Case, Outcome, Outputs, Row
 from compat_tests.java.registry import Entry, settings_of
@@ -14,8 +15,9 @@ from milestones.common.topology.optimization import parts_of
 class Ours:
     """As `jvm.Java`, by the runtime's own tasks and stores."""
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
-        self._entries = entries
+    def __init__(self, entries: Mapping[str, Entry], **settings: Any) -> None:
+        """`settings`: of the config, besides those of the bench."""
+        self._entries, self._settings = entries, settings
 
     def names(self) -> list[str]:
         """The topologies that we have."""
@@ -37,6 +39,7 @@ class Ours:
             **settings_of(topology),
             default_key_serde=serdes.STRING,
             default_value_serde=serdes.STRING,
+            **self._settings,
         )
         with driver:
             outputs.append(_read(driver))

@@ -12,6 +12,7 @@ from compat_tests.java import (
     of_chains,
     of_cogroup,
     of_foreign_keys,
+    of_global_stores,
     of_globals,
     of_headers,
     of_joins,
@@ -28,7 +29,7 @@ from compat_tests.java.registry import Entry
 
 MODULES = (
     of_streams, of_tables, of_processors, of_stores, of_windows, of_cogroup, of_suppress, of_joins, of_optimization,
-    of_globals, of_versioned, of_foreign_keys, of_chains, of_headers,
+    of_globals, of_global_stores, of_versioned, of_foreign_keys, of_chains, of_headers,
 )  # fmt: skip
 
 ALL: Mapping[str, Entry] = {

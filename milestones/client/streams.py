@@ -17,6 +17,7 @@ from milestones.client.supervisor import Supervisor
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError, TopologyError
+from milestones.common.state.directory import StateDirectory
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.topology import Topology
@@ -101,6 +102,17 @@ class Streams(Explained):
         `REPLACE_THREAD` opens the task anew, `END_TASK` (the default then) ends it. Only before `start`."""
         self._before_start("an uncaught exception handler")
         self._supervisor.handler = handler
+
+    def clean_up(self) -> None:
+        """Delete this instance's state on disk, before `start` or after the end: the next start restores it from
+        Kafka. `StateLockedError` while another process has it. (`milestones reset` is for a whole application.)"""
+        if not (self.state.has_not_started or self.state.has_completed_shutdown):
+            raise MilestonesError(f"clean_up() is for a client that doesn't run; this one is {self.state.value}")
+        directory = StateDirectory(self.config.state_dir, self.config.application_id)
+        try:
+            directory.clear()
+        finally:
+            directory.close()
 
     def _before_start(self, what: str) -> None:
         if self.state is not StreamsState.CREATED:

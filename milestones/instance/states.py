@@ -39,6 +39,30 @@ class StreamsState(enum.Enum):
     PENDING_ERROR = "PENDING_ERROR"
     ERROR = "ERROR"
 
+    @property
+    def has_not_started(self) -> bool:
+        """Whether `start` wasn't called yet."""
+        return self is StreamsState.CREATED
+
+    @property
+    def is_running_or_rebalancing(self) -> bool:
+        """Whether the client works."""
+        return self in (StreamsState.RUNNING, StreamsState.REBALANCING)
+
+    @property
+    def is_shutting_down(self) -> bool:
+        """Whether the client is on its way to its end."""
+        return self in (StreamsState.PENDING_SHUTDOWN, StreamsState.PENDING_ERROR)
+
+    @property
+    def has_completed_shutdown(self) -> bool:
+        """Whether the client has ended, for good."""
+        return self in (StreamsState.NOT_RUNNING, StreamsState.ERROR)
+
+    def may_become(self, new: StreamsState) -> bool:
+        """Whether a client in this state may come into that one next."""
+        return new in STREAMS_MOVES[self]
+
 
 class ThreadState(enum.Enum):
     """The state of a stream thread: `PARTITIONS_ASSIGNED` while its tasks are restored, `RUNNING` when all of them

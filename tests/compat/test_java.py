@@ -123,6 +123,25 @@ def test_what_ends_in_an_error_in_java_is_an_outcome(java: Java) -> None:
 
 
 @pytest.mark.java
+@pytest.mark.parametrize("name", ["windows_session_count", "windows_hopping_in_memory"])
+@pytest.mark.parametrize(
+    ("times", "over"),
+    [((1, 16, 11), True), ((1, 18, 9), True), ((60_001, 59_986, 59_993), True), ((1, 20, 12), False)],
+)
+def test_behind_a_cache_java_merges_a_session_whose_retention_is_over_and_we_do_not(
+    java: Java, name: str, times: tuple[int, ...], over: bool
+) -> None:
+    case = tuple(Pipe("in", b"a", b"v", time) for time in times)
+    ours = Ours(ALL)
+    declared = declared_for(name)
+    assert declared is not None
+    assert difference(ours.run(name, case, 0, "none"), java.run(name, case, 0), 0) is None
+    behind_a_cache = difference(ours.run(name, case, 10 << 20, "none"), java.run(name, case, 10 << 20), 10 << 20)
+    assert (behind_a_cache is not None) == over
+    assert [declared.of(case, cache) for cache in (0, 10 << 20)] == [False, over]
+
+
+@pytest.mark.java
 def test_the_command_prints_a_line_for_each_topology(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "Java", lambda: java)
     monkeypatch.setattr(java, "close", lambda: None)
@@ -504,6 +523,13 @@ def test_a_difference_declared_of_a_topic_is_none_of_another_one(monkeypatch: py
         assert check(ENTRY, Fixed(elsewhere), Fixed(copies), 20, SEED, shrink=False).result == result
         assert check(ENTRY, Fixed(two_records_lost), Fixed(copies), 100, SEED, shrink=False).result == DIFFERS
         assert check(ENTRY, Fixed(copies), Fixed(copies), 20, SEED, shrink=False).result == EQUAL
+
+
+def test_a_difference_declared_of_some_cases_is_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for of, result in ((lambda case, cache: len(case) > 2, DECLARED), (lambda case, cache: cache > 0, DIFFERS)):
+        table = (Declared("copies", "a row", "on purpose", of=of),)
+        monkeypatch.setattr("compat_tests.java.bench.declared_for", lambda name, table=table: declared_for(name, table))
+        assert check(ENTRY, Fixed(two_records_lost), Fixed(copies), 100, SEED, shrink=False).result == result
 
 
 def test_every_declared_difference_stands_in_the_docs() -> None:

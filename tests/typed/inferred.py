@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_type
 
 from milestones import (
+    AggregationWithHeaders,
     FixedKeyProcessor,
     FixedKeyRecord,
     JoinWindows,
@@ -21,11 +23,23 @@ from milestones import (
     Processor,
     ProcessorContext,
     Record,
+    SessionStore,
+    SessionStoreWithHeaders,
+    SessionWindowedSerde,
+    SessionWindows,
+    SlidingWindows,
     StreamsBuilder,
     TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    TimestampedWindowStoreWithHeaders,
     TimeWindows,
+    UnlimitedWindows,
     ValueAndTimestamp,
+    ValueTimestampHeaders,
     Windowed,
+    WindowedKStream,
+    WindowedSerde,
+    WindowStore,
     serdes,
 )
 from milestones.testing import InputTopic, OutputTopic, TopologyTestDriver
@@ -76,6 +90,27 @@ assert_type(
     by_customer.windowed_by(windows).count().to_stream(lambda windowed, count: windowed.key), KStream[str, int]
 )
 
+sessions = by_customer.windowed_by(SessionWindows(timedelta(minutes=1), grace=0))
+assert_type(sessions, WindowedKStream[str, Order])
+assert_type(sessions.count(), KTable[Windowed[str], int])
+
+
+
+def both_totals(_customer: str, one: float, other: float) -> float:
+    return one + other
+
+
+assert_type(
+    sessions.aggregate(float, lambda _key, order, total: total + order.amount, both_totals),
+    KTable[Windowed[str], float],
+)
+sliding = by_customer.windowed_by(SlidingWindows(timedelta(minutes=1), grace=0))
+assert_type(sliding.reduce(lambda one, _: one), KTable[Windowed[str], Order])
+assert_type(by_customer.windowed_by(UnlimitedWindows()).count().to_stream(), KStream[Windowed[str], int])
+assert_type(
+    builder.stream("counts", key=WindowedSerde(serdes.STRING, 60_000), value=int), KStream[Windowed[str], int]
+)
+assert_type(builder.table("sessions", key=SessionWindowedSerde(str), value=int), KTable[Windowed[str], int])
 
 
 def plus(_customer: str, order: Order, total: float) -> float:
@@ -148,6 +183,34 @@ class Amounts(FixedKeyProcessor[str, Order, float]):
 
 def rows(store: TimestampedKeyValueStore[str, Order]) -> None:
     assert_type(store.get("a"), ValueAndTimestamp[Order] | None)
+
+
+def windows_of(store: WindowStore[str, Order], timed: TimestampedWindowStore[str, float]) -> None:
+    assert_type(store.fetch("a", 0), Order | None)
+    assert_type(store.fetch("a", 0, 9), Iterator[tuple[int, Order]])
+    assert_type(store.backward_fetch_range(None, "b", 0, 9), Iterator[tuple[Windowed[str], Order]])
+    assert_type(store.put("a", Order("ann", 1.0), 0), bool)
+    assert_type(timed.fetch("a", 0), ValueAndTimestamp[float] | None)
+    assert_type(timed.fetch("a", 0, 9), Iterator[tuple[int, ValueAndTimestamp[float]]])
+    for windowed, row in timed.all():
+        assert_type((windowed, row), tuple[Windowed[str], ValueAndTimestamp[float]])
+
+
+def headed(
+    windowed: TimestampedWindowStoreWithHeaders[str, float], sessions: SessionStoreWithHeaders[str, float]
+) -> None:
+    assert_type(windowed.fetch("a", 0), ValueTimestampHeaders[float] | None)
+    assert_type(windowed.all(), Iterator[tuple[Windowed[str], ValueTimestampHeaders[float]]])
+    assert_type(sessions.fetch_session("a", 0, 9), AggregationWithHeaders[float] | None)
+    assert_type(sessions.fetch("a"), Iterator[tuple[Windowed[str], AggregationWithHeaders[float]]])
+
+
+def sessions_of(store: SessionStore[str, float]) -> None:
+    assert_type(store.fetch_session("a", 0, 9), float | None)
+    for session, value in store.find_sessions("a", 0, 9):
+        assert_type((session, value), tuple[Windowed[str], float])
+        store.remove(session)
+    assert_type(store.fetch_range(None, "b"), Iterator[tuple[Windowed[str], float]])
 
 
 assert_type(orders.process(Totals, "totals"), KStream[str, float])

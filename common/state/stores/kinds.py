@@ -24,6 +24,15 @@ from milestones.common.state.changelog import (
 )
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores.expiring_store import ExpiringLayout, ExpiringStore
+from milestones.common.state.stores.global_readers import (
+    ExpiringReader,
+    LruReader,
+    SessionReader,
+    SessionWithHeadersReader,
+    TimestampedWindowReader,
+    TimestampedWindowWithHeadersReader,
+    WindowReader,
+)
 from milestones.common.state.stores.join_buffer import JoinBuffer, join_buffer_changelog, waiting_since
 from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore
 from milestones.common.state.stores.lru_rows import LruLayout
@@ -168,7 +177,8 @@ class Kind:
     same changelog restores both. `reads_plain`: that kind's rows are read as they are, as rows without headers.
     `windowed`: gives the key's bytes and the window of a changelog key, where keys have windows. `value`: gives the
     plain value and the time of a local value. `headers`: gives its headers, where values have some. `changelog`: makes
-    the function that logs. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
+    the function that logs. `reader`: the class with which tasks read a global store, None for a kind that no global
+    store can have. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
     commit, and the store logs nothing itself. `held`: gives how many updates a store keeps back, and their bytes.
     `whole`: whether a commit has to be written in one step, as a replay of its changelog records wouldn't repair a part
     of it: rows depend on one another, or on reads.
@@ -185,6 +195,7 @@ class Kind:
     value: Callable[[bytes], Row] = _plain_value
     headers: Callable[[bytes], Headers] | None = None
     changelog: MakeLog = changelog
+    reader: Callable[[StoreParts], Rows] | None = None
     logs_at_commit: bool = False
     held: Callable[[Any], tuple[int, int]] | None = None
     whole: bool = False
@@ -196,38 +207,48 @@ class Kind:
 
 
 KINDS: Final[Mapping[StoreKind, Kind]] = {
-    "key-value": Kind(KeyValueStore, _plain),
-    "timestamped-key-value": Kind(TimestampedKeyValueStore, _timestamped, value=_timed_value),
-    "window": Kind(WindowStore, window_layout, topic=_bounded, arrangement=_by_segments, windowed=window_of),
+    "key-value": Kind(KeyValueStore, _plain, reader=KeyValueStore),
+    "timestamped-key-value": Kind(
+        TimestampedKeyValueStore, _timestamped, value=_timed_value, reader=TimestampedKeyValueStore
+    ),
+    "window": Kind(
+        WindowStore, window_layout, topic=_bounded, arrangement=_by_segments, windowed=window_of, reader=WindowReader
+    ),
     "timestamped-window": Kind(
         TimestampedWindowStore, timestamped_window_layout, topic=_bounded, arrangement=_by_segments,
-        windowed=window_of, value=_timed_value,
+        windowed=window_of, value=_timed_value, reader=TimestampedWindowReader,
     ),
     "suppress": Kind(
         SuppressBuffer, _suppress, value=new_value, changelog=suppress_changelog, logs_at_commit=True,
         held=SuppressBuffer.held,
     ),
-    "session": Kind(SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of),
-    "versioned": Kind(
-        VersionedStore, VersionedLayout, value=_timed_value, topic=_with_lag, arrangement=_of_history, whole=True
+    "session": Kind(
+        SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of,
+        reader=SessionReader,
     ),
-    "lru": Kind(LruStore, LruLayout, whole=True),
-    "expiring-key-value": Kind(ExpiringStore, ExpiringLayout, value=_timed_value),
+    "versioned": Kind(
+        VersionedStore, VersionedLayout, value=_timed_value, topic=_with_lag, arrangement=_of_history,
+        reader=VersionedStore, whole=True,
+    ),
+    "lru": Kind(LruStore, LruLayout, reader=LruReader, whole=True),
+    "expiring-key-value": Kind(ExpiringStore, ExpiringLayout, value=_timed_value, reader=ExpiringReader),
     "join-buffer": Kind(
         JoinBuffer, _plain, windowed=waiting_since, value=new_value, changelog=join_buffer_changelog
     ),
     "timestamped-key-value-with-headers": Kind(
         TimestampedKeyValueStoreWithHeaders, _timestamped_with_headers, plain="timestamped-key-value", reads_plain=True,
         value=_timed_value_of_headers, headers=timed_headers, changelog=changelog_of_headers,
+        reader=TimestampedKeyValueStoreWithHeaders,
     ),
     "timestamped-window-with-headers": Kind(
         TimestampedWindowStoreWithHeaders, _windows_with_headers, plain="timestamped-window", reads_plain=True,
         topic=_bounded, arrangement=_by_segments, windowed=window_of, value=_timed_value_of_headers,
-        headers=timed_headers, changelog=changelog_of_headers,
+        headers=timed_headers, changelog=changelog_of_headers, reader=TimestampedWindowWithHeadersReader,
     ),
     "session-with-headers": Kind(
         SessionStoreWithHeaders, _sessions_with_headers, plain="session", topic=_bounded, arrangement=_by_segments,
         windowed=session_of, value=_value_behind_headers, headers=headers_in, changelog=changelog_of_headers,
+        reader=SessionWithHeadersReader,
     ),
 }
 

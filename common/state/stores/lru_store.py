@@ -33,12 +33,12 @@ class LruStore(KeyValueStore[K, V]):
         encode, decode = self._encode_key, self._decode_key
         self._encode_key = lambda key: VALUES + encode(key)
         self._decode_key = lambda local: decode(local[len(VALUES) :])
-        self._uses.back(lru_rows.found(self._layers))
+        self._uses.back(self._found())
 
     def get(self, key: K) -> V | None:
         value: V | None = self._get_row(key)
         if value is not None:
-            self._note(lru_rows.used(self._layers, self._key(key, "get")[len(VALUES) :], self._uses.value))
+            self._use(self._key(key, "get")[len(VALUES) :])
         return value
 
     def put(self, key: K, value: V | None) -> None:
@@ -64,6 +64,13 @@ class LruStore(KeyValueStore[K, V]):
 
     def _scan_rows(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         return super()._scan_rows(start or VALUES, end or KEYS, reverse=reverse)
+
+    def _use(self, key: bytes) -> None:
+        """Note a read of an entry."""
+        self._note(lru_rows.used(self._layers, key, self._uses.value))
+
+    def _found(self) -> Uses:
+        return lru_rows.found(self._layers)
 
     def _make_room(self) -> None:
         """For one entry; for more when the store has just been made smaller."""

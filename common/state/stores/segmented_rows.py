@@ -5,7 +5,7 @@ A row's key is a key of the user's and a *tail*, two numbers, of which the row's
 *Guarantees*: a row whose time is further than the retention before the highest time that the store has seen is
 invisible, and a write of such a row is dropped: it is neither logged nor staged. Reads are as of their call, with the
 store's own uncommitted writes; of one key in the order of the tails, of several keys by segments of time, then by the
-keys' bytes, as in Kafka Streams. The rest as `rows.py`.
+keys' bytes, of a store in memory by time, then by the keys' bytes: as in Kafka Streams. The rest as `rows.py`.
 *Assumes*: as `rows.py`. Times are not negative.
 """
 
@@ -26,16 +26,17 @@ from milestones.common.state.stores.window_layouts import (
     present_segments,
     span,
 )
+from milestones.common.type_variables import K, V
 from milestones.common.windowed import Windowed
 
 Found = Iterator[tuple[Windowed[Any], Any]]
 
 HEAD = SEGMENT.size
 
-class SegmentedRows(Rows):
+class SegmentedRows(Rows[K, V]):
     """Rows by key and tail. A subclass's `open` says how both are encoded."""
 
-    __slots__ = ("_closing", "_encode_alone", "_last_segment", "_observed", "_retention_ms", "_segment_ms")
+    __slots__ = ("_begin", "_closing", "_encode_alone", "_in_memory", "_observed", "_retention_ms", "_segment_ms")
 
     tail: ClassVar[struct.Struct]
     order: ClassVar[TimeOrder]
@@ -47,7 +48,7 @@ class SegmentedRows(Rows):
         spec = parts.spec
         self._retention_ms, self._segment_ms, self._closing = spec.retention_ms, spec.segment_ms, spec.closing
         self._observed = parts.cells.cell(observed_time(spec.name), -1)
-        self._last_segment = -1
+        self._begin, self._in_memory = parts.cells.begin, not spec.persistent
         super().__init__(parts)
 
     def open(self) -> None:
@@ -55,10 +56,10 @@ class SegmentedRows(Rows):
         self._encode_alone = self._encode_key
         newest = next(self._layers.scan(None, BY_TIME, reverse=True), None)
         if newest is not None:
-            (self._last_segment,) = SEGMENT.unpack_from(newest[0])
-            # In a new process: what was gone in the former one must not be seen again.
-            if self._observed.value < (begins := self._last_segment * self._segment_ms):
-                self._observed.back(begins)
+            (segment,) = SEGMENT.unpack_from(newest[0])
+            # In a new process: what was gone in the former one must not be seen again, after a roll-back neither.
+            if self._observed.value < (begins := segment * self._segment_ms):
+                self._begin(observed_time(self.name), begins)
 
     def close(self) -> None:
         super().close()
@@ -85,12 +86,8 @@ class SegmentedRows(Rows):
         observed = self._observed
         if time > observed.value:
             observed.set(time)
-        segment, segment_ms = time // self._segment_ms, self._segment_ms
-        if segment < (observed.value - self._retention_ms) // segment_ms:  # `first_segment`
-            return False
-        if segment > self._last_segment:
-            self._last_segment = segment
-        return True
+        # `first_segment`
+        return bool(time // self._segment_ms >= (observed.value - self._retention_ms) // self._segment_ms)
 
     def _note_closing(self, place: bytes, *, there: bool) -> None:
         """Keep the order by time beside a write to `place`, a local key of a `closing` store."""
@@ -157,16 +154,29 @@ class SegmentedRows(Rows):
         is `wanted`. `tails`: the least and the greatest tail that may be wanted."""
         least, most = keys
         if least is not None and least == most:
-            return self._decoded_rows(self._of_key(least, times, tails, reverse=reverse), wanted)
+            rows = self._of_key(least, times, tails, reverse=reverse)
+            return self._decoded_rows(self._by_time(rows, reverse=reverse) if self._in_memory else rows, wanted)
         numbers = self._segments(times)
         if reverse:
             numbers = numbers[::-1]
         scans = [self._layers.scan(*span(number, least or b"", None), reverse=reverse) for number in numbers]
-        return self._decoded_rows(_within(scans, least, most, self.tail.size), wanted)
+        segments = (self._by_time(scan, reverse=reverse) for scan in scans) if self._in_memory else scans
+        return self._decoded_rows(_within(segments, least, most, self.tail.size), wanted)
+
+    def _by_time(self, rows: Iterable[tuple[bytes, bytes]], *, reverse: bool) -> list[tuple[bytes, bytes]]:
+        """The rows by time, then by the keys' bytes."""
+        length, unpack, order = self.tail.size, self.tail.unpack_from, self.order.in_memory
+
+        def place(row: tuple[bytes, bytes]) -> tuple[int, bytes, int]:
+            local = row[0]
+            first, second = unpack(local, len(local) - length)
+            return first, local[HEAD:-length], order * second
+
+        return sorted(rows, key=place, reverse=reverse)
 
     def _segments(self, times: tuple[int, int]) -> Sequence[int]:
         """The segments of these times, both included."""
-        last = min(times[1] // self._segment_ms, self._last_segment)
+        last = min(times[1], self._observed.value) // self._segment_ms
         return present_segments(self._layers.scan, times[0] // self._segment_ms, last)
 
     def _decoded_rows(self, rows: Iterable[tuple[bytes, bytes]], wanted: Callable[[int, int], bool]) -> Found:
@@ -197,7 +207,7 @@ class SegmentedRows(Rows):
 
 
 def _within(
-    scans: Iterable[Iterator[tuple[bytes, bytes]]], least: bytes | None, most: bytes | None, tail_bytes: int
+    scans: Iterable[Iterable[tuple[bytes, bytes]]], least: bytes | None, most: bytes | None, tail_bytes: int
 ) -> Iterator[tuple[bytes, bytes]]:
     """The entries whose keys, without segment and tail, are at least `least` and at most `most`."""
     for local, value in chain.from_iterable(scans):

@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 
 from milestones.common.state.stores.segmented_rows import HEAD, SegmentedRows
 from milestones.common.state.stores.window_layouts import SEGMENT, SESSIONS, TimeOrder
+from milestones.common.type_variables import K, V
 from milestones.common.windowed import END_AND_START, FOREVER, Windowed
 
 _LAST = END_AND_START.pack(FOREVER, FOREVER)
 
 
-class SessionStore(SegmentedRows):
+class SessionStore(SegmentedRows[K, V]):
     """Values by key and session. `find_sessions` gives those that a new record may be part of."""
 
     __slots__ = ()
@@ -42,7 +43,7 @@ class SessionStore(SegmentedRows):
 
     # -- one session
 
-    def put(self, session: Windowed[Any], value: Any) -> None:
+    def put(self, session: Windowed[K], value: V | None) -> None:
         """Set the value of a session; None deletes."""
         self.put_raw(session, value)
 
@@ -58,32 +59,33 @@ class SessionStore(SegmentedRows):
             if self._closing:
                 self._note_closing(place, there=value is not None)
 
-    def remove(self, session: Windowed[Any]) -> None:
+    def remove(self, session: Windowed[K]) -> None:
         """Remove a session."""
         self.put_raw(session, None)
 
-    def fetch_session(self, key: Any, start: int, end: int) -> Any:
+    def fetch_session(self, key: K, start: int, end: int) -> V | None:
         """The value of the session of `key` from `start` to `end`, None when absent."""
-        return self._fetched(Windowed(key, start, end))
+        value: V | None = self._fetched(Windowed(key, start, end))
+        return value
 
-    def get_raw(self, session: Windowed[Any]) -> tuple[Any, int] | None:
+    def get_raw(self, session: Windowed[K]) -> tuple[V, int] | None:
         """The value of a session and its end, None when absent."""
         value = self._fetched(session)
         return None if value is None else (value, session.end)
 
-    def _fetched(self, session: Windowed[Any]) -> Any:
+    def _fetched(self, session: Any) -> Any:
         """The plain value of a session, None when absent."""
         self._given(session.key, "fetch_session")
         return None if session.end < self._earliest else self._get_row(session)
 
     # -- many sessions
 
-    def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
+    def find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
         """(session, value) of `key` over the sessions with an end of `earliest_end` or later, and a start of
         `latest_start` or before, in the order of their ends."""
         return self._sessions("find_sessions", key, key, earliest_end, latest_start)
 
-    def near(self, key: Any, earliest_end: int, latest_start: int) -> list[tuple[bytes, Windowed[Any], Any]]:
+    def near(self, key: K, earliest_end: int, latest_start: int) -> list[tuple[bytes, Windowed[Any], Any]]:
         """`find_sessions`, at once, each session with its serialised key, for `put_at`."""
         rows = self._of(key, "find_sessions", earliest_end)
         decode, decoded = self._decode_key, self._decoded
@@ -102,35 +104,56 @@ class SessionStore(SegmentedRows):
         return self._of_key(self._key_alone(key, call), (earliest, FOREVER), tails, reverse=reverse)
 
     def backward_find_sessions(
-        self, key: Any, earliest_end: int, latest_start: int
-    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        self, key: K, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
         """`find_sessions`, last first."""
         return self._sessions("backward_find_sessions", key, key, earliest_end, latest_start, reverse=True)
 
     def find_sessions_of_range(
-        self, first_key: Any, last_key: Any, earliest_end: int, latest_start: int
-    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        self, first_key: K | None, last_key: K | None, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
         """`find_sessions` of all keys from `first_key` to `last_key` (None: unbounded, both included)."""
         return self._sessions("find_sessions_of_range", first_key, last_key, earliest_end, latest_start)
 
-    def fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+    def backward_find_sessions_of_range(
+        self, first_key: K | None, last_key: K | None, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """`find_sessions_of_range`, last first."""
+        return self._sessions(
+            "backward_find_sessions_of_range", first_key, last_key, earliest_end, latest_start, reverse=True
+        )
+
+    def find_sessions_by_end(self, earliest_end: int, latest_end: int) -> Iterator[tuple[Windowed[K], V]]:
+        """(session, value) of all keys over the sessions that end from `earliest_end` to `latest_end`, both included,
+        in the order of `fetch_range`."""
+        return self._sessions("find_sessions_by_end", None, None, earliest_end, FOREVER, latest_end=latest_end)
+
+    def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """(session, value) of all sessions of `key`, in the order of their ends."""
         return self._sessions("fetch", key, key, 0, FOREVER)
 
-    def backward_fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+    def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """`fetch`, last first."""
         return self._sessions("backward_fetch", key, key, 0, FOREVER, reverse=True)
 
-    def fetch_range(self, first_key: Any, last_key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+    def fetch_range(self, first_key: K | None, last_key: K | None) -> Iterator[tuple[Windowed[K], V]]:
         """(session, value) of all keys from `first_key` to `last_key` (None: unbounded, both included)."""
         return self._sessions("fetch_range", first_key, last_key, 0, FOREVER)
 
-    def backward_fetch_range(self, first_key: Any, last_key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+    def backward_fetch_range(self, first_key: K | None, last_key: K | None) -> Iterator[tuple[Windowed[K], V]]:
         """`fetch_range`, last first."""
         return self._sessions("backward_fetch_range", first_key, last_key, 0, FOREVER, reverse=True)
 
     def _sessions(
-        self, call: str, first_key: Any, last_key: Any, earliest_end: int, latest_start: int, *, reverse: bool = False
+        self,
+        call: str,
+        first_key: Any,
+        last_key: Any,
+        earliest_end: int,
+        latest_start: int,
+        *,
+        latest_end: int = FOREVER,
+        reverse: bool = False,
     ) -> Iterator[tuple[Windowed[Any], Any]]:
         if call in ONE_KEY:
             self._given(first_key, call)
@@ -138,8 +161,8 @@ class SessionStore(SegmentedRows):
         earliest = max(earliest_end, self._earliest, 0)
         tails = self.tail.pack(earliest, 0), self.tail.pack(FOREVER, FOREVER)
         return self._found(
-            keys, (earliest, FOREVER), tails,
-            lambda end, start: end >= earliest and start <= latest_start, reverse=reverse,
+            keys, (earliest, latest_end), tails,
+            lambda end, start: earliest <= end <= latest_end and start <= latest_start, reverse=reverse,
         )  # fmt: skip
 
 

@@ -23,9 +23,8 @@ from milestones.common.state.stores.row_headers import (
     without_headers,
 )
 from milestones.common.state.stores.rows import Rows, TimedRows
-from milestones.common.state.stores.segmented_rows import Found
 from milestones.common.state.stores.session_store import SessionStore
-from milestones.common.state.stores.window_stores import TimestampedWindowStore
+from milestones.common.state.stores.window_stores import TimestampedWindows
 from milestones.common.type_variables import K, V
 from milestones.common.windowed import Windowed
 from milestones.common.writable import first_timestamp, headers_of, timestamp_of
@@ -108,13 +107,15 @@ class TimestampedKeyValueStoreWithHeaders(
             yield self._decode_key(key), self._shown_value(local)
 
 
-class TimestampedWindowStoreWithHeaders(_HeadersRows, TimestampedWindowStore):
+class TimestampedWindowStoreWithHeaders(
+    _HeadersRows[K, ValueTimestampHeaders[V]], TimestampedWindows[K, ValueTimestampHeaders[V]]
+):
     """Values with their time and headers, `ValueTimestampHeaders`, by key and start of a window. Under
     `dsl_store_format="headers"` windowed aggregations keep their rows in it."""
 
     __slots__ = ()
 
-    def put(self, key: Any, value: ValueTimestampHeaders[Any] | None, start: int) -> bool:  # type: ignore[override]
+    def put(self, key: K, value: ValueTimestampHeaders[V] | None, start: int) -> bool:
         """Set the value of `key`, a `ValueTimestampHeaders`, in the window that starts at `start`; None, or one without
         a value, deletes. Returns False when the window is gone already."""
         self._given(key, "put")
@@ -128,12 +129,14 @@ class TimestampedWindowStoreWithHeaders(_HeadersRows, TimestampedWindowStore):
         return True
 
     @overload
-    def fetch(self, key: Any, first: int) -> Any: ...
+    def fetch(self, key: K, first: int) -> ValueTimestampHeaders[V] | None: ...
 
     @overload
-    def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]: ...
+    def fetch(self, key: K, first: int, last: int) -> Iterator[tuple[int, ValueTimestampHeaders[V]]]: ...
 
-    def fetch(self, key: Any, first: int, last: int | None = None) -> Any:
+    def fetch(
+        self, key: K, first: int, last: int | None = None
+    ) -> ValueTimestampHeaders[V] | Iterator[tuple[int, ValueTimestampHeaders[V]]] | None:
         """`WindowStore.fetch`, of `ValueTimestampHeaders`."""
         self._given(key, "fetch")
         if last is not None:
@@ -142,15 +145,12 @@ class TimestampedWindowStoreWithHeaders(_HeadersRows, TimestampedWindowStore):
         local = None if first < self._earliest else self._layers.get(place)
         return None if local is None else self._shown_value(local)
 
-    def _shown(self, rows: Found) -> Found:
-        return rows
-
-    def _starts(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, Any]]:
+    def _starts(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, ValueTimestampHeaders[V]]]:
         unpack, length = self.tail.unpack_from, self.tail.size
         return ((unpack(local, len(local) - length)[0], self._shown_value(value)) for local, value in rows)
 
 
-class SessionStoreWithHeaders(SessionStore):
+class SessionStoreWithHeaders(SessionStore[K, AggregationWithHeaders[V]]):
     """Aggregates with headers, `AggregationWithHeaders`, by key and session. Under `dsl_store_format="headers"`
     aggregations of sessions keep their rows in it."""
 
@@ -165,7 +165,7 @@ class SessionStoreWithHeaders(SessionStore):
 
         self._decode_value = decode_behind
 
-    def put(self, session: Windowed[Any], value: AggregationWithHeaders[Any] | None) -> None:
+    def put(self, session: Windowed[K], value: AggregationWithHeaders[V] | None) -> None:
         """Set the aggregate of a session, an `AggregationWithHeaders`; None, or one without an aggregate, deletes."""
         self._given(session.key, "put")
         aggregation, headers = self._parted(value)
@@ -182,7 +182,7 @@ class SessionStoreWithHeaders(SessionStore):
             return value
         raise _without_headers(self, value, "an AggregationWithHeaders(aggregation, headers)")
 
-    def fetch_session(self, key: Any, start: int, end: int) -> AggregationWithHeaders[Any] | None:
+    def fetch_session(self, key: K, start: int, end: int) -> AggregationWithHeaders[V] | None:
         """The aggregate of the session of `key` from `start` to `end` with its headers, None when absent."""
         self._given(key, "fetch_session")
         place = self._place(Windowed(key, start, end))

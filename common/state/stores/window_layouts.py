@@ -40,11 +40,13 @@ BY_TIME: Final = b"\xff" * SEGMENT.size
 
 class TimeOrder(NamedTuple):
     """The order of rows by time, as functions of changelog keys: a row's time; its local key in that order, and back.
-    Rows of one time are in the order of their keys, as in Kafka Streams."""
+    Rows of one time are in the order of their keys, as in Kafka Streams. `in_memory`: 1 when a store in memory has rows
+    of one time and key in the order of the other number of their tails, -1 when in that order backwards."""
 
     time_of: Callable[[bytes], int]
     place: Callable[[bytes], bytes]
     row_of: Callable[[bytes], bytes]
+    in_memory: int
 
 
 class SegmentedLayout(OneRowPerRecord):
@@ -192,5 +194,5 @@ def _of_end(local: bytes) -> bytes:
     return local[key:] + local[_INDEX:key]
 
 
-WINDOWS: Final = TimeOrder(_start, _by_start, _of_start)
-SESSIONS: Final = TimeOrder(_end, _by_end, _of_end)
+WINDOWS: Final = TimeOrder(_start, _by_start, _of_start, 1)
+SESSIONS: Final = TimeOrder(_end, _by_end, _of_end, -1)

@@ -15,6 +15,7 @@ from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.rows import StoreParts, TimedRows
 from milestones.common.state.stores.segmented_rows import HEAD, SegmentedRows
 from milestones.common.state.stores.window_layouts import SEGMENT, WINDOWS, TimeOrder
+from milestones.common.type_variables import K, V
 from milestones.common.windowed import FOREVER, START_AND_SEQUENCE, Windowed
 
 LAST_SEQUENCE: Final = 0x7FFFFFFF
@@ -23,10 +24,10 @@ Row = tuple[Any, int, int]
 """Key, start and sequence: what a row is kept by."""
 
 
-class _WindowRows(SegmentedRows):
+class _WindowRows(SegmentedRows[K, V]):
     """Rows by key, start and sequence. `window_ms`: the size of the windows, None for no end."""
 
-    __slots__ = ("_duplicates", "_sequence", "window_ms")
+    __slots__ = ("_duplicates", "_not_put", "_sequence", "window_ms")
 
     tail: ClassVar[struct.Struct] = START_AND_SEQUENCE
     order: ClassVar[TimeOrder] = WINDOWS
@@ -34,6 +35,7 @@ class _WindowRows(SegmentedRows):
     def __init__(self, parts: StoreParts) -> None:
         self._duplicates = parts.spec.duplicates
         self._sequence = parts.cells.cell(f"store {parts.spec.name} sequence", 0)
+        self._not_put = parts.cells.cell(f"store {parts.spec.name} not put", 0)
         self.window_ms: int | None = parts.spec.window_ms or None
         super().__init__(parts)
 
@@ -52,12 +54,21 @@ class _WindowRows(SegmentedRows):
 
         self._encode_key, self._decode_key = encode_row, decode_row
 
-    def _next_sequence(self) -> int:
+    def _next_sequence(self, value: Any) -> int:
+        """The sequence number of a put. One without a value counts, and puts nothing."""
         if not self._duplicates:
             return 0
-        sequence = (self._sequence.value + 1) & LAST_SEQUENCE
+        sequence, not_put = (self._sequence.value + 1) & LAST_SEQUENCE, self._not_put
         self._sequence.set(sequence)
+        if value is None:
+            not_put.set(not_put.value + 1)
+        elif not_put.value:
+            not_put.set(0)
         return int(sequence)
+
+    def _last_sequence(self) -> int:
+        """That of the value that was put last."""
+        return int(self._sequence.value - self._not_put.value) & LAST_SEQUENCE
 
     def _of(
         self, key: Any, call: str, first: int, last: int, *, reverse: bool = False
@@ -80,16 +91,16 @@ class _WindowRows(SegmentedRows):
         return self._found(keys, (first, last), tails, lambda start, _: first <= start <= last, reverse=reverse)
 
 
-class WindowStore(_WindowRows):
+class WindowStore(_WindowRows[K, V]):
     """Values by key and start of a window."""
 
     __slots__ = ()
 
-    def put(self, key: Any, value: Any, start: int) -> bool:
+    def put(self, key: K, value: V | None, start: int) -> bool:
         """Set the value of `key` in the window that starts at `start` (ms); None deletes. In a store of duplicates one
         more value is added, and None does nothing. Returns False when the window is gone already."""
         self._given(key, "put")
-        sequence = self._next_sequence()
+        sequence = self._next_sequence(value)
         if value is None and self._duplicates:
             return True
         if not self._may_put(start):
@@ -104,55 +115,59 @@ class WindowStore(_WindowRows):
         return True
 
     @overload
-    def fetch(self, key: Any, first: int) -> Any: ...
+    def fetch(self, key: K, first: int) -> V | None: ...
 
     @overload
-    def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]: ...
+    def fetch(self, key: K, first: int, last: int) -> Iterator[tuple[int, V]]: ...
 
-    def fetch(self, key: Any, first: int, last: int | None = None) -> Any:
-        """The value of `key` in the window that starts at `first`, None when absent; with `last`, an iterator of
-        (start, value) over the windows that start from `first` to `last`, both included, in the order of time."""
+    def fetch(self, key: K, first: int, last: int | None = None) -> V | Iterator[tuple[int, V]] | None:
+        """The value of `key` in the window that starts at `first`, None when absent, and in a store of duplicates
+        unless it was put last of all; with `last`, an iterator of (start, value) over the windows that start from
+        `first` to `last`, both included, in the order of time."""
         self._given(key, "fetch")
         if last is None:
-            return None if first < max(0, self._earliest) else self._get_row((key, first, 0))
+            row: Any = (key, first, self._last_sequence())
+            return None if first < max(0, self._earliest) else self._get_row(row)
         return self._starts(self._of(key, "fetch", first, last))
 
-    def backward_fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
+    def backward_fetch(self, key: K, first: int, last: int) -> Iterator[tuple[int, V]]:
         """`fetch` of the windows from `first` to `last`, the last one first."""
         return self._starts(self._of(key, "backward_fetch", first, last, reverse=True))
 
-    def fetch_range(self, first_key: Any, last_key: Any, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
+    def fetch_range(
+        self, first_key: K | None, last_key: K | None, first: int, last: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
         """(window of a key, value) of all keys from `first_key` to `last_key` (None: unbounded, both included) and all
         starts from `first` to `last`."""
         return self._shown(self._rows("fetch_range", first_key, last_key, first, last))
 
     def backward_fetch_range(
-        self, first_key: Any, last_key: Any, first: int, last: int
-    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        self, first_key: K | None, last_key: K | None, first: int, last: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
         """`fetch_range`, last first."""
         return self._shown(self._rows("fetch_range", first_key, last_key, first, last, reverse=True))
 
-    def fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
+    def fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed[K], V]]:
         """(window of a key, value) of all keys and all starts from `first` to `last`."""
         return self._shown(self._rows("fetch_all", None, None, first, last))
 
-    def backward_fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
+    def backward_fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed[K], V]]:
         """`fetch_all`, last first."""
         return self._shown(self._rows("fetch_all", None, None, first, last, reverse=True))
 
-    def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
+    def all(self) -> Iterator[tuple[Windowed[K], V]]:
         """Every row that isn't gone."""
         return self.fetch_all(0, FOREVER - 1)
 
-    def backward_all(self) -> Iterator[tuple[Windowed[Any], Any]]:
+    def backward_all(self) -> Iterator[tuple[Windowed[K], V]]:
         """`all`, last first."""
         return self.backward_fetch_all(0, FOREVER - 1)
 
-    def _shown(self, rows: Iterator[tuple[Windowed[Any], Any]]) -> Iterator[tuple[Windowed[Any], Any]]:
+    def _shown(self, rows: Iterator[tuple[Windowed[K], V]]) -> Iterator[tuple[Windowed[K], V]]:
         """Rows as user code sees them."""
         return rows
 
-    def _starts(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, Any]]:
+    def _starts(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, V]]:
         """Starts and values, as user code sees them, of local rows."""
         return self._rows_by_start(rows)
 
@@ -162,12 +177,9 @@ class WindowStore(_WindowRows):
             yield unpack(local, len(local) - length)[0], decoded(value)
 
 
-class TimestampedWindowStore(TimedRows, WindowStore):
-    """Values with their time, `ValueAndTimestamp`, by key and start of a window. Windowed aggregations keep their rows
-    in it.
-
-    Inside, and for operators (`fetch_raw`, `put_window`), a row is a plain tuple.
-    """
+class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
+    """Rows with their time, by key and start of a window. Inside, and for operators (`fetch_raw`, `put_window`), a row
+    is a plain tuple; user code sees a `V`."""
 
     __slots__ = ()
 
@@ -180,14 +192,15 @@ class TimestampedWindowStore(TimedRows, WindowStore):
 
     def row_at(self, place: bytes, start: int) -> tuple[Any, int] | None:
         """(value, timestamp) at `place`, in the window that starts at `start`, None when absent."""
-        return self._row_at(place) if start > self._observed.value - self._retention_ms else None
+        row: Any = self._row_at(place) if start > self._observed.value - self._retention_ms else None
+        return row  # type: ignore[no-any-return]  # of the value serde's type, and a time
 
     def fetch_raw(self, key: Any, start: int) -> tuple[Any, int] | None:
         """(value, timestamp) of `key` in the window that starts at `start`, None when absent."""
         return self.row_at(self._place((key, start, 0)), start)
 
-    def get_raw(self, windowed: Windowed[Any]) -> tuple[Any, int] | None:
-        """(value, timestamp) of a window of a key, None when absent."""
+    def get_raw(self, windowed: Any) -> Any:
+        """(value, timestamp) of a window of a key, a `Windowed`, None when absent."""
         return self.fetch_raw(windowed.key, windowed.start)
 
     def rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, tuple[Any, int]]]:
@@ -215,7 +228,14 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         """`put_at` of `key` in the window that starts at `start`."""
         return self.put_at(self._place((key, start, 0)), value, timestamp, start)
 
-    def put(self, key: Any, value: ValueAndTimestamp | None, start: int) -> bool:
+
+class TimestampedWindowStore(TimestampedWindows[K, ValueAndTimestamp[V]]):
+    """Values with their time, `ValueAndTimestamp`, by key and start of a window. Windowed aggregations keep their rows
+    in it."""
+
+    __slots__ = ()
+
+    def put(self, key: K, value: ValueAndTimestamp[V] | None, start: int) -> bool:
         """Set the value of `key`, a `ValueAndTimestamp`, in the window that starts at `start`; None, or one without a
         value, deletes. Returns False when the window is gone already."""
         self._given(key, "put")
@@ -229,12 +249,14 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         )
 
     @overload
-    def fetch(self, key: Any, first: int) -> Any: ...
+    def fetch(self, key: K, first: int) -> ValueAndTimestamp[V] | None: ...
 
     @overload
-    def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]: ...
+    def fetch(self, key: K, first: int, last: int) -> Iterator[tuple[int, ValueAndTimestamp[V]]]: ...
 
-    def fetch(self, key: Any, first: int, last: int | None = None) -> Any:
+    def fetch(
+        self, key: K, first: int, last: int | None = None
+    ) -> ValueAndTimestamp[V] | Iterator[tuple[int, ValueAndTimestamp[V]]] | None:
         """`WindowStore.fetch`, of `ValueAndTimestamp`s."""
         self._given(key, "fetch")
         if last is not None:
@@ -242,8 +264,10 @@ class TimestampedWindowStore(TimedRows, WindowStore):
         row = self.fetch_raw(key, first)
         return None if row is None else ValueAndTimestamp(*row)
 
-    def _shown(self, rows: Iterator[tuple[Windowed[Any], Any]]) -> Iterator[tuple[Windowed[Any], Any]]:
+    def _shown(
+        self, rows: Iterator[tuple[Windowed[Any], Any]]
+    ) -> Iterator[tuple[Windowed[K], ValueAndTimestamp[V]]]:
         return ((windowed, ValueAndTimestamp(*row)) for windowed, row in rows)
 
-    def _starts(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, Any]]:
+    def _starts(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, ValueAndTimestamp[V]]]:
         return ((start, ValueAndTimestamp(*row)) for start, row in self._rows_by_start(rows))

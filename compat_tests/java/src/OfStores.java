@@ -10,6 +10,7 @@ import org.apache.kafka.streams.processor.api.ContextualProcessor;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionBytesStoreSupplier;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.TimestampedKeyValueStore;
@@ -37,7 +38,11 @@ final class OfStores {
         Topologies.dsl("window_store_in_memory",
             b -> windows(b, Stores.inMemoryWindowStore("windows", RETENTION, SIZE, false)));
         Topologies.dsl("window_store_timestamped", OfStores::timestampedWindows);
-        Topologies.dsl("session_store", OfStores::sessions);
+        Topologies.dsl("session_store",
+            b -> sessions(b, Stores.persistentSessionStore("sessions", RETENTION)));
+        Topologies.dsl("session_store_in_memory",
+            b -> sessions(b, Stores.inMemorySessionStore("sessions", RETENTION)));
+        Topologies.dsl("session_store_by_end", OfStores::sessionsByEnd);
         Topologies.dsl("versioned_store",
             b -> versions(b, Stores.persistentVersionedKeyValueStore("versions", RETENTION)));
         Topologies.dsl("versioned_store_short", b -> versions(b, Stores.persistentVersionedKeyValueStore(
@@ -66,7 +71,7 @@ final class OfStores {
         }
     }
 
-    private static <V> String told(WindowStoreIterator<V> entries) {
+    static <V> String told(WindowStoreIterator<V> entries) {
         StringBuilder text = new StringBuilder();
         try (entries) {
             entries.forEachRemaining(each -> text.append(each.key).append('=').append(each.value).append(' '));
@@ -118,10 +123,10 @@ final class OfStores {
         }, "windows").to("out");
     }
 
-    private static void sessions(StreamsBuilder builder) {
-        OfProcessors.stored(builder, Stores.sessionStoreBuilder(
-            Stores.persistentSessionStore("sessions", RETENTION), Topologies.TEXT, Topologies.TEXT
-        )).process(() -> new Keyed() {
+    private static void sessions(StreamsBuilder builder, SessionBytesStoreSupplier supplier) {
+        OfProcessors.stored(
+            builder, Stores.sessionStoreBuilder(supplier, Topologies.TEXT, Topologies.TEXT)
+        ).process(() -> new Keyed() {
             @Override
             void handle(Record<String, String> record, String key, String value, long time) {
                 SessionStore<String, String> store = context().getStateStore("sessions");
@@ -133,6 +138,21 @@ final class OfStores {
                 if ("del".equals(value)) {
                     store.remove(new Windowed<>(key, new SessionWindow(time, time + 3)));
                 }
+            }
+        }, "sessions").to("out");
+    }
+
+    /** Only stores in memory, and those ordered by time, can be asked for all keys. */
+    private static void sessionsByEnd(StreamsBuilder builder) {
+        OfProcessors.stored(builder, Stores.sessionStoreBuilder(
+            Stores.inMemorySessionStore("sessions", RETENTION), Topologies.TEXT, Topologies.TEXT
+        )).process(() -> new Keyed() {
+            @Override
+            void handle(Record<String, String> record, String key, String value, long time) {
+                SessionStore<String, String> store = context().getStateStore("sessions");
+                store.put(new Windowed<>(key, new SessionWindow(time, time + 3)), value);
+                say(record, "ends " + toldWindows(store.findSessions(Math.max(0, time - 10), time + 10)));
+                say(record, "back " + toldWindows(store.backwardFindSessions("a", "b", time - 10, time + 10)));
             }
         }, "sessions").to("out");
     }
@@ -153,7 +173,7 @@ final class OfStores {
         }, "versions").to("out");
     }
 
-    private static String told(VersionedRecord<String> version) {
+    static String told(VersionedRecord<String> version) {
         return version == null
             ? "none" : version.value() + " at " + version.timestamp() + " to " + version.validTo().orElse(-1L);
     }

@@ -40,6 +40,7 @@ final class Topologies {
         OfGlobals.add();
         OfChains.add();
         OfHeaders.add();
+        OfGlobalStores.add();
     }
 
     private Topologies() {}

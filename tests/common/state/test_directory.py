@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from milestones.common.errors import StateError, StateFormatError, StateLockedError
-from milestones.common.records import TaskId
+from milestones.common.records import GLOBAL, TaskId
 from milestones.common.state import disk
 from milestones.common.state.directory import StateDirectory
 
@@ -258,6 +258,26 @@ class TestTasks:
         directory.close()
         StateDirectory(tmp_path, "words").close()
         assert not trash.exists()
+
+    def test_clearing_removes_all_tasks_and_global_stores_and_the_instance_stays(
+        self, directory: StateDirectory
+    ) -> None:
+        for task in (TASK, TaskId(7, 7), GLOBAL):
+            fill(directory, task)
+        identity = directory.process_id
+        held = directory.lock(TASK)
+        with pytest.raises(StateLockedError):
+            directory.clear()
+        held.unlock()
+        directory.clear()
+        directory.clear()
+        assert directory.tasks() == []
+        assert not directory.task_path(GLOBAL).exists()
+        path = directory.path
+        directory.close()
+        again = StateDirectory(path.parent, path.name)
+        assert again.process_id == identity
+        again.close()
 
     def test_a_lock_file_that_was_removed_meanwhile_can_t_be_held_twice(self, directory: StateDirectory) -> None:
         for _ in range(3):

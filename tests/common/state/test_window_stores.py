@@ -86,6 +86,17 @@ def test_duplicates_of_a_key_and_a_start_are_kept_in_their_order() -> None:
     assert len(life.call("fetch", "a", 5, 5)) == 2
 
 
+def test_of_duplicates_the_one_of_a_window_is_what_was_put_last_of_all() -> None:
+    life = filled(("a", "1", 5), ("a", "2", 5), duplicates=True)
+    assert life.call("fetch", "a", 5) == "2"
+    life.call("put", "b", None, 5)
+    assert life.call("fetch", "a", 5) == "2"
+    life.failing("put", "a", "3", 5)
+    assert life.call("fetch", "a", 5) == "2"
+    life.call("put", "a", "0", 4)
+    assert [life.call("fetch", "a", start) for start in (4, 5)] == ["0", None]
+
+
 def test_sequence_numbers_go_on_after_a_roll_back_where_the_commit_was() -> None:
     life = filled(("a", "1", 5), duplicates=True)
     life.commit()
@@ -174,7 +185,12 @@ class Model:
     def found(self, keys: tuple[str, str] | None, first: int, last: int) -> list[tuple[str, int, str]]:
         first, segment = max(first, self.observed - self._spec.retention_ms + 1), self._spec.segment_ms
         rows = [row for row in self.rows if first <= row[1] <= last and (keys is None or keys[0] <= row[0] <= keys[1])]
-        rows.sort(key=lambda row: (row[1] // segment, row[0].encode() + row[1].to_bytes(8, "big"), row[2]))
+        in_memory = not self._spec.persistent  # in the order of time, not of its segments
+        rows.sort(
+            key=lambda row: (
+                row[1] if in_memory else row[1] // segment, row[0].encode() + row[1].to_bytes(8, "big"), row[2]
+            )
+        )
         return [(key, start, self.rows[key, start, sequence]) for key, start, sequence in rows]
 
     def commit(self) -> None:

@@ -296,6 +296,9 @@ def test_a_session_store_does_what_a_dict_does(kind: StoreKind, seed: int) -> No
             )
         )  # fmt: skip
         assert list(store.find_sessions_of_range(low, high, earliest, latest)) == some
+        assert list(store.backward_find_sessions_of_range(low, high, earliest, latest)) == some[::-1]
+        ending = given(life.visible(lambda _, __, end: earliest <= end <= latest, 2))
+        assert list(store.find_sessions_by_end(earliest, latest)) == ending
         mine = given(life.visible(lambda k, *_: k == key, 2))
         assert list(store.fetch(key)) == mine
         assert list(store.backward_fetch(key)) == mine[::-1]

@@ -93,6 +93,13 @@ def test_a_record_has_its_time_and_headers() -> None:
         assert out.read_record() == Record("k", "v", 5, [("h", b"1"), ("h", None)])
 
 
+def test_records_are_piped_with_their_times_and_headers() -> None:
+    records = [Record("k", "v", 5, [("h", b"1")]), Record("l", "w", 3, [])]
+    with TopologyTestDriver(echo()) as driver:
+        driver.create_input_topic("in", key=TEXT, value=TEXT).pipe_records(records)
+        assert driver.create_output_topic("out", key=TEXT, value=TEXT).read_records() == records
+
+
 def test_a_topics_time_begins_now_or_where_it_is_told_and_advances_by_itself() -> None:
     with TopologyTestDriver(echo(), start_time_ms=START) as driver:
         out = driver.create_output_topic("out", key=TEXT, value=TEXT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,34 @@ def test_building_twice_gives_the_same_topology() -> None:
 
 def test_a_description_can_be_read_as_data() -> None:
     first, second = programs.word_count().describe().subtopologies
-    assert first.nodes[0].node.name == "KSTREAM-SOURCE-0000000000"
+    assert first.nodes[0].name == "KSTREAM-SOURCE-0000000000"
     assert second.nodes[1].predecessors == ("counts-repartition-source",)
+    source, sink = first.nodes[0], second.nodes[-1]
+    assert (source.kind, source.topics, source.pattern, source.stores) == ("Source", ("lines",), None, ())
+    assert (sink.kind, sink.topics, sink.successors) == ("Sink", ("word-counts",), ())
+    assert [node.stores for node in second.nodes if node.kind == "Processor" and node.stores] == [("counts",)]
+
+
+def test_what_a_pattern_and_a_function_choose_is_no_topic() -> None:
+    def chosen(*_: object) -> str:
+        return "out"
+
+    builder = StreamsBuilder()
+    builder.stream(re.compile("in-.*")).to(chosen)
+    [sub] = builder.build().describe().subtopologies
+    source, sink = sub.nodes
+    assert (source.pattern, source.topics) == ("in-.*", ())
+    assert (sink.topic_extractor, sink.topics) == (chosen, ())
+
+
+def test_a_global_store_is_a_sub_topology_of_its_own() -> None:
+    builder = StreamsBuilder()
+    builder.global_table("everywhere", "rows")
+    builder.stream("in").to("out")
+    subs = builder.build().describe().subtopologies
+    assert [(sub.of_global_store, [node.stores for node in sub.nodes if node.stores]) for sub in subs] == [
+        (True, [("rows",)]), (False, [])
+    ]
 
 
 def test_mermaid_draws_topics_nodes_and_stores() -> None:

@@ -254,8 +254,8 @@ REFUSED: list[tuple[Callable[[StreamsBuilder, GlobalKTable], Any], str]] = [
     (lambda b, _: b.add_global_store(KEPT, "", Keep), "a topic can't be named ''"),
     (lambda b, _: b.add_global_store(KEPT, "topic", Keep()), "the supplier of KTABLE-SOURCE-.* can't be"),  # type: ignore[arg-type]
     (
-        lambda b, _: b.add_global_store(StoreSpec("w", kind="window", retention_ms=9), "topic", Keep),
-        "the global store w can't be of kind 'window'",
+        lambda b, _: b.add_global_store(StoreSpec("w", kind="suppress"), "topic", Keep),
+        "the global store w can't be of kind 'suppress': the kinds of global stores are 'key-value', ",
     ),
     (lambda b, t: b.stream("in").process(Tell, "rates"), "connected to the global store rates, which every"),
     (lambda b, t: b.stream("in").join(t, pair), "is joined with the global table .*: pass on="),

@@ -64,3 +64,21 @@ def test_a_thread_that_is_alive_can_always_be_shut_down() -> None:
 def test_a_client_that_has_ended_stays_so() -> None:
     assert not STREAMS_MOVES[StreamsState.NOT_RUNNING]
     assert not STREAMS_MOVES[StreamsState.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("question", "states"),
+    [
+        ("has_not_started", {"CREATED"}),
+        ("is_running_or_rebalancing", {"RUNNING", "REBALANCING"}),
+        ("is_shutting_down", {"PENDING_SHUTDOWN", "PENDING_ERROR"}),
+        ("has_completed_shutdown", {"NOT_RUNNING", "ERROR"}),
+    ],
+)
+def test_a_state_says_where_a_client_is_in_its_life(question: str, states: set[str]) -> None:
+    assert {state.name for state in StreamsState if getattr(state, question)} == states
+
+
+def test_a_state_may_become_what_the_table_says() -> None:
+    assert StreamsState.CREATED.may_become(StreamsState.REBALANCING)
+    assert not StreamsState.ERROR.may_become(StreamsState.RUNNING)
