@@ -8,7 +8,7 @@ merged with it, the same records' offsets, stream times and writes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -94,3 +94,9 @@ class PendingCommit:
     """Next offset to read: one for each input partition, always."""
     metadata: Mapping[TopicPartition, str]
     """Stream time and commit number, encoded (`metadata.py`)."""
+    changelog: Callable[[], Iterable[Emitted]] = tuple
+    """Gives the records of the stores that log at a commit, made as they are read; the same each time."""
+
+    def all_outputs(self) -> list[Emitted]:
+        """The outputs, then those records."""
+        return [*self.outputs, *self.changelog()]

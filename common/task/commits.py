@@ -129,10 +129,10 @@ class TaskCommits:
             self._stores.freeze()
             boundary.changed = context.commit_requested = False
             epoch = boundary.epoch
-        outputs += self._stores.log_frozen()
         self._number += 1
         offsets = {partition: at.offset for partition, at in progress.positions.items()}
-        commit = PendingCommit(self._task, epoch, self._number, outputs, offsets, self._metadata(progress))
+        metadata, log = self._metadata(progress), self._stores.log_frozen
+        commit = PendingCommit(self._task, epoch, self._number, outputs, offsets, metadata, log)
         self.pending = commit, progress
         self._unanswered[commit.number] = progress
         return commit

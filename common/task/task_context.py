@@ -37,7 +37,8 @@ class TaskSettings:
 
     `record_caches`, `read_caches` and `global_stores` are those of the instance. `transactional_id` goes into the
     offset metadata. `config`: the application's config for user code. `partitions_of`: gives the partition count of a
-    sink's topic. `count_nodes`: count the records of each node.
+    sink's topic. `count_nodes`: count the records of each node. `logs_at_commit`: stores log at a commit, the last
+    value of each key where keys collapse; by default they log each write.
     """
 
     application_id: str
@@ -50,6 +51,7 @@ class TaskSettings:
     global_stores: GlobalStores = field(default_factory=GlobalStores)
     read_caches: ReadCaches = field(default_factory=ReadCaches)
     count_nodes: bool = False
+    logs_at_commit: bool = False
     deserialization_handler: Handler = FAIL
     processing_handler: Handler = FAIL
     production_handler: Handler = FAIL

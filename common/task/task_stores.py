@@ -8,12 +8,21 @@ offset; a replay repairs a call that broke off (`TaskStorage.apply`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from milestones.common.errors import OwnershipError, TopologyError
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, TaskId
+from milestones.common.records import Emitted, TaskId
 from milestones.common.state.cells import Cells, observed_time
-from milestones.common.state.changelog import ChangelogRecord, Layout, Log, changelog_with_headers, not_logged
+from milestones.common.state.changelog import (
+    ChangelogRecord,
+    HasHeaders,
+    Layout,
+    Log,
+    changelog_with_headers,
+    not_logged,
+)
+from milestones.common.state.commit_log import CommitLog, HistoryLog
 from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
@@ -51,6 +60,7 @@ class OpenedStore:
         self.layers: StoreLayers = StoreLayers(namespace, touched, read_cache, spec.name)
         self.layout: Layout = layout_of(spec)
         self.log: Log = not_logged
+        self.commit_log: CommitLog | None = None
         self.expiring: list[Span] = []
         self.expired: list[Span] = []
         self.typed: Rows | None = None
@@ -83,8 +93,10 @@ class TaskStores:
         cells: Cells,
         *,
         following: bool = False,
+        logs_at_commit: bool = False,
     ) -> None:
-        self._following = following
+        """`logs_at_commit`: stores log at a commit only, the last value of each key where keys collapse."""
+        self._following, self._logs_at_commit = following, logs_at_commit
         self._task, self._sub, self._opener, self._scope = task, sub, opener, scope
         self._storage: TaskStorage | None = None
         self._read_caches, self._caches, self._cells = read_caches, caches, cells
@@ -112,8 +124,7 @@ class TaskStores:
                 store.typed.close()
             spec, layers = store.spec, store.layers
             store.layout = layout_of(spec)  # what it has seen of a restoration is over
-            store.log = self._log(store, self._scope.outputs.append, record)
-            log, buffer = not_logged if kind_of(spec).logs_at_commit else store.log, None
+            log, buffer = self._log_of(store, record), None
             if cached and spec.cached:
                 buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)
                 log = buffer.mark
@@ -122,18 +133,32 @@ class TaskStores:
                 spec, self._cells, buffer,
             ))  # fmt: skip
 
+    def _log_of(self, store: OpenedStore, record: RecordInWork) -> Log:
+        """The function that logs the store's writes. Sets `store.log`, which logs what a changelog must have anyway."""
+        kind, spec = kind_of(store.spec), store.spec
+        store.log = self._log(store, self._scope.outputs.append, record)
+        if store.log is not_logged or not (self._logs_at_commit or kind.logs_at_commit):
+            return store.log
+        history = kind.history or spec.logs_headers
+        if store.commit_log is None:
+            of = HistoryLog if history else CommitLog
+            store.commit_log = of(store.layers, self._scope.touched, record, rows_have_times=kind.timed)
+        if self._logs_at_commit:
+            store.log = self._log(store, store.commit_log.append, record)
+        return store.log if history else store.commit_log.note
+
     def _topic(self, store: str) -> str:
         return self._sub.changelogs.get(store, f"{store}-changelog")
 
     def _log(
-        self, store: OpenedStore, append: Callable[[Emitted], None], record: RecordInWork | None = None
+        self, store: OpenedStore, append: Callable[[Emitted], None], record: HasHeaders
     ) -> Log:
         """A function that gives `append` the changelog records of a store. `record`: the one that they follow from."""
         spec = store.spec
         if not spec.logged or spec.source_topic is not None:
             return not_logged
         topic, partition = self._topic(spec.name), self._task.partition
-        if spec.logs_headers and record is not None:
+        if spec.logs_headers:
             return changelog_with_headers(topic, partition, spec.name, append, record)
         return kind_of(spec).changelog(topic, partition, spec.name, append, store.layout.key_of, record)
 
@@ -229,6 +254,8 @@ class TaskStores:
     def freeze(self) -> None:
         for name, store in self._stores.items():
             store.layers.freeze()
+            if store.commit_log is not None:
+                store.commit_log.freeze()
             if store.spec.kind in BOUNDED:
                 store.expiring = store.layout.expired(self._observed(name, store.spec))
 
@@ -243,15 +270,12 @@ class TaskStores:
         are."""
         return emitted - spec.window_ms + spec.retention_ms
 
-    def log_frozen(self) -> list[Emitted]:
-        """The changelog records of frozen stores that log at a commit."""
-        outputs: list[Emitted] = []
+    def log_frozen(self) -> Iterator[Emitted]:
+        """The changelog records of the frozen commit, of the stores that log at a commit: made as they are read, and
+        the same each time until the commit is applied."""
         for store in self._stores.values():
-            if kind_of(store.spec).logs_at_commit:
-                log = self._log(store, outputs.append)
-                for key, value in (store.layers.frozen() or {}).items():
-                    store.layout.log_stored(log, key, value, UNKNOWN_TIMESTAMP)
-        return outputs
+            if store.commit_log is not None:
+                yield from store.commit_log.records(store.layout, partial(self._log, store))
 
     def applied(self, offsets: Mapping[str, int], write: Write | None = None) -> None:
         """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit. `write`: does it
@@ -269,6 +293,8 @@ class TaskStores:
         (write or self.storage.apply)(batches, offsets)
         for store in self._stores.values():
             store.layers.applied()
+            if store.commit_log is not None:
+                store.commit_log.applied()
             self._expire(store, store.expiring)
         self.trust_changelogs()
 
@@ -281,6 +307,8 @@ class TaskStores:
     def thaw(self) -> None:
         for store in self._stores.values():
             store.layers.thaw()
+            if store.commit_log is not None:
+                store.commit_log.thaw()
 
     def abort(self, *, logged: bool) -> None:
         """Drop all uncommitted writes. `logged`: their changelog records may stay in the changelogs."""
@@ -289,8 +317,9 @@ class TaskStores:
                 doubts = store.layout.doubtful(store.layers.uncommitted(), store.namespace)
                 self._doubtful.setdefault(name, set()).update(doubts)
             store.layers.abort()
-            if store.buffer is not None:
-                store.buffer.abort()
+            for staged in (store.buffer, store.commit_log):
+                if staged is not None:
+                    staged.abort()
         self._caches.release()
 
     def log_again(self, timestamp: int) -> None:
@@ -306,7 +335,9 @@ class TaskStores:
         self._doubtful.clear()
 
     def uncommitted_bytes(self) -> int:
-        return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
+        logs = (store.commit_log for store in self._stores.values())
+        noted = sum(log.memory_bytes() for log in logs if log is not None)
+        return noted + sum(store.layers.uncommitted_bytes() for store in self._stores.values())
 
     def kept_bytes(self) -> int:
         """Memory of the order of updates that are kept back, about. Any thread may ask."""

@@ -319,7 +319,7 @@ class TopologyTestDriver:
 
     def _commit(self, task: Task) -> None:
         commit = task.freeze()
-        for output in map(Output._make, commit.outputs):
+        for output in map(Output._make, commit.all_outputs()):
             self._produced.setdefault(output.topic, deque()).append(output)
             if output.topic in self._readers:
                 reader = self._readers[output.topic]

@@ -157,7 +157,9 @@ class DirectCollection:
         self.held = held
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
-        unsent: dict[Task, Sequence[Emitted]] = {task: boundary.outputs for task, boundary in commit_set.items()}
+        unsent: dict[Task, Sequence[Emitted]] = {
+            task: boundary.all_outputs() for task, boundary in commit_set.items()
+        }
         try:
             if self._clients.producer.undecided:
                 yield from self._decided()

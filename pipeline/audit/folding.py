@@ -195,7 +195,7 @@ class Fold:
     def _commit(self, *, sure: bool = True) -> None:
         """Commit to the stores on the local disk, without Kafka."""
         commit = self._task.freeze()
-        self._touch(() if sure else commit.outputs)
+        self._touch(() if sure else commit.all_outputs())
         self._task.applied(commit, dict.fromkeys(self._touched, commit.number))
         self._uncommitted = 0
 

@@ -181,7 +181,8 @@ class Kind:
     store can have. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
     commit, and the store logs nothing itself. `held`: gives how many updates a store keeps back, and their bytes.
     `whole`: whether a commit has to be written in one step, as a replay of its changelog records wouldn't repair a part
-    of it: rows depend on one another, or on reads.
+    of it: rows depend on one another, or on reads. `history`: whether the changelog needs every write, also where a
+    commit logs the last one of each key.
     """
 
     store: Callable[[StoreParts], Rows]
@@ -199,6 +200,7 @@ class Kind:
     logs_at_commit: bool = False
     held: Callable[[Any], tuple[int, int]] | None = None
     whole: bool = False
+    history: bool = False
 
     @property
     def timed(self) -> bool:
@@ -228,12 +230,13 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
     ),
     "versioned": Kind(
         VersionedStore, VersionedLayout, value=_timed_value, topic=_with_lag, arrangement=_of_history,
-        reader=VersionedStore, whole=True,
+        reader=VersionedStore, whole=True, history=True,
     ),
-    "lru": Kind(LruStore, LruLayout, reader=LruReader, whole=True),
-    "expiring-key-value": Kind(ExpiringStore, ExpiringLayout, value=_timed_value, reader=ExpiringReader),
+    "lru": Kind(LruStore, LruLayout, reader=LruReader, whole=True, history=True),
+    "expiring-key-value": Kind(ExpiringStore, ExpiringLayout, value=_timed_value, reader=ExpiringReader, history=True),
     "join-buffer": Kind(
-        JoinBuffer, _plain, windowed=waiting_since, value=new_value, changelog=join_buffer_changelog
+        JoinBuffer, _plain, windowed=waiting_since, value=new_value, changelog=join_buffer_changelog,
+        history=True,
     ),
     "timestamped-key-value-with-headers": Kind(
         TimestampedKeyValueStoreWithHeaders, _timestamped_with_headers, plain="timestamped-key-value", reads_plain=True,

@@ -122,7 +122,7 @@ class Harness:
     def commit(self) -> PendingCommit:
         self.go_on()
         commit = self.task.freeze()
-        self.sent += named(commit.outputs)
+        self.sent += named(commit.all_outputs())
         ends = self.changelog_ends()
         # As of a producer: of the changelogs that got records since the last commit.
         self.task.applied(commit, {store: end for store, end in ends.items() if end != self._logged.get(store, 0)})

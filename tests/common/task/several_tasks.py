@@ -83,7 +83,7 @@ class SeveralTasks:
     def commit(self, id: TaskId) -> None:
         task = self.tasks[id]
         commit = task.freeze()
-        self._send(named(commit.outputs))
+        self._send(named(commit.all_outputs()))
         self._committed[id] = commit.offsets, commit.metadata
         ends = {store: len(self.logs[TopicPartition(topic, id.partition)]) for store, topic in self._changelogs(id)}
         known = self._known.setdefault(id, {})

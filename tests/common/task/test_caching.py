@@ -35,7 +35,7 @@ def last_value(cache: int = LARGE, after: Any = None, **settings: Any) -> Any:
 
 
 def written(commit: Any) -> list[tuple[str, Any, Any]]:
-    return [(topic, key, value) for topic, _, key, value, *_ in commit.outputs]
+    return [(topic, key, value) for topic, _, key, value, *_ in commit.all_outputs()]
 
 
 def test_without_a_cache_every_update_is_logged_and_emitted() -> None:

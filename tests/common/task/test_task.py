@@ -80,7 +80,7 @@ def test_a_dead_letter_is_in_the_same_boundary_as_the_skipped_offset() -> None:
     h = keeping(processing_handler=DEAD_LETTERS)
     h.pipe(("a", "fail", 7))
     commit = h.task.freeze()
-    (letter,) = named(commit.outputs)
+    (letter,) = named(commit.all_outputs())
     assert (letter.topic, letter.key, letter.value, letter.timestamp) == ("dead", b"a", b"fail", 7)
     assert dict(letter.headers)["__streams.errors.offset"] == b"0"
     assert commit.offsets == {IN: 1}

@@ -47,7 +47,7 @@ def test_a_commit_from_another_thread_holds_whole_records_only() -> None:
     while not done:
         done = not thread.is_alive()
         commit = h.task.freeze()
-        outputs += len(commit.outputs)
+        outputs += len(commit.all_outputs())
         offset = commit.offsets[IN]
         h.task.applied(commit, {"first": offset, "second": offset})
         commits += 1
@@ -74,8 +74,9 @@ def test_what_a_commit_logs_of_a_buffer_is_what_it_writes() -> None:
     topic, logged, done, held = h.task.subtopology.changelogs["held-store"], dict[bytes, Any](), False, 0
     while not done:
         done = not thread.is_alive()
-        commit = h.commit()
-        logged |= {output[2]: output[3] for output in commit.outputs if output[0] == topic}  # type: ignore[misc]
+        before = len(h.sent)
+        h.commit()
+        logged |= {output.key: output.value for output in h.sent[before:] if output.topic == topic}  # type: ignore[misc]
         kept = {key: value for key, value in logged.items() if value is not None}
         assert h.engine("held-store") == kept
         held = max(held, len(kept))

@@ -179,7 +179,7 @@ def test_a_cached_aggregation_sends_the_last_update_of_each_window_at_the_commit
     harness.pipe(("a", "v", 100), ("a", "v", 101), ("a", "v", 112))
     assert harness.outputs() == []
     commit = harness.commit()
-    assert [(o[2], o[3]) for o in commit.outputs if o[0] == "out"] == [(b"a@100-110", b"2"), (b"a@110-120", b"1")]
+    assert [(o[2], o[3]) for o in commit.all_outputs() if o[0] == "out"] == [(b"a@100-110", b"2"), (b"a@110-120", b"1")]
 
 
 def test_durations_may_be_timedeltas() -> None:

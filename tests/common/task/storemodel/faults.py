@@ -13,6 +13,7 @@ import pytest
 
 from milestones.common.state import changelog
 from milestones.common.state.changelog import TimestampedLayout
+from milestones.common.state.commit_log import CommitLog
 from milestones.common.state.engines.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.layers import Layer, StoreLayers
 from milestones.common.state.state_manager import LocalStateManager
@@ -84,6 +85,17 @@ def an_uncommitted_row_after_an_abort(abort: Any, layers: Any) -> None:
 def a_row_of_a_failed_record(_: Any, layers: Any) -> None:
     """What a record wrote that was skipped becomes part of the boundary."""
     layers.merge()
+
+
+@fault(CommitLog, "note")
+def a_deletion_that_is_logged_without_its_time(_: Any, log: Any, *write: Any) -> None:
+    """What rows don't say isn't noted for the commit."""
+
+
+@fault(CommitLog, "thaw")
+def a_commit_log_without_what_a_failed_commit_had(_: Any, log: Any) -> None:
+    """The next commit logs only the times of what came later."""
+    log.applied()
 
 
 @fault(LocalStateManager, "open")

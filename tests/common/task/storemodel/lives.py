@@ -29,6 +29,10 @@ from tests.common.task.storemodel.setting import IN, STORE, Changelog, How, Pend
 FIRST = "put_if_absent", b"made by init", 3, 7
 
 
+def key_of(record: Logged) -> bytes:
+    return record[0]
+
+
 class Life:
     """The n-th task of an application, over all its starts.
 
@@ -220,7 +224,11 @@ class Life:
 
     def send(self) -> None:
         """Outputs of finished records go to Kafka."""
-        self._sent([Output(*output) for output in self.task.take_outputs()])
+        outputs = [Output(*output) for output in self.task.take_outputs()]
+        if self.how.at_commit:
+            need(not outputs, f"the changelog gets {outputs} before the commit")
+        else:
+            self._sent(outputs)
 
     def _sent(self, outputs: list[Output]) -> None:
         if self.how.exactly_once:
@@ -228,10 +236,15 @@ class Life:
         else:
             self.changelog.add(outputs)
         want, self._logged = self._logged if self.how.spec.logged else [], []
+        if self.how.at_commit:
+            want = list({each[0]: each for each in want}.values())
         if not self.how.cached:
             have = [(each.key, each.value, each.timestamp, tuple(each.headers or ())) for each in outputs]
             again = have[: len(have) - len(want)]
-            need(have[len(again) :] == want, f"the changelog gets {have}, should get {want}")
+            made = have[len(again) :]
+            if self.how.at_commit:  # in no order of keys
+                made, want = sorted(made, key=key_of), sorted(want, key=key_of)
+            need(made == want, f"the changelog gets {have}, should get {want}")
             need(all(map(self._mends, again)), f"the changelog gets {again} again, the store has {self.committed}")
 
     def _mends(self, record: Logged) -> bool:
@@ -254,10 +267,12 @@ class Life:
         self.judge()
 
     def _freeze(self, commit: PendingCommit) -> None:
-        self._sent([Output(*output) for output in commit.outputs])
+        logged = [*self._logged]
+        self._sent([Output(*output) for output in commit.all_outputs()])
+        need(not self.how.at_commit or commit.all_outputs() == commit.all_outputs(), "its log is another one each time")
         need(dict(commit.offsets) == {self._in: self.task.input.position(self._in)}, commit.offsets)
         offset = len(self.changelog) if len(self.changelog) > self.changelog.committed else None
-        self.pending = Pending(commit, dict(self.rows), len(self._unconfirmed), offset)
+        self.pending = Pending(commit, dict(self.rows), len(self._unconfirmed), offset, logged)
 
     def confirm(self) -> None:
         """Kafka has the commit; `apply` comes later."""
@@ -288,6 +303,8 @@ class Life:
         """Kafka didn't take the commit, the next one takes it along."""
         pending, self.pending = self.pending, None
         self.task.thaw(pending.commit)
+        if self.how.at_commit:  # it is logged again, with what came later
+            self._logged = pending.logged + self._logged
 
     def roll_back(self) -> None:
         """In place: the stores stay open, the program is another one."""
@@ -321,7 +338,7 @@ class Life:
         settings = TaskSettings(
             application_id="app", clock=self._clock, partitions_of=lambda _: 2, record_caches=self.how.caches,
             read_caches=self.how.read_caches, processing_handler=handler,
-            transactional_id="app-1" if self.how.exactly_once else "",
+            transactional_id="app-1" if self.how.exactly_once else "", logs_at_commit=self.how.at_commit,
         )  # fmt: skip
         self.task = Task(self.id, self._sub, [self._in], settings, open_stores)
         self.task.open()

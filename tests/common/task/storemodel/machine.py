@@ -58,8 +58,10 @@ class StoreMachine(RuleBasedStateMachine):
         skipping=st.booleans(),
         listening=st.booleans(),
         old_values=st.booleans(),
+        at_commit=st.booleans(),
     )
     def begin(self, kind: str, values: str, logged: bool, cache: int, remembered: int, **how: Any) -> None:
+        cache = 0 if how["at_commit"] else cache  # where stores log at a commit, none has a cache
         reference = KINDS[kind](VALUES[values])
         spec = StoreSpec(
             STORE, kind, persistent=self.persistent, logged=logged, cached=cache > 0, key_serde=serdes.BYTES,

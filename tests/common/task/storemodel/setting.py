@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import Message
 
@@ -38,7 +39,8 @@ def need(right: bool, otherwise: object) -> None:
 class How:
     """How an application is set up. `exactly_once`: what is sent becomes part of the changelog with the commit, else at
     once. `skipping`: records that fail are skipped, else they are tried again. `listening`: the processor has a flush
-    listener, `old_values`: that wants them."""
+    listener, `old_values`: that wants them. `at_commit`: the changelog gets the last write of each key, with the
+    commit."""
 
     kind: Plain
     spec: StoreSpec
@@ -48,6 +50,7 @@ class How:
     read_caches: ReadCaches
     listening: bool
     old_values: bool
+    at_commit: bool
 
     @property
     def cached(self) -> bool:
@@ -58,12 +61,13 @@ class How:
 @dataclass
 class Pending:
     """A commit under way. `sent`: how many of the transaction's records are of it. `offset`: at least once, the
-    changelog's end behind them; None when there are none."""
+    changelog's end behind them; None when there are none. `logged`: what the changelog was to get."""
 
     commit: PendingCommit
     rows: Rows
     sent: int
     offset: int | None
+    logged: list[Any]
 
 
 class Changelog:

@@ -1,0 +1,141 @@
+"""What a store logs at a commit instead of at each write: its changelog records of one commit interval.
+
+| | what is logged |
+|---|---|
+| keys collapse | the last value of each key, which is that of the frozen layer: no second copy of it |
+| a history (`Kind.history`) | every write, in order |
+
+    write ---> scope ---merge---> this interval's ---freeze---> frozen ---applied---> gone
+                 | failed                ^                        |
+                 v                       +---------thaw-----------+
+               dropped
+
+*Guarantees*: the records of a frozen interval can be made again, the same, until it is applied. No interval logs a
+write of a record that failed. A record has the time and the headers that it would have at its write.
+*Assumes*: as `layers.py`, whose frozen layer is frozen, thawed and applied together with this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Headers
+
+if TYPE_CHECKING:
+    from milestones.common.state.changelog import HasHeaders, Layout, Log
+    from milestones.common.state.layers import Staging, StoreLayers
+
+NOTE_BYTES, RECORD_BYTES = 150, 250
+"""Memory of a write's time: its tuple, a number, a dictionary's slot; and of a record that is kept as it is, beside
+its key and value, which the layers have, too."""
+
+
+class Noted(NamedTuple):
+    """What a row doesn't say of its last write."""
+
+    timestamp: int
+    headers: Headers | None
+
+
+NOTHING = Noted(UNKNOWN_TIMESTAMP, None)
+
+
+class CommitLog:
+    """The log of one store. `headers`: of the deletion that `records` is about, for the function that logs it."""
+
+    headers: Headers | None = None
+
+    def __init__(
+        self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, *, rows_have_times: bool
+    ) -> None:
+        """`record`: the one in work, whose headers a deletion has."""
+        self._layers, self._touched, self._record = layers, touched, record
+        self._rows_have_times = rows_have_times
+        self._noted_scope: dict[bytes, Noted] = {}
+        self._noted: dict[bytes, Noted] = {}
+        self._noted_frozen: dict[bytes, Noted] = {}
+        self._scope: list[Emitted] = []
+        self._emitted: list[Emitted] = []
+        self._frozen: list[Emitted] = []
+
+    # -- writes
+
+    def note(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
+        """Note a write whose value the frozen layer will have; the store calls this as its `changelog.Log`."""
+        if value is None:
+            headers = self._record.headers
+        elif self._rows_have_times:
+            return
+        self._join()
+        self._noted_scope[key] = Noted(timestamp, headers)
+
+    def append(self, emitted: Emitted) -> None:
+        """Note a changelog record that is logged as it is, before the last values of keys."""
+        self._join()
+        self._scope.append(emitted)
+
+    def _join(self) -> None:
+        if not (self._noted_scope or self._scope):
+            self._touched.append(self)
+
+    def merge(self) -> None:
+        self._noted |= self._noted_scope
+        self._emitted += self._scope
+        self.drop_scope()
+
+    def drop_scope(self) -> None:
+        self._noted_scope, self._scope = {}, []
+
+    # -- the commit
+
+    def freeze(self) -> None:
+        """Make this interval's log that of the commit; later writes are the next interval's."""
+        self._noted_frozen, self._noted = self._noted, {}
+        self._frozen, self._emitted = self._emitted, []
+
+    def records(
+        self, layout: Layout, make: Callable[[Callable[[Emitted], None], HasHeaders], Log]
+    ) -> Iterator[Emitted]:
+        """The changelog records of the frozen interval, one by one. `make`: makes the function that gives its first
+        argument the records of writes; its second one has the headers of a deletion."""
+        yield from self._frozen
+        made: list[Emitted] = []
+        log = make(made.append, self)
+        for key, value in self._collapsed():
+            if layout.logs(key):
+                timestamp, self.headers = self._noted_frozen.get(key, NOTHING)
+                layout.log_stored(log, key, value, timestamp)
+                yield from made
+                made.clear()
+
+    def _collapsed(self) -> Iterator[tuple[bytes, bytes | None]]:
+        yield from (self._layers.frozen() or {}).items()
+
+    def thaw(self) -> None:
+        """Leave the interval to the next one: it is logged again, once, with what came later."""
+        self._noted = self._noted_frozen | self._noted
+        self._emitted = self._frozen + self._emitted
+        self.applied()
+
+    def applied(self) -> None:
+        """Forget the interval, which is committed."""
+        self._noted_frozen, self._frozen = {}, []
+
+    def abort(self) -> None:
+        """Forget all that isn't committed."""
+        self.drop_scope()
+        self._noted, self._emitted = {}, []
+        self.applied()
+
+    def memory_bytes(self) -> int:
+        """Memory of what is noted beside the layers, about."""
+        noted, emitted = len(self._noted) + len(self._noted_frozen), len(self._emitted) + len(self._frozen)
+        return NOTE_BYTES * noted + RECORD_BYTES * emitted
+
+
+class HistoryLog(CommitLog):
+    """The log of a store whose keys don't collapse: only what was appended."""
+
+    def _collapsed(self) -> Iterator[tuple[bytes, bytes | None]]:
+        return iter(())
