@@ -138,6 +138,20 @@ def test_what_is_always_installed_is_imported_by_what_is_shipped() -> None:
     assert {name for name, _ in imported(*SHIPPED)} >= ALWAYS
 
 
+def test_tests_of_other_parts_than_the_pipeline_need_no_spark() -> None:
+    """Where PySpark isn't installed they are to run, not to fail as they are collected."""
+    needed = {
+        place(path)
+        for path in files("tests")
+        if not place(path).startswith("tests/pipeline/")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names])
+        if name.startswith(("milestones.pipeline", "pyspark", "tests.pipeline"))
+    }
+    assert needed == set()
+
+
 @pytest.mark.parametrize(("path", "extra"), TOLD, ids=lambda at: at.stem if isinstance(at, Path) else at)
 def test_an_extra_that_a_page_or_an_error_tells_to_install_exists_and_brings_what_is_missing(
     path: Path, extra: str

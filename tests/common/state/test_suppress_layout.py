@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from milestones.common.errors import StateFormatError
 from milestones.common.records import Headers, RecordMetadata, TopicPartition
@@ -21,7 +22,7 @@ from milestones.common.state.stores.suppress_layout import (
     prior_of,
     size_of,
 )
-from milestones.pipeline.records import StoredRecord
+from tests.common.task.harness import message
 
 CHANGELOG = TopicPartition("app-held-store-changelog", 3)
 CONTEXT = Context(7, [("h", b"x"), ("n", None)], RecordMetadata("in", 3, 41))
@@ -35,16 +36,16 @@ TIME = b"\0\0\0\0\0\0\0\x63"
 
 def record(
     value: bytes | None, version: int | None, key: bytes | None = b"k", offset: int = 12, headers: Headers | None = None
-) -> StoredRecord:
+) -> Message:
     given = [*(headers or ()), *([] if version is None else [("v", bytes((version,)))])]
-    return StoredRecord(CHANGELOG, offset, key, value, 55, given or None)
+    return message(offset, key, value, 55, CHANGELOG.topic, given or None, CHANGELOG.partition)
 
 
 def part(data: bytes | None) -> bytes:
     return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
 
 
-def restored(*records: StoredRecord) -> dict[bytes, Any]:
+def restored(*records: Message) -> dict[bytes, Any]:
     found = SuppressLayout().restored(records)
     return {key: None if data is None else decoded(data) for key, data in found.items()}
 

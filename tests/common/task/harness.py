@@ -49,10 +49,11 @@ class OpenedInMemory(MemoryTaskStorage):
 
 
 def message(
-    offset: int, key: bytes | None, value: bytes | None, timestamp: int, topic: str = "in", headers: Any = None
+    offset: int, key: bytes | None, value: bytes | None, timestamp: int, topic: str = "in", headers: Any = None,
+    partition: int = 0,
 ) -> Message:
     return Message(
-        topic=topic, partition=0, offset=offset, key=key, value=value, timestamp=(1, timestamp), headers=headers
+        topic=topic, partition=partition, offset=offset, key=key, value=value, timestamp=(1, timestamp), headers=headers
     )
 
 

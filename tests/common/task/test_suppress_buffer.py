@@ -31,7 +31,7 @@ from milestones.common.task.task_stores import TaskStores
 from milestones.common.testing import StepClock
 from milestones.common.topology.nodes import SubTopology
 from milestones.common.windowed import FOREVER
-from milestones.pipeline.records import StoredRecord
+from tests.common.task.harness import message
 
 LOG = TopicPartition("log", 2)
 SPEC = StoreSpec("s", "suppress", key_serde=serdes.STRING, value_serde=serdes.JSON)
@@ -130,7 +130,7 @@ class Life:
 
     def restore(self, first: int) -> None:
         records = [
-            StoredRecord(LOG, at, output.key, output.value, 9, output.headers)
+            message(at, output.key, output.value, 9, LOG.topic, output.headers, LOG.partition)
             for at, output in enumerate(self.changelog)
         ]
         for at in range(first, len(records), 7):

@@ -16,9 +16,8 @@ from milestones.common.records import TopicPartition
 from milestones.common.task.standby import StandbyTask
 from milestones.common.topology import KTable, StreamsBuilder, Topology
 from milestones.common.topology.handlers import LogAndContinue
-from milestones.pipeline.records import StoredRecord
 from milestones.testing import TopologyTestDriver
-from tests.common.task.harness import Harness, OpenedInMemory
+from tests.common.task.harness import Harness, OpenedInMemory, message
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 IN = TopicPartition("in", 0)
@@ -146,7 +145,7 @@ def restore(task: Any, of: Harness) -> None:
     for store, topic in of.task.subtopology.changelogs.items():
         written = [output for output in of.sent if output.topic == topic]
         batch = [
-            StoredRecord(TopicPartition(topic, 0), at, output.key, output.value, output.timestamp or 1, output.headers)
+            message(at, output.key, output.value, output.timestamp or 1, topic, output.headers)
             for at, output in enumerate(written)
         ]
         task.restore(store, batch, len(batch))
