@@ -26,7 +26,7 @@ def collection(guarantee: str, *, silent: bool = True) -> tuple[World, DirectCol
 
 def frozen(count: int = 1) -> dict[Any, Any]:
     """A task with a boundary of so many outputs."""
-    return {Task(): SimpleNamespace(outputs=[output()] * count)}
+    return {Task(): SimpleNamespace(all_outputs=lambda: [output()] * count)}
 
 
 def test_a_thread_that_stood_still_beyond_its_session_sends_nothing_that_no_transaction_fences() -> None:
