@@ -104,7 +104,11 @@ class Life:
                 self._failed = True
                 raise UserError
             if call[0] == "within":
-                self.within(call[1])
+                try:
+                    self.within(call[1])
+                except WrongStoreError as error:  # the task may take it for user code's, and skip the record
+                    self.wrong.append(str(error))
+                    raise
             elif call[0] == "echo":
                 self._echo = [*call[1]]
             elif call[0] != "fail":
