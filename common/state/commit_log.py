@@ -20,15 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Headers
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Headers, emitted_bytes
 
 if TYPE_CHECKING:
     from milestones.common.state.changelog import HasHeaders, Layout, Log
     from milestones.common.state.layers import Staging, StoreLayers
 
-NOTE_BYTES, RECORD_BYTES = 150, 250
-"""Memory of a write's time: its tuple, a number, a dictionary's slot; and of a record that is kept as it is, beside
-its key and value, which the layers have, too."""
+NOTE_BYTES = 150
+"""Memory of a write's time: its tuple, a number, a dictionary's slot."""
 
 
 class Noted(NamedTuple):
@@ -130,8 +129,8 @@ class CommitLog:
 
     def memory_bytes(self) -> int:
         """Memory of what is noted beside the layers, about."""
-        noted, emitted = len(self._noted) + len(self._noted_frozen), len(self._emitted) + len(self._frozen)
-        return NOTE_BYTES * noted + RECORD_BYTES * emitted
+        noted = len(self._noted) + len(self._noted_frozen)
+        return NOTE_BYTES * noted + emitted_bytes(self._emitted) + emitted_bytes(self._frozen)
 
 
 class HistoryLog(CommitLog):

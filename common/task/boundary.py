@@ -10,15 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from milestones.common.records import Emitted, TaskId, TopicPartition
+from milestones.common.records import Emitted, TaskId, TopicPartition, emitted_bytes
 from milestones.common.task.punctuation import Punctuation
-
-OUTPUT_OVERHEAD_BYTES: Final = 250
-"""Memory of an output besides its key and value: the tuple, its numbers, the objects of both."""
-
-SAMPLE: Final = 32
 
 
 class Boundary:
@@ -48,14 +43,8 @@ class Boundary:
             self.outputs[:0] = outputs
 
     def output_bytes(self) -> int:
-        """Memory of the waiting outputs, by the mean of `SAMPLE` of them when there are many. Any thread may ask."""
-        outputs = self.outputs
-        count = len(outputs)
-        sample = outputs[:: max(1, count // SAMPLE)]
-        if not sample:
-            return 0
-        sampled = sum(len(output[2] or b"") + len(output[3] or b"") for output in sample)
-        return count * OUTPUT_OVERHEAD_BYTES + sampled * count // len(sample)
+        """Memory of the waiting outputs, about. Any thread may ask."""
+        return emitted_bytes(self.outputs)
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,8 @@ class PendingCommit:
     metadata: Mapping[TopicPartition, str]
     """Stream time and commit number, encoded (`metadata.py`)."""
     changelog: Callable[[], Iterable[Emitted]] = tuple
-    """Gives the records of the stores that log at a commit, made as they are read; the same each time."""
+    """Gives the records of the stores that log at a commit, made as they are read; the same each time until the commit
+    is applied."""
 
     def all_outputs(self) -> list[Emitted]:
         """The outputs, then those records."""

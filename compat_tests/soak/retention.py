@@ -123,7 +123,7 @@ def measure(records: int, windows: int, directory: Path, say: bool = False) -> M
         task.input.add(INPUT, batch)
         task.process(len(batch), 0)
         commit = task.freeze()
-        changelog = [as_message(Output(*output)) for output in commit.outputs]
+        changelog = [as_message(Output(*output)) for output in commit.all_outputs()]
         logged += len(changelog)
         task.applied(commit, {STORE: logged})
         standby.restore(STORE, changelog, logged)

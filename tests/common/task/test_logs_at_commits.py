@@ -115,3 +115,13 @@ def test_an_aggregation_emits_every_update_and_logs_the_last_one() -> None:
     h.pipe(*(("a", "x", at) for at in range(1, 51)))
     assert [output[0] for output in h.outputs()] == ["out"] * 50
     assert logged(h) == [(b"a", (50).to_bytes(8, "big"), 50)]
+
+
+def test_what_a_history_has_written_counts_with_the_uncommitted_bytes_until_it_is_applied() -> None:
+    h = writing("expiring-key-value")
+    h.pipe(*(("a", "x" * 10_000, at) for at in range(1, 51)))
+    assert h.task.uncommitted_bytes() > 50 * 10_000, "each write is to be logged"
+    commit = h.task.freeze()
+    assert h.task.uncommitted_bytes() > 50 * 10_000
+    h.task.applied(commit, {"store": 50})
+    assert h.task.uncommitted_bytes() == 0
