@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -188,15 +189,21 @@ def test_a_store_of_a_topic_s_records_keeps_their_headers() -> None:
 # -- what is refused
 
 
-def test_what_has_no_headers_or_cannot_be_written_is_refused_and_changes_nothing() -> None:
+@contextmanager
+def stores_of_each_kind() -> Iterator[tuple[Any, ...]]:
+    """A store of rows, one of windows and one of sessions, as a processor sees them."""
     builder = StreamsBuilder()
     builder.add_state_store(stores.timestamped_key_value_with_headers("rows", str, str))
     builder.add_state_store(stores.timestamped_window_with_headers("windows", str, str, size=10, retention=100))
     builder.add_state_store(stores.session_with_headers("sessions", str, str, retention=100))
     builder.stream("in").process(Processor, "rows", "windows", "sessions")
-    session = Windowed("k", 1, 2)
     with driver(builder) as d:
-        rows, windows, sessions = (d.store(name) for name in ("rows", "windows", "sessions"))
+        yield tuple(d.store(name) for name in ("rows", "windows", "sessions"))
+
+
+def test_what_has_no_headers_or_cannot_be_written_is_refused_and_changes_nothing() -> None:
+    session = Windowed("k", 1, 2)
+    with stores_of_each_kind() as (rows, windows, sessions):
         calls: list[tuple[Callable[[], object], str]] = [
             (lambda: rows.put("k", ValueAndTimestamp("v", 5)), "keeps headers: put a ValueTimestampHeaders"),
             (lambda: rows.put("k", "v"), "keeps headers"),
@@ -215,14 +222,8 @@ def test_what_has_no_headers_or_cannot_be_written_is_refused_and_changes_nothing
 
 
 def test_a_row_without_a_value_deletes() -> None:
-    builder = StreamsBuilder()
-    builder.add_state_store(stores.timestamped_key_value_with_headers("rows", str, str))
-    builder.add_state_store(stores.timestamped_window_with_headers("windows", str, str, size=10, retention=100))
-    builder.add_state_store(stores.session_with_headers("sessions", str, str, retention=100))
-    builder.stream("in").process(Processor, "rows", "windows", "sessions")
     session = Windowed("k", 1, 2)
-    with driver(builder) as d:
-        rows, windows, sessions = (d.store(name) for name in ("rows", "windows", "sessions"))
+    with stores_of_each_kind() as (rows, windows, sessions):
         for value in ("v", None):
             rows.put("k", ValueTimestampHeaders(value, 5, HEADERS))
             windows.put("k", ValueTimestampHeaders(value, 5, HEADERS), 10)
