@@ -44,7 +44,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("m4", "polling_thread", ("processing_threads",),
           "one consumer, one producer, one group member per instance", _DESIGN, built=True),
     Stage("m5", "committed_collector", ("polling_thread", "fencing_tolerance"),
-          "one shared collector; processing goes on during commits", f"{_DESIGN}, KIP-691", built=False),
+          "one shared collector; processing goes on during commits", f"{_DESIGN}, KIP-691", built=True),
     Stage("m6", "state_manager", ("committed_collector",),
           "one owner of all stores; snapshots; one memory budget", _DESIGN, built=False),
 )  # fmt: skip

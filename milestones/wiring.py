@@ -36,6 +36,7 @@ from milestones.m4_polling_thread.collection import asked_beside
 from milestones.m4_polling_thread.counted_threads import counted_processing
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
+from milestones.m5_committed_collector.state import ThinLogState
 from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts
 from milestones.stream_thread.workforce import StreamThreads
 
@@ -105,6 +106,7 @@ REPLACEMENTS: Mapping[str, Replacement] = {
         instance={"workforce": PollingWorkforce},
         thread={"processing": counted_processing, "collection": asked_beside, "task_ends": SingleTaskEnds},
     ),
+    "committed_collector": Replacement(thread={"state": ThinLogState}),
 }
 """The replacements by flag, in the order of the stages."""
 

@@ -1,0 +1,36 @@
+"""State ownership of M5: stores log at a commit, and always emit.
+
+*Guarantees*: of each changelog partition and key a commit interval logs the last value only, with its own time; of a
+history every write. Every update is emitted when it is made, whatever `statestore_cache_max_bytes` says.
+*Assumes*: as `TaskOwnedState`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from milestones.baseline.state import TaskOwnedState
+from milestones.common.state.record_caches import RecordCaches
+
+if TYPE_CHECKING:
+    from milestones.instance.context import ThreadContext
+
+log: Final = logging.getLogger(__name__)
+
+
+class ThinLogState(TaskOwnedState):
+    """Makes tasks whose changelogs have one record per key and commit."""
+
+    def __init__(self, context: ThreadContext, partitions_of: Callable[[str], int]) -> None:
+        super().__init__(context, partitions_of)
+        self._settings = replace(self._settings, logs_at_commit=True, record_caches=RecordCaches(0))
+        cache_bytes = context.config.statestore_cache_max_bytes
+        if cache_bytes > 0:
+            log.info(
+                "%s: statestore_cache_max_bytes (%d) changes no output at this stage: every update is emitted, and "
+                "changelogs have one record per key and commit; a sink that needs the last one only says "
+                "to(..., upserts=True)", context.name, cache_bytes,
+            )  # fmt: skip
