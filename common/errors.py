@@ -166,7 +166,11 @@ class TaskCorruptedError(MilestonesError):
         self.tasks: frozenset[TaskId] = frozenset(tasks)
 
 
-class RefusedTogetherError(TaskCorruptedError):
+class UnsentError(TaskCorruptedError):
+    """Outputs of these `tasks` aren't in Kafka, for which the tasks aren't at fault: what is kept is sent again."""
+
+
+class RefusedTogetherError(UnsentError):
     """Kafka refused a batch of outputs of these tasks for one in it: sent one by one it will be known which."""
 
 

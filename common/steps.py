@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 Steps: TypeAlias = Generator[None, int, T]
 """It yields while it waits for an answer, and is sent how many ms the next step may wait for it."""
@@ -27,6 +28,23 @@ def to_the_end(steps: Steps[T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def caught_in_steps(steps: Steps[object], *kinds: type[E]) -> Steps[E | None]:
+    """The error of these kinds that the steps end with, returned outside of an `except` block, as of
+    `failures.caught`; None without one."""
+    try:
+        yield from steps
+    except kinds as error:
+        return error
+    return None
+
+
+def until_returned(returned: Callable[[int], bool]) -> Steps[None]:
+    """Wait until `returned(wait_ms)` says so."""
+    wait_ms = 0
+    while not returned(wait_ms):
+        wait_ms = yield
 
 
 def until_done(run_once: Callable[[int], T | None]) -> T:

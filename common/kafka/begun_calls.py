@@ -9,13 +9,14 @@ dead.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import OwnershipError
 from milestones.common.kafka.blocking_call import CallThread, LateError
 from milestones.common.kafka.clients import Owned
+from milestones.common.steps import Steps
 
 GRACE_MS = 5_000
 """The time by which a transactional call may be late before its client counts as dead."""
@@ -54,16 +55,12 @@ class BegunCalls(Owned):
         while not self.returned(timeout_ms):
             pass
 
-    def _call(self, function: Callable[[], None], timeout_ms: int) -> None:
-        self._begin_call(function, timeout_ms, nullcontext, lambda: None)
-        self._finish(timeout_ms)
-
     def _begin_call(
         self,
         function: Callable[[], None],
         timeout_ms: int,
-        explained: Callable[[], AbstractContextManager[None]],
-        then: Callable[[], None],
+        then: Callable[[], None] = lambda: None,
+        explained: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Have another thread make a transactional call. `then` is called here, once it has succeeded; an error is
         raised inside of `explained`."""
@@ -83,11 +80,18 @@ class BegunCalls(Owned):
 
         self._look = look
 
-    def _wait_for_call(self, timeout_ms: int) -> None:
-        """Wait for a call under way, before the client is closed. The call's outcome is dropped; a call that takes
-        longer is given up."""
-        self._look = None
-        if self._call_thread.busy and not self._call_thread.late:
-            with suppress(KafkaException, LateError):
-                if not self._call_thread.returned(timeout_ms):
-                    self._call_thread.leave()
+    def _call_over(self, left_ms: Callable[[], int]) -> Steps[None]:
+        """Wait, in steps, for a call under way, before the client is closed. The call's outcome is dropped; a call that
+        isn't over when nothing of `left_ms` is left is given up."""
+        self._look, wait_ms = None, 0
+        while self._call_thread.busy and not self._call_thread.late:
+            try:
+                returned = self._call_thread.returned(max(0, min(wait_ms, left_ms())))
+            except (KafkaException, LateError):
+                return
+            if returned:
+                return
+            if left_ms() <= 0:
+                self._call_thread.leave()
+                return
+            wait_ms = yield

@@ -47,6 +47,7 @@ from milestones.common.kafka.outputs import last_of_changelogs, reported, unwrit
 from milestones.common.kafka.producer_log import ProducerWatch, watched
 from milestones.common.kafka.transaction_offsets import TransactionOffsets
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.steps import Steps, to_the_end, until_returned
 
 log: Final = logging.getLogger(__name__)
 
@@ -324,10 +325,14 @@ class OutputProducer(BegunCalls):
                 return 0
         return left
 
+    def begin_init_transactions(self, timeout_ms: int) -> None:
+        """Begin to fence every earlier producer of this transactional id; its open transaction is aborted."""
+        self._begin_call(lambda: self._init_transactions(timeout_ms / 1000), timeout_ms)
+
     def init_transactions(self, timeout_ms: int) -> None:
-        """Fence every earlier producer of this transactional id; its open transaction is aborted."""
-        self._check_free()
-        self._call(lambda: self._init_transactions(timeout_ms / 1000), timeout_ms)
+        """Do `begin_init_transactions`, and wait for the answer."""
+        self.begin_init_transactions(timeout_ms)
+        self._finish(timeout_ms)
 
     def _init_transactions(self, timeout_s: float) -> None:
         with suppress(KafkaException):
@@ -369,7 +374,7 @@ class OutputProducer(BegunCalls):
         self._check_free()
         self._producer.poll(0)  # for what the client's log says of its identity
         self._begin_call(
-            lambda: self._put_in(offsets, group_metadata, timeout_ms), timeout_ms, self._explained, self._offsets_are_in
+            lambda: self._put_in(offsets, group_metadata, timeout_ms), timeout_ms, self._offsets_are_in, self._explained
         )
 
     def _put_in(
@@ -400,7 +405,7 @@ class OutputProducer(BegunCalls):
         flushed records, so no error of the commit itself counts as the refusal of a record."""
         explained = nullcontext if self._has_offsets else self._explained
         self._begin_call(
-            lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms, explained, self._transaction_ended
+            lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms, self._transaction_ended, explained
         )
 
     def _transaction_ended(self) -> None:
@@ -421,11 +426,21 @@ class OutputProducer(BegunCalls):
             raise
 
     def abort(self, timeout_ms: int) -> None:
-        """Abort the open transaction, if there is one."""
+        """Do `begin_abort`, and wait for the answer."""
+        self.begin_abort(timeout_ms)
+        self._finish(timeout_ms)
+
+    def begin_abort(self, timeout_ms: int) -> None:
+        """Begin to abort the open transaction, if there is one, and forget what was noted about its outputs."""
         self._check_free()
         if self.in_transaction:
-            self._call(lambda: self._producer.abort_transaction(timeout_ms / 1000), timeout_ms)
-            self.in_transaction = False
+            self._begin_call(lambda: self._producer.abort_transaction(timeout_ms / 1000), timeout_ms, self._aborted)
+        else:
+            self._aborted()
+            self._look = lambda _: True
+
+    def _aborted(self) -> None:
+        self.in_transaction = False
         self.acknowledged.clear()
         self.refused.clear()
         self.letters.clear()
@@ -433,24 +448,30 @@ class OutputProducer(BegunCalls):
         self._ends.clear()
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Drop unsent outputs, abort an open transaction, close the client. A call under way is waited for; a client
-        that hangs is left to close by itself. Harmless when repeated."""
+        """Take all steps of `closing` at once."""
+        to_the_end(self.closing(timeout_ms))
+
+    def closing(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> Steps[None]:
+        """Drop unsent outputs, abort an open transaction, close the client, in steps. A call under way is waited for; a
+        client that hangs is left to close by itself. Harmless when repeated."""
         self._check_owner()
         if self._closed:
             return
         self._closed = True
         until_ms = self._clock.monotonic_ms() + timeout_ms
-        self._wait_for_call(timeout_ms)
+        yield from self._call_over(lambda: until_ms - self._clock.monotonic_ms())
         if self._call_thread.late:
             log.warning("a producer hangs in a transactional call and is left behind; its successor fences it")
             return
         self._producer.purge()
         self._serve_the_rest()
+        self._call_thread.begin(self._let_go, max(1, until_ms - self._clock.monotonic_ms()))
         try:
-            self._call_thread.call(self._let_go, max(1, until_ms - self._clock.monotonic_ms()))
+            yield from until_returned(self._call_thread.returned)
         except LateError:
             log.info("a producer didn't close within %d ms: it ends once a broker answers", timeout_ms)
-        self._call_thread.close()
+        finally:
+            self._call_thread.close()
 
     def _serve_the_rest(self) -> None:
         """Serve all delivery reports: the client never frees unserved ones, which refer to this producer

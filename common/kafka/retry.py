@@ -14,7 +14,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaException
 
 from milestones.common.clock import Clock
-from milestones.common.steps import Steps
+from milestones.common.steps import Steps, until_returned
 
 T = TypeVar("T")
 
@@ -71,12 +71,10 @@ class RetryPolicy:
         """As `retry`, in steps, for a call that `begin` begins and that is over once `returned` says so."""
         limit_ms = self._timeout_ms if within_ms is None else min(within_ms, self._timeout_ms)
         until_ms = self._clock.monotonic_ms() + limit_ms
-        wait_ms = 0
         while True:
             try:
                 begin()
-                while not returned(wait_ms):
-                    wait_ms = yield
+                yield from until_returned(returned)
                 return
             except KafkaException as exception:
                 if not passing(exception) or self._clock.monotonic_ms() >= min(until_ms, self._end_ms):
@@ -85,4 +83,3 @@ class RetryPolicy:
             while (left_ms := again_ms - self._clock.monotonic_ms()) > 0:
                 wait_ms = yield
                 self._clock.sleep_ms(min(wait_ms, left_ms))
-            wait_ms = 0

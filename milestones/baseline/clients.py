@@ -25,6 +25,7 @@ from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, HeartbeatMetrics
+from milestones.common.steps import Steps, caught_in_steps, to_the_end
 from milestones.instance.context import ThreadContext
 from milestones.parts import ClientFactory
 
@@ -70,7 +71,7 @@ class ThreadClients:
             unfinished.callback(self.consumer.close)
             self.producer: OutputProducer = factory.producer()
             unfinished.callback(self.producer.close)
-            self._initialise(context.config.task_timeout_ms)
+            to_the_end(self._initialise(context.config.task_timeout_ms))
             self._heartbeats = context.metrics.add(HeartbeatMetrics, client_id=f"{context.name}-consumer")
             unfinished.callback(context.metrics.remove, self._heartbeats)
             self.member: GroupMember = factory.member(partial(publish_silence, self._heartbeats))
@@ -79,30 +80,35 @@ class ThreadClients:
     def new_restore_consumer(self) -> AssignedConsumer:
         return self._factory.restore_consumer()
 
-    def _initialise(self, within_ms: int) -> None:
+    def _initialise(self, within_ms: int) -> Steps[None]:
         context = self._context
         if self._transactional_id is not None:
-            initialise(self.producer, self._transactional_id, context.clock, context.retry_policy, within_ms)
+            yield from initialise(self.producer, self._transactional_id, context.clock, context.retry_policy, within_ms)
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
         old = self.producer
         failed = caught(lambda: self._make_producer(one_record_per_batch=one_record_per_batch), KafkaException)
         if failed is not None:
             if old.transactional:
                 # It may be one that must make no other transaction. Closed, it can't.
-                old.close(LEAVE_MS)
+                yield from old.closing(LEAVE_MS)
             raise KafkaUnreachableError(
                 f"no new producer can be made: {error_of(failed)}; check the limits on threads and open files"
             ) from failed
         if not old.transactional:
             # Nothing fences the old producer.
-            old.close()
+            yield from old.closing()
             return
+        most_ms = self._context.config.task_timeout_ms if within_ms is None else within_ms
         try:
-            self._initialise(self._context.config.task_timeout_ms if within_ms is None else within_ms)
-        finally:
-            # The old producer is fenced by now, unless no broker answers: so its close has nothing to wait for.
+            unready = yield from caught_in_steps(self._initialise(most_ms), KafkaUnreachableError)
+        except BaseException:  # the steps are given up, too
             old.close(LEAVE_MS)
+            raise
+        # The old producer is fenced by now, unless no broker answers: so its close has nothing to wait for.
+        yield from old.closing(LEAVE_MS)
+        if unready is not None:
+            raise unready
 
     def _make_producer(self, *, one_record_per_batch: bool) -> None:
         self.producer = self._factory.producer(one_record_per_batch=one_record_per_batch)
@@ -131,16 +137,16 @@ def publish_silence(heartbeats: HeartbeatMetrics, now_ms: int, silent_ms: int) -
 
 def initialise(
     producer: OutputProducer, transactional_id: str, clock: Clock, retry_policy: RetryPolicy, within_ms: int
-) -> None:
-    """Initialise the producer's transactions, which fences every earlier producer of its id. `KafkaUnreachableError`
-    when that takes too long."""
+) -> Steps[None]:
+    """Initialise the producer's transactions, in steps, which fences every earlier producer of its id.
+    `KafkaUnreachableError` when that takes too long."""
     deadline_ms = clock.monotonic_ms() + within_ms
 
-    def call() -> None:
-        producer.init_transactions(min(CALL_MS, max(1, deadline_ms - clock.monotonic_ms())))
+    def begin() -> None:
+        producer.begin_init_transactions(min(CALL_MS, max(1, deadline_ms - clock.monotonic_ms())))
 
     try:
-        retry_policy.retry(call, is_retriable, within_ms)
+        yield from retry_policy.steps(begin, producer.returned, is_retriable, within_ms)
     except KafkaException as exception:
         raise KafkaUnreachableError(
             f"transactional id {transactional_id} can't be initialised: {error_of(exception)}; check that the "

@@ -56,7 +56,7 @@ from milestones.baseline.refused_outputs import (
     is_about_one,
     must_be_of_one,
 )
-from milestones.common.errors import ProcessingError, ProductionError, TaskCorruptedError, TimeoutExceededError
+from milestones.common.errors import ProcessingError, ProductionError, TimeoutExceededError, UnsentError
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.failures import TOO_LARGE, UNKNOWN_TOPIC, is_retriable
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
@@ -271,7 +271,7 @@ class DirectCollection:
         letters = self._clients.producer.letters
         why = self._clients.producer.why_full({letter[0] for waiting in letters.values() for letter in waiting})
         what = f"dead letters found no room in the client: {why}"
-        raise TaskCorruptedError(what, letters) if self._config.exactly_once else CommitRetriableError(what)
+        raise UnsentError(what, letters) if self._config.exactly_once else CommitRetriableError(what)
 
     def _flush(self) -> Steps[None]:
         producer = self._clients.producer
@@ -301,6 +301,9 @@ class DirectCollection:
         subs = self._application.subtopologies
         sinks = [node.topic for sub in subs for node in sub.nodes if isinstance(node, SinkNode)]
         return {topic for topic in sinks if isinstance(topic, str)}.union(*(sub.changelogs.values() for sub in subs))
+
+    def send_again(self) -> None:
+        """Nothing is kept: tasks make their outputs again."""
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
         self._clients.producer.let_go(tasks)
@@ -345,7 +348,7 @@ class DirectCollection:
         topic, internal = refused.output.topic, refused.output.topic in self._application.internal_topics
         if internal and refused.error.code() in UNKNOWN_TOPIC:
             self._clock.sleep_ms(RETRY_PAUSE_MS)  # the client may say so at once, again and again
-            raise TaskCorruptedError(f"{topic}: {refused.error.str()}; {UP_TO_THE_HOUSEKEEPER}", [refused.task])
+            raise UnsentError(f"{topic}: {refused.error.str()}; {UP_TO_THE_HOUSEKEEPER}", [refused.task])
         changelog = topic in subtopology.changelogs.values() and topic not in subtopology.source_topics
         context = error_context(refused, subtopology)
         error = ProductionError(describe(refused, changelog=changelog), refused.task)
@@ -376,14 +379,14 @@ class DirectCollection:
         if isinstance(response, ProcessingError):
             raise response
         if response.action is Action.RETRY and question.context.retriable:
-            raise TaskCorruptedError(f"{error}; its records are processed again", [refused.task])
+            raise UnsentError(f"{error}; its records are processed again", [refused.task])
         if response.action is not Action.CONTINUE or not question.may_be_left_out:
             raise error
         timed = refused.error.code() == KafkaError.INVALID_TIMESTAMP
         letters = _without_timestamp_of(refused.output, response.dead_letters) if timed else response.dead_letters
         if refused.sent and self._clients.producer.transactional:
             self._given_up[_mark(refused.task, refused.output, timed)] = GivenUp(letters)
-            raise TaskCorruptedError(f"{error}; its transaction is made again without it", [refused.task])
+            raise UnsentError(f"{error}; its transaction is made again without it", [refused.task])
         self._write(refused.task, letters)
         self.dropped[refused.task] += 1
 

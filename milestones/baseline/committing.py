@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from confluent_kafka import KafkaException
 
 from milestones.baseline.next_producer import ready_for_the_next
-from milestones.common.errors import MilestonesError, OwnershipError, StateError, TaskCorruptedError, TaskMigratedError
+from milestones.common.errors import MilestonesError, OwnershipError, StateError, TaskMigratedError, UnsentError
 from milestones.common.kafka.failures import is_retriable
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
-from milestones.common.steps import Steps, until_done
+from milestones.common.steps import Steps, until_done, until_returned
 from milestones.common.task.commit_set import CommitSet, offsets_of
 from milestones.common.testing.faults import reach
 from milestones.parts import CommitStep
@@ -40,10 +40,12 @@ NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doe
 
 
 class Committer:
-    """Commits tasks of one thread, step by step.
+    """Commits tasks of one thread, step by step. While a commit is under way nothing else is sent.
 
     1. Send what is left and flush. 2. Confirm: offsets, end. 3. Apply to the engines.
     """
+
+    collects_beside = False
 
     def __init__(
         self, clients: Sending, collection: OutputCollection, confirmation: Confirmation, processing: CommitGate
@@ -146,7 +148,7 @@ class InTransaction:
         return max(0, self._context.config.transaction_timeout_ms - (self._clients.producer.age_ms() or 0))
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
-        return TaskCorruptedError(NO_ROOM, [task.id for task in commit_set])
+        return UnsentError(NO_ROOM, [task.id for task in commit_set])
 
     def failed(self, commit_set: CommitSet) -> None:
         """Nothing: the roll-back that follows the abort drops what was staged."""
@@ -165,7 +167,7 @@ class Transaction(InTransaction):
 
     def end(self, offsets: Offsets) -> Steps[None]:
         yield from self._retrying(lambda: self._clients.producer.begin_commit(self._call_ms), "commit_transaction")
-        ready_for_the_next(self._context, self._clients)
+        yield from ready_for_the_next(self._context, self._clients)
 
     @property
     def _call_ms(self) -> int:
@@ -205,10 +207,8 @@ class OffsetCommit:
         member, config = self._clients.member, self._context.config
         # An answer may take twice the time-out (`GroupMember.begin_commit`), and tasks that leave wait for it.
         member.begin_commit(offsets, min(config.request_timeout_ms, self._context.longest_wait_ms // 2))
-        wait_ms = 0
-        while not member.commit_returned(wait_ms):
-            wait_ms = yield
-        ready_for_the_next(self._context, self._clients)
+        yield from until_returned(member.commit_returned)
+        yield from ready_for_the_next(self._context, self._clients)
 
     def failed(self, commit_set: CommitSet) -> None:
         for task, boundary in commit_set.items():

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.producer import can_start_another_transaction
+from milestones.common.steps import Steps, caught_in_steps
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
@@ -31,10 +32,11 @@ def patience_ms(context: ThreadContext) -> int:
     return max(1, int(min(context.longest_wait_ms, context.retry_policy.rest_ms())))
 
 
-def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int | None = None) -> None:
-    """Replace the producer if it sends one record per batch, or is transactional and has lost a connection, or is dead.
-    Waits at most `within_ms`, `patience_ms` by default. When no producer was ready in time, or none could be made, the
-    next transaction fails as it begins; recovery makes another producer then, which costs the baseline the tasks."""
+def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int | None = None) -> Steps[None]:
+    """Replace the producer, in steps, if it sends one record per batch, or is transactional and has lost a connection,
+    or is dead. Waits at most `within_ms`, `patience_ms` by default. When no producer was ready in time, or none could
+    be made, the next transaction fails as it begins; recovery makes another producer then, which costs the baseline the
+    tasks."""
     producer = clients.producer
     fit = not producer.transactional or can_start_another_transaction(producer)
     if fit and not producer.one_record_per_batch:
@@ -42,8 +44,8 @@ def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int 
     acknowledged = dict(producer.acknowledged)
     log.info("%s: the next commit gets a new producer", context.name)
     most_ms = patience_ms(context)
-    try:
-        clients.renew_producer(most_ms if within_ms is None else min(within_ms, most_ms))
-    except KafkaUnreachableError as error:
-        log.warning("%s: the producer of the next commit isn't ready: %s", context.name, error)
+    renewal = clients.renew_producer(most_ms if within_ms is None else min(within_ms, most_ms))
+    unready = yield from caught_in_steps(renewal, KafkaUnreachableError)
+    if unready is not None:
+        log.warning("%s: the producer of the next commit isn't ready: %s", context.name, unready)
     clients.producer.acknowledged.update(acknowledged)

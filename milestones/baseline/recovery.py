@@ -26,6 +26,8 @@ from milestones.common.errors import (
 from milestones.common.kafka.failures import ErrorClass, caught, classify, is_fenced, is_retriable
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.steps import to_the_end
+from milestones.parts import Recovered
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
@@ -34,13 +36,36 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 
-class RejoinRecovery:
+class RecoveryAtOnce:
+    """Takes all steps of a recovery at once, for a thread that rolls its tasks back."""
+
+    keeps = False
+
+    def __init__(self) -> None:
+        self._follows = Recovered.ROLL_BACK
+
+    def recover(self, error: Exception) -> bool:
+        """True: all processing tasks are to be rolled back, in place. False: the tasks are lost."""
+        raise NotImplementedError
+
+    def begin(self, error: Exception) -> None:
+        self._follows = Recovered.ROLL_BACK if self.recover(error) else Recovered.LOST
+
+    def run_once(self, wait_ms: int) -> Recovered | None:
+        return self._follows
+
+    def abandon(self) -> None:
+        """None is ever under way."""
+
+
+class RejoinRecovery(RecoveryAtOnce):
     """Aborts where that is enough, otherwise gives the tasks up."""
 
     fenced: int
     lost: int
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        super().__init__()
         self._context, self._clients = context, clients
         self.fenced = self.recovered = self.lost = 0
 
@@ -61,7 +86,7 @@ class RejoinRecovery:
     def _abort(self, error: Exception) -> bool:
         if not self._clients.producer.transactional:
             # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
-            self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
+            to_the_end(self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError)))
             return True
         context, producer = self._context, self._clients.producer
         timeout_ms = min(context.config.request_timeout_ms, context.longest_wait_ms)
@@ -71,7 +96,7 @@ class RejoinRecovery:
         if isinstance(error, RefusedTogetherError):
             self._renew(one_record_per_batch=True)  # one that isn't ready, or wasn't made, fails as the next one begins
         else:
-            ready_for_the_next(self._context, self._clients)
+            to_the_end(ready_for_the_next(self._context, self._clients))
         return True
 
     def _lost(self, error: Exception) -> bool:
@@ -88,8 +113,9 @@ class RejoinRecovery:
     def _renew(self, *, one_record_per_batch: bool = False) -> KafkaUnreachableError | None:
         """A producer that isn't ready in time is replaced when the next transaction fails as it begins; meanwhile the
         stream thread answers its group. Returns why it isn't ready."""
-        within_ms, renew = patience_ms(self._context), self._clients.renew_producer
-        unready = caught(lambda: renew(within_ms, one_record_per_batch=one_record_per_batch), KafkaUnreachableError)
+        within_ms = patience_ms(self._context)
+        renewal = self._clients.renew_producer(within_ms, one_record_per_batch=one_record_per_batch)
+        unready = caught(lambda: to_the_end(renewal), KafkaUnreachableError)
         if unready is not None:
             log.warning("%s: no new producer after %d ms: %s", self._context.name, within_ms, unready)
         return unready

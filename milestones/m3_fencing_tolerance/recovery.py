@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
+from milestones.baseline.recovery import RecoveryAtOnce
 from milestones.common.errors import (
     KafkaUnreachableError,
     RefusedTogetherError,
@@ -44,6 +45,7 @@ from milestones.common.errors import (
 from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError, can_start_another_transaction
+from milestones.common.steps import Steps, caught_in_steps, to_the_end, until_returned
 from milestones.m3_fencing_tolerance.errors import RolledBackError, UnknownOutcomeError
 from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, reaction_to
@@ -56,13 +58,14 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-class InPlaceRecovery:
+class InPlaceRecovery(RecoveryAtOnce):
     """Replaces the producer, not the tasks. For metrics: `fenced`, `recovered` in place, `lost`."""
 
     recovered: int
     lost: int
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        super().__init__()
         self._context, self._clients = context, clients
         self._group = GroupQuestions(context, clients)
         self._takeovers = Takeovers(context)
@@ -73,14 +76,17 @@ class InPlaceRecovery:
         return self._takeovers.fenced
 
     def recover(self, error: Exception) -> bool:
+        return to_the_end(self.recovery(error))
+
+    def recovery(self, error: Exception) -> Steps[bool]:
+        """The steps of the recovery from this error, and whether the tasks are to be rolled back, as of `recover`."""
         budget = Budget(self._context)
         match error:
             case RolledBackError():
                 self._takeovers.note(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
             case TaskCorruptedError() if not self._has_generation():
-                self._drop_uncommitted(budget)
-                return False
+                return self._lost(budget)
             case RefusedInTransactionError() if error.single and not self._clients.producer.one_record_per_batch:
                 # Again with one record per batch: then the handler of the refused output is asked (KIP-691).
                 return self._rebuild(error, budget, one_record_per_batch=True)
@@ -96,67 +102,79 @@ class InPlaceRecovery:
             case TaskMigratedError():
                 if isinstance(error, UnknownOutcomeError):
                     self._takeovers.note(error.cause, error.age_ms)
-                self._drop_uncommitted(budget)
-                return self._give_up(error)
+                return self._migrated(error, budget)
             case KafkaException():
                 return self._answer(error, budget)
             case _:
                 raise error
 
-    def _answer(self, error: KafkaException, budget: Budget, *, may_abort: bool = True) -> bool:
+    def _answer(self, error: KafkaException, budget: Budget, *, may_abort: bool = True) -> Steps[bool]:
         self._takeovers.note(error, self._clients.producer.age_ms())
         reaction = reaction_to(error)
         if reaction is ProducerReaction.FAIL:
             raise self._refused(error) from error
         if reaction is ProducerReaction.ABORT and may_abort:
-            return self._abort(error, budget, ask=is_stale_member(error))
-        return self._rebuild(error, budget)
+            return (yield from self._abort(error, budget, ask=is_stale_member(error)))
+        return (yield from self._rebuild(error, budget))
 
-    def _abort(self, error: Exception, budget: Budget, *, ask: bool) -> bool:
+    def _abort(self, error: Exception, budget: Budget, *, ask: bool) -> Steps[bool]:
         """Abort; rebuild when the abort fails. `ask`: the group has refused the generation, so it is asked whether the
         membership is over."""
         producer = self._clients.producer
         if not producer.transactional:
             # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
-            self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
-            return not ask or self._holds(budget) or self._give_up(error)
-        if (failed := self._try_abort(budget)) is not None:
-            return self._answer(failed, budget, may_abort=False)
+            yield from self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
+            return not ask or (yield from self._holds(budget)) or self._give_up(error)
+        if (failed := (yield from self._try_abort(budget))) is not None:
+            return (yield from self._answer(failed, budget, may_abort=False))
         if not can_start_another_transaction(producer):
-            return self._rebuild(error, budget)
-        return not ask or self._holds(budget) or self._give_up(error)
+            return (yield from self._rebuild(error, budget))
+        return not ask or (yield from self._holds(budget)) or self._give_up(error)
 
-    def _try_abort(self, budget: Budget) -> KafkaException | None:
+    def _try_abort(self, budget: Budget) -> Steps[KafkaException | None]:
         abort_ms = budget.left_ms(self._context.config.request_timeout_ms)
-        failed = caught(lambda: self._clients.producer.abort(abort_ms), KafkaException)
+        failed = yield from caught_in_steps(self._aborted(abort_ms), KafkaException)
         if failed is not None:
             log.info("%s: the transaction can't be aborted: %s", self._context.name, failed)
         return failed
 
-    def _drop_uncommitted(self, budget: Budget) -> None:
+    def _aborted(self, within_ms: int) -> Steps[None]:
+        self._clients.producer.begin_abort(within_ms)
+        yield from until_returned(self._clients.producer.returned)
+
+    def _lost(self, budget: Budget) -> Steps[bool]:
+        """The tasks are lost already."""
+        yield from self._drop_uncommitted(budget)
+        return False
+
+    def _migrated(self, error: TaskMigratedError, budget: Budget) -> Steps[bool]:
+        yield from self._drop_uncommitted(budget)
+        return self._give_up(error)
+
+    def _drop_uncommitted(self, budget: Budget) -> Steps[None]:
         """Abort, or throw away, what lost tasks have sent. A new producer has little time: the loop is about to close
         the tasks. A producer that isn't ready in time is made again when the next output is sent. Without transactions
         the old producer mustn't send any of it: when no new producer can be made, the error ends the thread."""
         producer, age_ms = self._clients.producer, self._clients.producer.age_ms()
         if not producer.transactional:
-            self._clients.renew_producer()
+            yield from self._clients.renew_producer()
             return
-        if (failed := self._try_abort(budget)) is not None:
+        if (failed := (yield from self._try_abort(budget))) is not None:
             self._takeovers.note(failed, age_ms)
         if failed is not None or not can_start_another_transaction(producer):
             within_ms = budget.left_ms(self._context.config.heartbeat_interval_ms)
-            caught(lambda: self._clients.renew_producer(within_ms), KafkaUnreachableError)
+            yield from caught_in_steps(self._clients.renew_producer(within_ms), KafkaUnreachableError)
 
-    def _rebuild(self, error: Exception, budget: Budget, *, one_record_per_batch: bool = False) -> bool:
+    def _rebuild(self, error: Exception, budget: Budget, *, one_record_per_batch: bool = False) -> Steps[bool]:
         """Replace the producer, then ask the group. A producer that isn't ready in time is made again when the next
         output is sent, and an error of that leads here again; meanwhile the loop answers the group."""
-        try:
-            self._clients.renew_producer(budget.left_ms(), one_record_per_batch=one_record_per_batch)
-        except KafkaUnreachableError as unready:
-            self._check(unready)
-            log.warning("%s: no new producer after %d ms: %s", self._context.name, budget.spent_ms(), unready)
-            return self._holds(budget) or self._give_up(error)
-        return self._recovered(error, budget)
+        renewal = self._clients.renew_producer(budget.left_ms(), one_record_per_batch=one_record_per_batch)
+        unready = yield from caught_in_steps(renewal, KafkaUnreachableError)
+        if unready is None:
+            return (yield from self._recovered(error, budget))
+        self._check(unready)
+        log.warning("%s: no new producer after %d ms: %s", self._context.name, budget.spent_ms(), unready)
+        return (yield from self._holds(budget)) or self._give_up(error)
 
     def _check(self, unready: KafkaUnreachableError) -> None:
         """Raise what ends the thread, when no later try to initialise a producer helps."""
@@ -167,8 +185,8 @@ class InPlaceRecovery:
         if reaction_to(cause) is ProducerReaction.FAIL:
             raise self._refused(cause) from unready
 
-    def _recovered(self, error: Exception, budget: Budget) -> bool:
-        if not self._holds(budget):
+    def _recovered(self, error: Exception, budget: Budget) -> Steps[bool]:
+        if not (yield from self._holds(budget)):
             return self._give_up(error)
         self.recovered += 1
         log.warning(
@@ -179,7 +197,7 @@ class InPlaceRecovery:
     def _has_generation(self) -> bool:
         return caught(self._clients.member.metadata, StaleGenerationError) is None
 
-    def _holds(self, budget: Budget) -> bool:
+    def _holds(self, budget: Budget) -> Steps[bool]:
         return self._group.holds(budget.left_ms(self._context.config.heartbeat_interval_ms))
 
     def _give_up(self, error: Exception) -> bool:

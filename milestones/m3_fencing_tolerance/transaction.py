@@ -9,7 +9,7 @@
    a new producer, with an epoch of its own, makes the next one.
 
 *Guarantees*: `end` succeeds only if the offsets were committed. Its errors say how the commit ended, or end the stream
-thread. The waits of 3 and 4 aren't steps: they block the stream thread, each within its `Budget`.
+thread. The waits of 3 and 4 end within their `Budget`.
 *Assumes*: all outputs were acknowledged, and only this part ends a transaction that is to be committed.
 """
 
@@ -25,7 +25,7 @@ from milestones.baseline.committing import CALL_MS, InTransaction, Offsets
 from milestones.baseline.next_producer import ready_for_the_next
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.steps import Steps
+from milestones.common.steps import Steps, caught_in_steps, until_returned
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome, outcome
 from milestones.m3_fencing_tolerance.errors import NoAnswerError, RolledBackError, UnknownOutcomeError
 from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
@@ -59,10 +59,14 @@ class ResolvedTransaction(InTransaction):
             yield from self._repeat(self._clients.producer.begin_commit)
         except KafkaException as error:
             unanswered = error
-        if unanswered is not None:  # not in the handler: see `failures.caught`
-            self._resolve(unanswered, offsets, Budget(self._context))
-        else:
-            ready_for_the_next(self._context, self._clients, Budget(self._context).left_ms())
+        if unanswered is None:
+            yield from ready_for_the_next(self._context, self._clients, Budget(self._context).left_ms())
+        else:  # not in the handler: see `failures.caught`
+            self.generation_counts = True  # the group is asked under it
+            try:
+                yield from self._resolve(unanswered, offsets, Budget(self._context))
+            finally:
+                self.generation_counts = False
 
     def _repeat(self, begin: Callable[[int], None]) -> Steps[None]:
         """Make a call, which `begin` begins with its time-out, until it has an answer or the commit's time is up."""
@@ -72,16 +76,17 @@ class ResolvedTransaction(InTransaction):
             lambda: begin(budget.left_ms(CALL_MS)), producer.returned, is_retriable, within_ms
         )
 
-    def _resolve(self, error: KafkaException, offsets: Offsets, budget: Budget) -> None:
-        """Find out how the commit ended: returns when the offsets were committed after all, otherwise raises."""
+    def _resolve(self, error: KafkaException, offsets: Offsets, budget: Budget) -> Steps[None]:
+        """Find out, in steps, how the commit ended: returns when the offsets were committed after all, else raises."""
         producer = self._clients.producer
         reaction = reaction_to(error)
-        if reaction is ProducerReaction.FAIL or (reaction is ProducerReaction.ABORT and self._aborted(budget)):
+        aborted = reaction is ProducerReaction.ABORT and (yield from self._aborted(budget))
+        if reaction is ProducerReaction.FAIL or aborted:
             raise error
         age_ms, acknowledged = producer.age_ms(), dict(producer.acknowledged)
         try:
-            self._clients.renew_producer(budget.left_ms())
-            committed = self._group.committed(offsets.keys(), budget.left_ms())
+            yield from self._clients.renew_producer(budget.left_ms())
+            committed = yield from self._group.committed(offsets.keys(), budget.left_ms())
         except (KafkaUnreachableError, KafkaException, NoAnswerError, StaleGenerationError) as unknown:
             # After a roll-back in place `Task.compare` would find a commit that was made, and have its writes restored.
             # The tasks are given up all the same: the membership isn't proven, and exactly-once keeps a second check.
@@ -97,11 +102,13 @@ class ResolvedTransaction(InTransaction):
             raise UnknownOutcomeError(f"{end.value}, while ours had no answer: {error}", error, age_ms) from error
         self._clients.producer.acknowledged.update(acknowledged)
 
-    def _aborted(self, budget: Budget) -> bool:
+    def _aborted(self, budget: Budget) -> Steps[bool]:
         """Whether the broker confirms an abort, which proves that nothing was committed."""
-        try:
-            self._clients.producer.abort(budget.left_ms(CALL_MS))
-        except KafkaException as error:
-            log.info("%s: a failed commit can't be aborted: %s", self._context.name, error)
-            return False
-        return True
+        failed = yield from caught_in_steps(self._abort(budget), KafkaException)
+        if failed is not None:
+            log.info("%s: a failed commit can't be aborted: %s", self._context.name, failed)
+        return failed is None
+
+    def _abort(self, budget: Budget) -> Steps[None]:
+        self._clients.producer.begin_abort(budget.left_ms(CALL_MS))
+        yield from until_returned(self._clients.producer.returned)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
     from milestones.common.records import OffsetAndMetadata, TopicPartition
+    from milestones.common.steps import Steps
 
 
 class ClientFactory(Protocol):
@@ -83,8 +84,8 @@ class Clients(ReadClients, Protocol):
     producer: OutputProducer
     member: GroupMember
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
-        """Replace the producer by an initialised one of the same transactional id, which fences the old one.
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
+        """Replace the producer, in steps, by an initialised one of the same transactional id, which fences the old one.
         `one_record_per_batch`: as in `ClientFactory.producer`.
 
         `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new producer

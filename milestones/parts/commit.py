@@ -52,6 +52,10 @@ class OutputCollection(Protocol):
         without a transaction `CommitRetriableError` when the acknowledgements take too long."""
         ...
 
+    def send_again(self) -> None:
+        """Note that Kafka has nothing of what isn't confirmed: what is kept of it is sent again."""
+        ...
+
     def let_go(self, tasks: Collection[TaskId]) -> None:
         """Forget all tasks but these."""
         ...
@@ -69,8 +73,10 @@ class Confirmation(Protocol):
     committed or not.
     """
 
-    generation_counts: bool
-    """Whether `end` needs the member's generation, so that the member mustn't join beside it."""
+    @property
+    def generation_counts(self) -> bool:
+        """Whether `end` needs the member's generation now, so that the member mustn't join beside it."""
+        ...
 
     @property
     def room_ms(self) -> int:
@@ -122,6 +128,11 @@ class Commit(Protocol):
         generation any more."""
         ...
 
+    @property
+    def collects_beside(self) -> bool:
+        """Whether outputs of what comes after the boundaries of the commit under way may be sent now."""
+        ...
+
     def begin(self, commit_set: CommitSet) -> None:
         """Begin the commit of these boundaries, all or none, which `run_once` drives. The producer belongs to the
         commit until the commit is over."""
@@ -142,18 +153,37 @@ class Commit(Protocol):
         ...
 
 
+class Recovered(enum.Enum):
+    """What follows a recovery."""
+
+    ROLL_BACK = "all processing tasks, or those that the error names, go back to their last commit, in place"
+    SEND_AGAIN = "what the transaction held is sent again; only the tasks that the error names go back"
+    LOST = "the tasks are lost: they are closed, and the thread rejoins"
+
+
 class Recovery(Protocol):
     """Transaction recovery: answers a failure of the producer or of a commit.
 
-    For metrics: how often the producer was `fenced`, how often a dead producer was replaced without a loss of tasks
-    (`recovered`), how often the tasks were `lost`.
+    `keeps`: whether what a failed transaction held is kept, to be sent again. For metrics: how often the producer was
+    `fenced`, how often a dead producer was replaced without a loss of tasks (`recovered`), how often the tasks were
+    `lost`.
     """
 
     fenced: int
+    keeps: bool
     recovered: int
     lost: int
 
-    def recover(self, error: Exception) -> bool:
-        """True: all processing tasks are to be rolled back, in place. False: the tasks are lost, drop them and rejoin.
-        An error that isn't about transactions is raised again."""
+    def begin(self, error: Exception) -> None:
+        """Begin to recover from the error, which `run_once` drives. An error that isn't about transactions is raised
+        again. The producer belongs to the recovery until the recovery is over."""
+        ...
+
+    def run_once(self, wait_ms: int) -> Recovered | None:
+        """What is to follow; None while the recovery is under way. Waits for Kafka about `wait_ms`, unless the part
+        takes all steps at once. Raises what ends the thread."""
+        ...
+
+    def abandon(self) -> None:
+        """End the recovery that is under way where it stands. Does nothing when there is none."""
         ...

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.errors import TaskCorruptedError, TimeoutExceededError
+from milestones.common.errors import TimeoutExceededError, UnsentError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.memory import Account
 from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -28,6 +28,9 @@ from milestones.instance.admin_thread import Purge
 from milestones.stream_thread.uncommitted import CommittedTasks, Uncommitted
 
 if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+    from milestones.common.task.boundary import PendingCommit
+    from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients, Commit, CommitGate, TaskEnds
@@ -73,7 +76,8 @@ class CommitSchedule:
         self._again_ms = self._tell_ms = self._began_ms = now_ms
         self._purgeable: dict[TopicPartition, int] = {}
         self._uncommitted = Uncommitted(tasks)
-        self._unconfirmed: Collection[Task] = ()
+        self._unconfirmed: CommitSet = {}
+        self._kept: dict[Task, PendingCommit] = {}
         self._over: list[Task] = []
         self._frozen_bytes = 0
         self._roll_backs = 0
@@ -114,18 +118,38 @@ class CommitSchedule:
 
     @property
     def committing(self) -> Collection[Task]:
-        """The tasks of the one that is under way."""
-        return self._unconfirmed if self.under_way else ()
+        """The tasks of the one that is under way, and of those that are to be made again."""
+        return self._kept.keys() | self._unconfirmed.keys() if self.under_way else self._kept.keys()
 
-    def take_unconfirmed(self) -> Collection[Task]:
-        """The tasks of the last one, if it wasn't made. They are rolled back, or lost: it is forgotten."""
-        unconfirmed, self._unconfirmed = self._unconfirmed, ()
-        return unconfirmed
+    def unconfirmed(self) -> Mapping[TaskId, Mapping[TopicPartition, int]]:
+        """The tasks of the last one, if it wasn't made, and the offsets of its boundaries."""
+        return {task.id: boundary.offsets for task, boundary in self._unconfirmed.items()}
+
+    def forget(self) -> None:
+        """The tasks of the last one are rolled back, or lost."""
+        self._unconfirmed = {}
+
+    @property
+    def keeps(self) -> bool:
+        """Whether boundaries of a commit that failed wait to be committed again."""
+        return bool(self._kept)
+
+    def send_again(self, but: Collection[TaskId]) -> None:
+        """Have the last one, if it wasn't made, made again with the same boundaries, but for those of these tasks; and
+        the next one at once."""
+        kept = {**self._kept, **self._unconfirmed}
+        self._kept, self._unconfirmed = {task: at for task, at in kept.items() if task.id not in but}, {}
+        self._hastened = True
 
     @property
     def joins_beside(self) -> bool:
         """Whether the member may join a new generation now, as far as the one that is under way goes."""
         return self._commit.joins_beside
+
+    @property
+    def collects_beside(self) -> bool:
+        """Whether outputs may be sent beside the one that is under way."""
+        return self._commit.collects_beside
 
     @property
     def may_be_abandoned(self) -> bool:
@@ -165,7 +189,9 @@ class CommitSchedule:
     def _due(self, now_ms: int) -> bool:
         if now_ms < self._again_ms:
             return False
-        if self.failing or self.due_in_ms(now_ms) == 0 or self._uncommitted.requested or self._ends.isolating:
+        if self.keeps or self.failing or self.due_in_ms(now_ms) == 0:
+            return True
+        if self._uncommitted.requested or self._ends.isolating:
             return True
         if self._too_old() or self._tasks.roll_backs.count > self._roll_backs:
             return True
@@ -187,17 +213,26 @@ class CommitSchedule:
 
     # -- one commit
 
-    def commit_now(self, now_ms: int) -> bool:
-        """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one, at once; an
-        earlier commit is brought to its end before."""
-        self.finish()
+    def begin_now(self, now_ms: int) -> bool:
+        """Begin the commit of all tasks that have anything to commit, and are at a boundary that can be, all in one; no
+        other is under way. As many steps are taken as Kafka answers soon. Whether it is made now."""
+        return self._begin_all(now_ms) and self._go_on_while_answered()
+
+    def _begin_all(self, now_ms: int) -> bool:
         self._uncommitted.tell(self._tasks.processing.values())
         self._uncommitted.look()
-        return self._begin(now_ms) and self.finish()
+        return self._begin(now_ms)
+
+    def commit_now(self, now_ms: int) -> bool:
+        """The same, and all steps are taken at once; earlier commits are brought to their ends before."""
+        self.finish()
+        while self.keeps and self._begin(now_ms):
+            self.finish()
+        return self._begin_all(now_ms) and self.finish()
 
     def finish(self) -> bool:
         """Take the steps that are left of the one that is under way, if there is one. Whether it was made.
-        `TaskCorruptedError` when Kafka hasn't taken all of its outputs within `longest_wait_ms`: the group isn't left
+        `UnsentError` when Kafka hasn't taken all of its outputs within `longest_wait_ms`: the group isn't left
         unanswered for that."""
         within_ms = self._context.longest_wait_ms
         until_ms = self._context.clock.monotonic_ms() + within_ms
@@ -205,7 +240,7 @@ class CommitSchedule:
             if step.may_be_abandoned and self._context.clock.monotonic_ms() >= until_ms:
                 tasks = [task.id for task in self._unconfirmed]
                 self.abandon()
-                raise TaskCorruptedError(f"Kafka hasn't taken a commit's outputs within {within_ms} ms", tasks)
+                raise UnsentError(f"Kafka hasn't taken a commit's outputs within {within_ms} ms", tasks)
             if self._go_on(AT_ONCE_MS):
                 return True
         return False
@@ -227,21 +262,42 @@ class CommitSchedule:
         """Whether there was anything to commit."""
         self._began_ms, self._due_ms = now_ms, now_ms + self._context.config.commit_interval_ms
         self._hastened = False
-        needed = [task for task in self._uncommitted.needed() if self._ends.admits(task.id)]
+        if kept := self._take_kept():
+            self._begin_with(kept)
+            return True
+        needed = [task for task in self._uncommitted.needed() if self._may_cut(task)]
         tasks = [task for task in needed if task.committable]
         if not needed:
             self._succeeded(now_ms)  # what failed has left with its tasks
         begun = False
         try:
             if tasks:
-                self._commit.begin(freeze(tasks))
-                begun, self._unconfirmed = True, tasks
-                self._frozen_bytes = sum(task.uncommitted_bytes() for task in tasks)
+                self._begin_with(freeze(tasks))
+                begun = True
         finally:
             self._processing.unlock()
             if not begun:
                 self._over += tasks
         return begun
+
+    def _begin_with(self, commit_set: CommitSet) -> None:
+        self._commit.begin(commit_set)
+        self._unconfirmed = commit_set
+        self._frozen_bytes = sum(task.uncommitted_bytes() for task in commit_set)
+
+    def _may_cut(self, task: Task) -> bool:
+        return task not in self._kept and self._ends.admits(task.id)
+
+    def _take_kept(self) -> dict[Task, PendingCommit]:
+        """The boundaries that are to be committed again now. Those of tasks that have gone, or back, are void."""
+        processing = self._tasks.processing
+        self._kept = {
+            task: at for task, at in self._kept.items() if processing.get(task.id) is task and at.epoch == task.epoch
+        }
+        taken = {task: at for task, at in self._kept.items() if self._ends.admits(task.id)}
+        for task in taken:
+            del self._kept[task]
+        return taken
 
     def _is_over(self) -> None:
         self._over += self._unconfirmed
@@ -271,7 +327,7 @@ class CommitSchedule:
                 self._is_over()
         if committed is None:
             return False
-        self._unconfirmed = ()
+        self._unconfirmed = {}
         self._ends.committed(committed)
         self._succeeded(self._began_ms)
         self._roll_backs = self._tasks.roll_backs.count

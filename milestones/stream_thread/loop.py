@@ -17,25 +17,18 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import (
-    MilestonesError,
-    StateCorruptError,
-    TaskCorruptedError,
-    TimeoutExceededError,
-)
+from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.kafka.failures import caught
-from milestones.common.kafka.membership import CommitRetriableError
-from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
-from milestones.common.steps import to_the_end
 from milestones.instance.context import ThreadContext, ThreadReport
 from milestones.instance.states import ThreadState
-from milestones.parts import Clients, ThreadParts, Transacted
-from milestones.stream_thread.commit_schedule import CommitSchedule
-from milestones.stream_thread.error_series import ErrorSeries
+from milestones.parts import Clients, ThreadParts
+from milestones.stream_thread.answering import BeforeAnswers
+from milestones.stream_thread.commit_schedule import STEP_MS, CommitSchedule
 from milestones.stream_thread.inputs import Inputs
 from milestones.stream_thread.metrics import Measured, ThreadMeasures, TimedCommit
 from milestones.stream_thread.rebalance import Rebalance
+from milestones.stream_thread.recoveries import Recoveries
 from milestones.stream_thread.tasks import ThreadTasks
 
 if TYPE_CHECKING:
@@ -43,9 +36,6 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task
 
 log: Final = logging.getLogger(__name__)
-
-OF_ONE_TRANSACTION = KafkaException, TaskCorruptedError, RefusedInTransactionError
-"""Errors that cost only the tasks of the transaction their work, while transactions are kept apart."""
 
 REPORT_INTERVAL_MS = 500
 
@@ -70,7 +60,7 @@ class StreamLoop:
         self._collection = parts.collection(context, clients)
         self._processing = parts.processing(context)
         self._restoration = parts.restoration(context, clients)
-        self._recovery = parts.recovery(context, clients)
+        recovery = parts.recovery(context, clients)
         self._inputs = Inputs(context, clients)
         state = parts.state(context, parts.partition_counts(context, clients))
         opening = parts.opening(context)
@@ -83,29 +73,33 @@ class StreamLoop:
         self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing, self._ends)
         failures = self._tasks.failures
         failures.committing, failures.hasten = lambda: self._commits.committing, self._commits.hasten
-        self._rebalance = Rebalance(context, clients, self._tasks, self)
-        self._error_series = ErrorSeries(context.config.task_timeout_ms)
+        self._recoveries = Recoveries(
+            context, clients, recovery, self._collection, self._commits, self._tasks, self._ends
+        )
+        answering = BeforeAnswers(
+            context, clients, self._tasks, self._processing, self._collection, self._ends, self._commits,
+            self._recoveries, self._collect_all,
+        )  # fmt: skip
+        self._rebalance = Rebalance(context, clients, self._tasks, answering)
         self._paused = frozenset[int]()
         self._settled = True
         self._busy = False
         self._changed: list[Task] = []
         self._unsent: dict[Task, None] = {}
-        self._turn_ms = context.clock.monotonic_ms()
         self._next_report_ms = 0
         self._measures = ThreadMeasures(
             context,
             Measured(
                 clients, self._inputs, self._tasks, self._restoration, self._collection, commit, self._rebalance,
-                self._recovery,
+                recovery,
             ),
         )
 
     def run_once(self, now_ms: int) -> bool:
         """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit
         when it is due. A failed transaction is recovered from; any other error ends the thread."""
-        self._turn_ms = now_ms
         if (error := caught(lambda: self._turn(now_ms), KafkaException, MilestonesError)) is not None:
-            self._recover(error)
+            self._recoveries.recover(error, now_ms)
         self._measures.turn(self._changed)
         self._report(now_ms)
         return self._busy
@@ -115,7 +109,8 @@ class StreamLoop:
         self._tasks.run_once(now_ms)
         restored = self._restoration.run_once(now_ms)
         self._settle()
-        idle_ms = 0 if self._busy or restored or self._commits.under_way else self._idle_ms(now_ms)
+        waits = self._commits.under_way or self._recoveries.under_way
+        idle_ms = 0 if self._busy or restored or waits else self._idle_ms(now_ms)
         self.pause(self._context.thread_registry.paused)
         self._inputs.throttle(self._changed)
         needed = self._inputs.starving or self._processing.should_fetch(idle_ms)
@@ -123,13 +118,23 @@ class StreamLoop:
         self._processing.hold(self._collection.held or self._commits.behind)
         processed = self._processing.run_once(self._clock.monotonic_ms())
         self._take_changed()
-        if not self._commits.under_way:
-            if not self._clients.producer.in_transaction:
-                self._ends.between_transactions(now_ms, self._has_work)
-            self._collect()
-        may_begin = not (self._rebalance.preparing or self._collection.held)
-        committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=may_begin)
+        self._recoveries.run_once(STEP_MS)
+        self._send(now_ms)
+        committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=self._may_commit())
         self._busy = processed or fetched or committed
+
+    def _send(self, now_ms: int) -> None:
+        """Send what tasks have made, while the producer is neither a commit's nor a recovery's."""
+        if self._recoveries.under_way or (self._commits.under_way and not self._commits.collects_beside):
+            return
+        if not (self._commits.under_way or self._clients.producer.in_transaction):
+            self._ends.between_transactions(now_ms, self._has_work)
+        self._collect()
+
+    def _may_commit(self) -> bool:
+        if self._recoveries.under_way:
+            return False
+        return self._commits.keeps or not (self._rebalance.preparing or self._collection.held)
 
     def _take_changed(self) -> None:
         """Ask which tasks something has happened to since the last turn. No part looks at the others."""
@@ -186,96 +191,17 @@ class StreamLoop:
             waits.append(self._commits.due_in_ms(now_ms))
         return min(wait for wait in waits if wait is not None)
 
-    def _recover(self, error: Exception) -> None:
-        """After a commit that is under way: what it fails of comes first."""
-        failed = caught(self._commits.settle, KafkaException, MilestonesError)
-        if failed is not None:
-            self._recover_from(failed)
-        self._recover_from(error)
-
-    def _recover_from(self, error: Exception) -> None:
-        """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
-        nothing uncommitted. Other errors are raised again."""
-        isolated, transaction = self._ends.isolating, self._transaction()
-        blame = self._ends.blame(error, transaction)
-        if blame is None:
-            self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
-        else:
-            if blame.failed is not None:
-                self._tasks.failures.note(blame.failed, error, void=True)
-                self._tasks.failures.tell()
-                self._error_series.explained()
-            if not self._clients.producer.transactional:
-                self._commits.hasten()  # what the other tasks have sent stays, and may have been in the one that failed
-                return
-            error = blame.void(f"the transaction has an output that isn't taken: {error}", transaction.reached)
-        recovered = self._recovery.recover(error)
-        self._error_series.over(self._clock.monotonic_ms())
-        if recovered:
-            log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
-            apart = blame is not None or (isolated and isinstance(error, OF_ONE_TRANSACTION))
-            self._tasks.roll_back(transaction.reached.keys() | corrupted_by(error) if apart else None)
-            if isinstance(error, StateCorruptError):
-                self._tasks.rebuild(error.damaged, error)
-        else:
-            self._tasks.close(self._tasks.owned)
-            self._clients.member.request_rejoin(f"tasks lost: {error}")
-
-    def _transaction(self) -> Transacted:
-        """The transaction that is open, or was last, and the tasks that are in it."""
-        producer, processing = self._clients.producer, self._tasks.processing
-        ids = producer.contributors | {task.id for task in self._commits.take_unconfirmed()}
-        reached = {id: processing[id].reached() for id in ids if id in processing}
-        return Transacted(reached, one_by_one=producer.one_record_per_batch)
-
-    # -- before the group is answered: see `Answering`
-
-    def may_join(self, now_ms: int) -> bool:
-        if self._commits.under_way:
-            return self._commits.joins_beside
-        return self._processing.prepare_commit(now_ms)
-
-    def may_part(self, now_ms: int) -> bool:
-        return not self._commits.under_way and self._processing.prepare_commit(now_ms, final=True)
-
-    def may_abandon(self) -> bool:
-        return self._commits.may_be_abandoned
-
-    def commit(self) -> None:
-        if not self._commits.under_way:
-            self._commit_or_recover()
-
-    def _commit_or_recover(self) -> None:
-        if (error := caught(self._commit, KafkaException, MilestonesError)) is not None:
-            self._recover(error)
-
-    def part(self) -> None:
-        """Commit before tasks are given away. Without transactions nothing fences what Kafka hasn't taken of them: it
-        would be sent behind what their next owners have written, so it is thrown away instead."""
-        commits = self._commits.commits
-        self._commit_or_recover()
-        if self._commits.commits > commits or self._clients.producer.transactional:
-            return
-        error = caught(lambda: to_the_end(self._collection.flush()), KafkaException, MilestonesError)
-        if isinstance(error, CommitRetriableError):
-            self._recover(TaskCorruptedError(f"outputs of tasks that leave wait: {error}", self._tasks.owned))
-        elif error is not None:
-            self._recover(error)
-
     def _commit(self) -> None:
         """At once, and all tasks."""
+        self._recoveries.finish()
         self._commits.finish()
         self._ends.stop_isolating()
-        self._unsent = dict.fromkeys(self._tasks.processing.values())
-        self._collect()
+        self._collect_all()
         self._commits.commit_now(self._clock.monotonic_ms())
 
-    def abandon(self, reason: str) -> None:
-        """Abort, and close the active tasks: another member may have them by now. Standbys stay."""
-        self._commits.abandon()
-        self._commits.take_unconfirmed()
-        self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned))
-        self._tasks.close(self._tasks.owned)
+    def _collect_all(self) -> None:
+        self._unsent = dict.fromkeys(self._tasks.processing.values())
+        self._collect()
 
     def shut_down(self, *, leave_group: bool) -> None:
         """A clean end: commit what can be committed, close every task, leave the group."""
@@ -294,6 +220,7 @@ class StreamLoop:
         clock = self._context.clock
         patience_ms = min(LAST_FLUSH_MS, self._context.config.close_timeout_ms // 3)
         try:
+            self._recoveries.finish()
             self._commits.finish()
             while not self._processing.prepare_commit(clock.monotonic_ms(), patience_ms, final=True):
                 clock.sleep_ms(SHORT_MS)
@@ -317,7 +244,7 @@ class StreamLoop:
         """Ended by an error: close every task, nothing more is committed; tell the other instances when asked to."""
         try:
             try:
-                self._commits.abandon()
+                self._recoveries.abandon()
             finally:
                 self._tasks.close(self._tasks.everything, at_once=True)
         finally:
@@ -353,7 +280,3 @@ class StreamLoop:
         self._context.notify(report)
         self._collection.let_go(self._tasks.open)
 
-
-def corrupted_by(error: BaseException) -> frozenset[TaskId]:
-    """The tasks whose uncommitted work is void by this error."""
-    return error.tasks if isinstance(error, TaskCorruptedError) else frozenset()

@@ -62,6 +62,10 @@ class TimedCommit:
     def joins_beside(self) -> bool:
         return self._commit.joins_beside
 
+    @property
+    def collects_beside(self) -> bool:
+        return self._commit.collects_beside
+
     def begin(self, commit_set: CommitSet) -> None:
         self._began_ns = perf_counter_ns()
         self._commit.begin(commit_set)

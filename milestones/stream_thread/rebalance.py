@@ -37,24 +37,20 @@ class Answering(Protocol):
     """What the stream thread does about its tasks before the group is answered."""
 
     def may_join(self, now_ms: int) -> bool:
-        """Whether the tasks are ready to be committed, or a commit is so far that the member may join beside it."""
+        """Whether a commit of all tasks, which begins with the first call for an answer, is over, or so far that the
+        member may join beside it. One that fails is recovered from, and is over, too."""
         ...
 
     def may_part(self, now_ms: int) -> bool:
-        """Whether the tasks are ready for their last commit, and no other one is under way."""
+        """Whether the last commit of tasks that are given away, which begins with the first call, is over."""
         ...
 
     def may_abandon(self) -> bool:
         """Whether Kafka has no commit of the tasks to answer."""
         ...
 
-    def commit(self) -> None:
-        """Commit all before the member joins, unless a commit is under way that it may join beside. Recovers by itself
-        when that fails."""
-        ...
-
     def part(self) -> None:
-        """The same before tasks are given away."""
+        """Have nothing more of tasks sent that are given away now. Recovers by itself when that fails."""
         ...
 
     def abandon(self, reason: str) -> None:
@@ -144,11 +140,10 @@ class Rebalance:
             self._member.request_rejoin(f"warm-up {', '.join(map(str, caught_up))} has caught up")
 
     def _join(self, reason: str) -> ThreadState:
-        """Commit, then join with what we have: from JoinGroup on, commits wait for the new generation."""
+        """Join with what we have, which is committed: from JoinGroup on, commits wait for the new generation."""
         log.info("%s: joins the group: %s", self._context.name, reason)
         self.joining, self._reason = True, reason
         self._failed()
-        self._answering.commit()
         reach("rebalance.before-join")
         self._began_ns = perf_counter_ns()
         self._member.join(self._subscription())

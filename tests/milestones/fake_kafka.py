@@ -14,6 +14,7 @@ from milestones.common.kafka.admin import AdminCall
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.steps import Steps
 from milestones.common.testing import StepClock
 from milestones.instance.admin_thread import AskBounds, Bounds, Purge
 
@@ -268,6 +269,9 @@ class FakeProducer:
     def begin_commit(self, timeout_ms: int) -> None:
         self._begin("commit", lambda: self.commit(timeout_ms))
 
+    def begin_abort(self, timeout_ms: int) -> None:
+        self._begin("abort", lambda: self.abort(timeout_ms))
+
     def _begin(self, name: str, call: Callable[[], None]) -> None:
         self._must_be_free(name)
         self._under_way = name, call
@@ -299,10 +303,20 @@ class FakeProducer:
         self.letters.clear()
         self.undecided.clear()
 
+    def init_transactions(self, timeout_ms: int) -> None:
+        self._call("init_transactions")
+
+    def begin_init_transactions(self, timeout_ms: int) -> None:
+        self._begin("init_transactions", lambda: self.init_transactions(timeout_ms))
+
     def close(self, timeout_ms: int = 0) -> None:
         self._under_way = None
         self._call("close")
         self.closed = True
+
+    def closing(self, timeout_ms: int = 0) -> Steps[None]:
+        yield from ()
+        self.close(timeout_ms)
 
 
 class FakeMember:
@@ -454,7 +468,8 @@ class FakeClients:
             self.restore_consumer = FakeConsumer(self._logs)
         return self.restore_consumer
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
+        yield from ()
         self.renewed += 1
         self.within_ms = within_ms
         self.producer.close()

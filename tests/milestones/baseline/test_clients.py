@@ -103,7 +103,7 @@ def test_a_member_that_cannot_be_made_leaves_no_client() -> None:
 def test_a_renewed_producer_replaces_the_one_before_which_is_closed() -> None:
     making = Making()
     made = making.make()
-    made.renew_producer()
+    to_the_end(made.renew_producer())
     first, second = making.producers
     assert (first.closed, second.closed, made.producer) == (True, False, second)
 

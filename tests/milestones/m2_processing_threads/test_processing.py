@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from milestones.cli.observing import read_metrics
 from milestones.common.errors import ProcessingError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.membership import JoinNeeded, StaleGenerationError
 from milestones.common.metrics import PrometheusCollector
 from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.instance.capacity import processing_threads
@@ -125,7 +125,7 @@ def test_a_commit_in_the_midst_of_a_call_is_of_the_record_before_it() -> None:
 def test_a_call_that_was_overtaken_by_a_roll_back_leaves_nothing_and_its_record_is_processed_again() -> None:
     r = running(0)
     put(r.world, 0, "a")
-    in_the_midst(r, lambda: r.loop._recover(ILLEGAL_GENERATION))
+    in_the_midst(r, lambda: r.loop._recoveries.recover(ILLEGAL_GENERATION, 0))
     r.step(20, ms=20)
     r.loop._commit()
     assert r.world.user_code.seen == ["a", "a"]
@@ -147,7 +147,7 @@ def test_a_roll_back_has_the_old_processor_closed_and_the_new_one_initialised_by
     r.run(0)
     r.feed("a", steps=10, ms=20)
     with r.turn():
-        r.loop._recover(ILLEGAL_GENERATION)
+        r.loop._recoveries.recover(ILLEGAL_GENERATION, 0)
     r.step(20, ms=20)
     r.loop._commit()
     assert calls == [("init", False), ("close", False), ("init", False)]
@@ -164,8 +164,7 @@ def test_at_least_once_a_commit_that_was_made_without_an_answer_loses_no_write_w
         raise StaleGenerationError("the answer was lost, then the generation was over")
 
     member.commit_offsets = without_an_answer  # type: ignore[method-assign]
-    with r.turn():
-        r.loop._commit_or_recover()
+    r.hear(JoinNeeded("a test"))
     member.commit_offsets = commit  # type: ignore[method-assign]
     r.step(30, ms=20)
     r.feed("b", steps=30, ms=20)

@@ -48,7 +48,7 @@ class ProcessingDisturber(Disturber):
             put(self.world, self.rng.randrange(4), f"v{self.number}", key=f"k{self.rng.randrange(3)}")
 
     def corrupt(self) -> None:
-        self.r.loop._recover(TaskCorruptedError("a test", []))
+        self.r.loop._recoveries.recover(TaskCorruptedError("a test", []), 0)
 
     def poison(self) -> None:
         if self.rng.random() < 0.2:

@@ -83,6 +83,6 @@ class Scenario:
 
     def must_have_lost_nothing_in_vain(self) -> None:
         """A task is lost, and made again, only when the outcome of a commit stayed unknown."""
-        recovery: Any = self.running.loop._recovery
+        recovery: Any = self.running.loop._recoveries._recovery
         assert (self.world.state.made > 1) == (recovery.lost > 0)
         assert bool(self.world.member.rejoins) == (recovery.lost > 0)

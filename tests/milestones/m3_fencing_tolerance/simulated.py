@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 
 from milestones.common.errors import MilestonesError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.steps import Steps
 from milestones.common.testing import StepClock
 from tests.milestones.fake_kafka import FENCED, FakeClients, FakeMember, FakeProducer, Logs, kafka_error
 from tests.milestones.fakes import World
@@ -220,7 +221,8 @@ class SimulatedClients(FakeClients):
     def _new(self, *, ready: bool) -> SimulatedProducer:
         return SimulatedProducer(self.coordinator, self._chance, self._clock, trouble=self._trouble, ready=ready)
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
+        yield from ()
         self.renewed += 1
         old, ready = self.producer, self._chance.random() >= self._trouble / 2
         self.producer = self._new(ready=ready)

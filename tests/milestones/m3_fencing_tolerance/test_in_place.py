@@ -79,7 +79,7 @@ def test_a_lost_membership_costs_no_long_wait_for_a_new_producer_and_is_no_lost_
     assert "abort" in old.calls
     assert r.tasks.owned == frozenset()
     assert (world.clients.renewed, world.clients.within_ms) == (1, world.config.heartbeat_interval_ms)
-    assert r.loop._recovery.lost == 0
+    assert r.loop._recoveries._recovery.lost == 0
 
 
 def test_others_that_have_committed_since_keep_what_they_committed() -> None:

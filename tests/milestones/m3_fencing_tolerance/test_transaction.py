@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from milestones.common.errors import ProductionError, TaskMigratedError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
-from milestones.common.steps import to_the_end
+from milestones.common.steps import Steps, to_the_end
 from milestones.m3_fencing_tolerance.transaction import CALL_MS, ResolvedTransaction, RolledBackError
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, LOG, TIMED_OUT, kafka_error
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered, unready
@@ -269,9 +269,9 @@ def test_a_commit_and_the_question_how_it_ended_take_half_of_the_poll_interval_h
         clock.advance(timeout_ms)
         raise TIMED_OUT
 
-    def renewed(within_ms: int) -> None:
+    def renewed(within_ms: int) -> Steps[None]:
         clock.advance(within_ms)
-        renew(within_ms)
+        return renew(within_ms)
 
     c.first.send_offsets, c.first.commit = offsets_are_late, commit  # type: ignore[method-assign]
     c.clients.renew_producer = renewed

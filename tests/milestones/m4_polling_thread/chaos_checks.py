@@ -147,7 +147,8 @@ def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
     chaos.happened["polling threads stopped" if polling.died is None else type(polling.died).__name__] += 1
     loop: Any = polling.loop
     counts = {"commits": loop._commits.commits, "tasks rolled back": loop._tasks.roll_backs.count}
-    chaos.happened.update(counts | {"tasks made": loop._tasks.created, "recovered": loop._recovery.recovered})
+    recovered = loop._recoveries._recovery.recovered
+    chaos.happened.update(counts | {"tasks made": loop._tasks.created, "recovered": recovered})
     chaos.world.state.orphans |= set(chaos.world.state.live)
 
 

@@ -16,7 +16,7 @@ from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Assigned, CommitRetriableError, JoinNeeded, Lost, StaleGenerationError
 from milestones.common.kafka.producer import Refused, RefusedInTransactionError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
-from milestones.common.steps import AT_ONCE_MS
+from milestones.common.steps import AT_ONCE_MS, Steps
 from milestones.common.testing import StepClock
 from tests.milestones.fake_kafka import FakeConsumer, FakeMember, FakeProducer
 from tests.milestones.fakes import ILLEGAL_GENERATION, World, assignment
@@ -48,6 +48,9 @@ class Moods:
         self.refused.clear()
 
 
+THE_GROUP = "the group"
+
+
 @dataclass
 class Waits:
     """The waits of the polling thread. `others`: what other threads do meanwhile; `polling`: whether the polling thread
@@ -69,7 +72,7 @@ class Waits:
             self.longest[what] = max(ms, self.longest[what])
 
     def spend(self, what: str, ms: int) -> None:
-        """So long it has waited for this call."""
+        """So long it has waited for this call, or the group for it."""
         self.spent[what] += ms
         self.longest_spent[what] = max(self.spent[what], self.longest_spent[what])
 
@@ -240,10 +243,20 @@ class ChaosMember(SimulatedMember):
     waits_of: Waits
     clock: StepClock
     _commit_until_ms = 0
+    _called_ms: int | None = None
 
     def poll(self) -> list[Any]:
         self.waits_of.spent.clear()
-        return super().poll()
+        events = super().poll()
+        if self._called_ms is None and any(isinstance(event, JoinNeeded) for event in events):
+            self._called_ms = self.clock.monotonic_ms()
+        return events
+
+    def join(self, subscription: Subscription) -> None:
+        if self._called_ms is not None:
+            self.waits_of.spend(THE_GROUP, self.clock.monotonic_ms() - self._called_ms)
+            self._called_ms = None
+        super().join(subscription)
 
     def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
         super().begin_commit(offsets, timeout_ms)
@@ -304,7 +317,8 @@ class ChaosClients(SimulatedClients):
     def _new(self, *, ready: bool) -> Any:
         return ChaosProducer(self, ready=ready) if self._transactional else LooseProducer(self)
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
+        yield from ()
         self.waits.ask("a new producer", within_ms or 0)
         self.renewed += 1
         old, ready = self.producer, not self._transactional or self.chance.random() >= self.moods.trouble / 2

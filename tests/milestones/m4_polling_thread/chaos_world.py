@@ -16,7 +16,7 @@ from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m4_polling_thread.counted_threads import CountedThreads
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
-from tests.milestones.m4_polling_thread.chaos_kafka import AskedClock, ChaosClients, Group, Moods, Waits
+from tests.milestones.m4_polling_thread.chaos_kafka import THE_GROUP, AskedClock, ChaosClients, Group, Moods, Waits
 from tests.milestones.m4_polling_thread.chaos_stores import ChaosState
 from tests.milestones.m4_polling_thread.chaos_threads import (
     ChaosHandler,
@@ -55,8 +55,11 @@ class ChaosWorld(PollingWorld):
         self.handler_threads: list[threading.Thread] = []
         self.clock = AskedClock()
         self.waits = self.clock.waits = Waits(MOST_POLL_MS // 4, polling=lambda: self.running.on_top(SteppedPolling))
+        # A commit of which Kafka may have an answer, one of this answer's own, and a recovery.
+        self.waits.repeated = {THE_GROUP: 3 * MOST_POLL_MS // 4}
         if TOLERANT not in self._flags:
-            self.waits.repeated = dict.fromkeys(("send_offsets", "commit"), TASK_TIMEOUT_MS)
+            self.waits.repeated |= dict.fromkeys(("send_offsets", "commit"), TASK_TIMEOUT_MS)
+            self.waits.repeated[THE_GROUP] += TASK_TIMEOUT_MS
         self.state = ChaosState(self)
         self.openers = ChaosOpeners(self)
         self.state.orphaned = self.openers.for_an_ended_thread

@@ -13,6 +13,7 @@ from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import Refused, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.steps import Steps
 from milestones.common.topology.handlers import Action, Response
 from milestones.instance.context import Exceptions
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
@@ -109,10 +110,11 @@ def test_a_handler_that_fails_itself_ends_the_task_that_it_was_asked_about() -> 
 @pytest.mark.parametrize("recovery", [RejoinRecovery, InPlaceRecovery])
 def test_a_producer_that_tells_outputs_apart_and_cannot_be_made_once_costs_a_try(recovery: Any) -> None:
     r = refusing({b"k3"})
-    r.loop._recovery = recovery(r.world.context, r.world.clients)
+    r.loop._recoveries._recovery = recovery(r.world.context, r.world.clients)
     clients, renew = r.world.clients, r.world.clients.renew_producer
 
-    def fail_once(*_: Any, **__: Any) -> None:
+    def fail_once(*_: Any, **__: Any) -> Steps[None]:
+        yield from ()
         clients.renew_producer = renew  # type: ignore[method-assign]
         raise KafkaUnreachableError("no producer") from KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
 
@@ -302,8 +304,8 @@ def test_the_tasks_of_a_commit_that_failed_are_in_no_later_transaction() -> None
     r.world.clients.producer.fail("send_offsets", StaleGenerationError("a test"))
     r.step(8, ms=20)
     assert r.tasks.roll_backs.count == 1
-    assert r.loop._commits.take_unconfirmed() == ()
-    assert set(r.loop._transaction().reached) <= r.world.clients.producer.contributors
+    assert r.loop._commits.unconfirmed() == {}
+    assert set(r.loop._recoveries._transaction().reached) <= r.world.clients.producer.contributors
 
 
 def test_suspects_without_anything_to_commit_are_passed_over_until_they_have() -> None:

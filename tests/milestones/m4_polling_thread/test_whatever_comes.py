@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 
 from milestones.baseline.committing import OffsetCommit
-from milestones.common.steps import AT_ONCE_MS
+from milestones.common.steps import until_returned
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m2_processing_threads.pool import WorkerPool
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import RemovedTask
-from milestones.stream_thread.commit_schedule import CommitSchedule
-from milestones.stream_thread.loop import StreamLoop
+from milestones.stream_thread.answering import BeforeAnswers
+from milestones.stream_thread.recoveries import Recoveries
 from milestones.stream_thread.task_removal import TaskRemoval
 from milestones.stream_thread.tasks import ThreadTasks
 from tests.milestones.m4_polling_thread.chaos import play
+from tests.milestones.m4_polling_thread.chaos_kafka import THE_GROUP
 from tests.milestones.planted import keep_programs
 
 SEEDS = range(24)
@@ -126,26 +127,18 @@ def test_the_campaign_sees_a_wait_that_is_too_long(monkeypatch: pytest.MonkeyPat
     found("waits of more than a quarter")
 
 
-def test_the_campaign_sees_a_flush_that_is_waited_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    def finish(self: Any) -> bool:
-        while self.under_way:
-            if self._go_on(AT_ONCE_MS):
-                return True
-        return False
-
-    monkeypatch.setattr(CommitSchedule, "finish", finish)
-    assert "flush" in found("waits of more than a quarter")
+def test_the_campaign_sees_a_group_that_a_flush_leaves_unanswered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BeforeAnswers, "_give_up_commit", lambda _: None)
+    assert THE_GROUP in found("waits of more than a quarter")
 
 
-def test_the_campaign_sees_offsets_that_are_waited_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_campaign_sees_a_group_that_offsets_leave_unanswered(monkeypatch: pytest.MonkeyPatch) -> None:
     def end(self: Any, offsets: Any) -> Any:
         self._clients.member.begin_commit(offsets, self._context.config.request_timeout_ms)
-        wait_ms = 0
-        while not self._clients.member.commit_returned(wait_ms):
-            wait_ms = yield
+        yield from until_returned(self._clients.member.commit_returned)
 
     monkeypatch.setattr(OffsetCommit, "end", end)
-    assert "commit of offsets" in found("waits of more than a quarter")
+    assert THE_GROUP in found("waits of more than a quarter")
 
 
 def test_the_campaign_sees_a_thread_that_stays_though_it_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,11 +190,11 @@ def test_the_campaign_sees_a_polling_thread_that_dies_of_what_it_mustnt(monkeypa
 def test_the_campaign_sees_a_polling_thread_that_dies_of_the_records_that_kafka_refuses_one_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recover = StreamLoop._recover_from
+    begin = Recoveries._begin
 
-    def count(self: Any, error: Exception) -> None:
-        self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
-        recover(self, error)
+    def count(self: Any, error: Exception, turn_ms: int) -> None:
+        self._error_series.note(error, self._commits.commits, turn_ms, self._clock.monotonic_ms())
+        begin(self, error, turn_ms)
 
-    monkeypatch.setattr(StreamLoop, "_recover_from", count)
+    monkeypatch.setattr(Recoveries, "_begin", count)
     found("died of one task's outputs", seeds=SEEDS_OF_REFUSALS)

@@ -160,7 +160,7 @@ def test_an_error_beside_a_commit_rolls_back_to_what_it_has_committed(call: str)
     r.feed("b", steps=3)
     r.world.producer.answers_ms = r.world.clock.monotonic_ms() + 1_000
     with r.turn():
-        r.loop._recover(TaskCorruptedError("a test", [A]))
+        r.loop._recoveries.recover(TaskCorruptedError("a test", [A]), 0)
     assert (committed(r), r.loop._commits.under_way) == (None if call == "flush" else 1, False)
     r.world.producer.withheld.clear()
     r.step(20, ms=100)
@@ -172,7 +172,7 @@ def test_an_error_beside_a_commit_that_fails_too_is_answered_after_the_commits()
     r.world.producer.answers_ms = r.world.clock.monotonic_ms() + 1_000
     r.world.producer.fail("commit", FENCED)
     with r.turn():
-        r.loop._recover(ILLEGAL_GENERATION)
+        r.loop._recoveries.recover(ILLEGAL_GENERATION, 0)
     assert r.tasks.owned == frozenset(), "the baseline's answer to a fatal error"
     assert committed(r) is None
 

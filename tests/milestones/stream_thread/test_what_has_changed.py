@@ -96,11 +96,11 @@ class Everything(Disturber):
         self.world.logs[TopicPartition(self.rng.choice(TOPICS), self.rng.randrange(TASKS))].control(1)
 
     def roll_back(self) -> None:
-        self.r.loop._recover(TaskCorruptedError("a test", []))
+        self.r.loop._recoveries.recover(TaskCorruptedError("a test", []), 0)
 
     def damage(self) -> None:
         if ids := sorted(self.r.tasks.processing):
-            self.r.loop._recover(StateCorruptError("a test", [StoreId(self.rng.choice(ids), "counts")]))
+            self.r.loop._recoveries.recover(StateCorruptError("a test", [StoreId(self.rng.choice(ids), "counts")]), 0)
 
     def turn_clock(self) -> None:
         self.world.clock.set_wall_ms(self.world.clock.wall_ms() + self.rng.choice([-5_000, 3_000]))

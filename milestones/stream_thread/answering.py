@@ -1,0 +1,119 @@
+"""What the stream thread does about its tasks before the group is answered: the commits that an answer waits for.
+
+    what the group said ---> earlier commits are over ---> the tasks are ready ---> cut: one more commit ---> the answer
+
+*Guarantees*: nothing waits in here but what is given away without transactions and not taken by Kafka: each turn looks,
+for `longest_wait_ms` at most; then the group is answered all the same. What isn't committed by then of a task that is
+given away is dropped, and nothing more of it is sent.
+*Assumes*: driven by the thread that owns the tasks, once per turn, for one answer at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError, TaskCorruptedError, UnsentError
+from milestones.common.kafka.failures import caught
+from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.steps import to_the_end
+
+if TYPE_CHECKING:
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Clients, OutputCollection, Processing, TaskEnds
+    from milestones.stream_thread.commit_schedule import CommitSchedule
+    from milestones.stream_thread.recoveries import Recoveries
+    from milestones.stream_thread.tasks import ThreadTasks
+
+
+class BeforeAnswers:
+    """`rebalance.Answering` of a loop. *Owns*: how far the present answer is."""
+
+    def __init__(
+        self,
+        context: ThreadContext,
+        clients: Clients,
+        tasks: ThreadTasks,
+        processing: Processing,
+        collection: OutputCollection,
+        ends: TaskEnds,
+        commits: CommitSchedule,
+        recoveries: Recoveries,
+        collect: Callable[[], object],
+    ) -> None:
+        """`collect`: sends what all tasks have made."""
+        self._context, self._clients, self._clock = context, clients, context.clock
+        self._tasks, self._processing, self._collection, self._ends = tasks, processing, collection, ends
+        self._commits, self._recoveries, self._collect = commits, recoveries, collect
+        self._until_ms: int | None = None
+        self._cut = False
+        self._commits_before = 0
+
+    def may_join(self, now_ms: int) -> bool:
+        if self._commits.under_way and self._commits.joins_beside:
+            self._until_ms = None
+            return True
+        return self._committed(now_ms, final=False)
+
+    def may_part(self, now_ms: int) -> bool:
+        return self._committed(now_ms, final=True)
+
+    def may_abandon(self) -> bool:
+        return self._commits.may_be_abandoned
+
+    def _committed(self, now_ms: int, *, final: bool) -> bool:
+        """Whether a commit that was cut for this answer is over, made or not, or there is no more time for it."""
+        if self._until_ms is None:
+            self._until_ms, self._cut = now_ms + self._context.longest_wait_ms, False
+            self._commits_before = self._commits.commits
+        if now_ms >= self._until_ms:
+            self._recovering(self._give_up_commit, now_ms)
+        elif self._commits.under_way or self._commits.keeps or self._recoveries.under_way:
+            return False
+        elif not self._cut:
+            if not self._processing.prepare_commit(now_ms, final=final):
+                return False
+            self._cut, self._commits_before = True, self._commits.commits
+            self._recovering(lambda: self._commit(now_ms), now_ms)
+            if self._recoveries.under_way:
+                return False
+        if self._commits.under_way and (final or not self._commits.joins_beside):
+            return False
+        self._until_ms = None
+        return True
+
+    def _recovering(self, step: Callable[[], object], now_ms: int) -> None:
+        """Take the step, and recover from an error of it."""
+        if (error := caught(step, KafkaException, MilestonesError)) is not None:
+            self._recoveries.recover(error, now_ms)
+
+    def _commit(self, now_ms: int) -> None:
+        self._ends.stop_isolating()
+        self._collect()
+        self._commits.begin_now(now_ms)
+
+    def _give_up_commit(self) -> None:
+        """There is no more time: the group isn't left unanswered for outputs that Kafka doesn't take."""
+        if self._commits.under_way and self._commits.may_be_abandoned:
+            tasks = [task.id for task in self._commits.committing]
+            self._commits.abandon()
+            raise UnsentError(f"Kafka hasn't taken a commit's outputs within {self._context.longest_wait_ms} ms", tasks)
+
+    def part(self) -> None:
+        """Without transactions nothing fences what Kafka hasn't taken of tasks that are given away: it would be sent
+        behind what their next owners have written, so it is thrown away instead."""
+        if self._commits.commits > self._commits_before or self._clients.producer.transactional:
+            return
+        error = caught(lambda: to_the_end(self._collection.flush()), KafkaException, MilestonesError)
+        if isinstance(error, CommitRetriableError):
+            error = TaskCorruptedError(f"outputs of tasks that leave wait: {error}", self._tasks.owned)
+        if error is not None:
+            self._recoveries.recover(error, self._clock.monotonic_ms())
+
+    def abandon(self, reason: str) -> None:
+        """Abort, and close the active tasks: another member may have them by now. Standbys stay."""
+        self._until_ms = None
+        self._recoveries.give_up(reason)
+        self._tasks.close(self._tasks.owned)

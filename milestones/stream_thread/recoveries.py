@@ -1,0 +1,210 @@
+"""Recoveries from errors: whose failure an error is, what `Recovery` does about it, and what becomes of the tasks.
+
+    error ---> waits for the commit under way ---> blamed on a task, or not ---> recovery, in steps ---> what follows
+                     | that one fails: its error comes first     | without transactions: no recovery
+
+*Guarantees*: one recovery at a time, and none beside a commit; errors are answered in the order in which they came. An
+error that isn't about transactions is raised again.
+*Assumes*: driven by the thread that owns the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError, StateCorruptError, TaskCorruptedError, UnsentError
+from milestones.common.kafka.failures import caught
+from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.steps import AT_ONCE_MS
+from milestones.parts import Blame, Recovered, Transacted
+from milestones.stream_thread.error_series import ErrorSeries
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Clients, OutputCollection, Recovery, TaskEnds
+    from milestones.stream_thread.commit_schedule import CommitSchedule
+    from milestones.stream_thread.tasks import ThreadTasks
+
+T = TypeVar("T")
+
+log: Final = logging.getLogger(__name__)
+
+OF_ONE_TRANSACTION = KafkaException, TaskCorruptedError, RefusedInTransactionError
+"""Errors that cost only the tasks of the transaction their work, while transactions are kept apart."""
+
+
+@dataclass(frozen=True)
+class Recovering:
+    """A recovery under way. `error`: what it is from; `guilty`: the tasks whose work is void by that, whatever follows;
+    `rolled_back`: the tasks to roll back, None for all; `given_up`: all tasks are closed already."""
+
+    error: Exception
+    guilty: Set[TaskId]
+    rolled_back: Set[TaskId] | None
+    given_up: bool = False
+
+
+class Recoveries:
+    """*Owns*: the recovery under way, the errors that wait for it, how long errors have followed on each other."""
+
+    def __init__(
+        self,
+        context: ThreadContext,
+        clients: Clients,
+        recovery: Recovery,
+        collection: OutputCollection,
+        commits: CommitSchedule,
+        tasks: ThreadTasks,
+        ends: TaskEnds,
+    ) -> None:
+        self._context, self._clients, self._clock = context, clients, context.clock
+        self._recovery, self._collection, self._commits = recovery, collection, commits
+        self._tasks, self._ends = tasks, ends
+        self._error_series = ErrorSeries(context.config.task_timeout_ms)
+        self._waiting: deque[tuple[Exception, int]] = deque()
+        self._recovering: Recovering | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an error isn't answered yet."""
+        return self._recovering is not None or bool(self._waiting)
+
+    def recover(self, error: Exception, turn_ms: int) -> None:
+        """Answer an error of the turn that began at `turn_ms`: a recovery begins, unless another one, or a commit, is
+        to be over first."""
+        self._waiting.append((error, turn_ms))
+        self.run_once(0)
+
+    def run_once(self, wait_ms: int) -> None:
+        """Take steps of what is under way, as far as Kafka answers soon: about `wait_ms`."""
+        while self.under_way:
+            if self._recovering is None:
+                if not self._commit_is_over(*self._waiting[0]):
+                    return
+                if self._waiting:
+                    self._begin(*self._waiting.popleft())
+            if self._recovering is not None and not self._go_on(self._recovering, wait_ms):
+                return
+
+    def finish(self) -> None:
+        """Take all steps that are left, but those of a commit."""
+        while self.under_way and not self._commits.under_way:
+            self.run_once(AT_ONCE_MS)
+
+    def _commit_is_over(self, error: Exception, turn_ms: int) -> bool:
+        """Whether no commit is under way any more: what it fails of is answered first. Where a failed transaction is
+        kept a commit goes on, else it is settled: its tasks are to be rolled back, or lost."""
+        if not self._commits.under_way:
+            return True
+        if self._recovery.keeps:
+            return False
+        failed = caught(self._commits.settle, KafkaException, MilestonesError)
+        if failed is not None:
+            self._waiting.appendleft((failed, turn_ms))
+        return True
+
+    def _begin(self, error: Exception, turn_ms: int) -> None:
+        isolated, transaction = self._ends.isolating, self._transaction()
+        blame = self._ends.blame(error, transaction)
+        guilty = corrupted_by(error) | ({blame.failed} if blame is not None and blame.failed is not None else set())
+        apart: Set[TaskId] | None = transaction.reached.keys() | guilty if blame is not None else None
+        if blame is None:
+            self._error_series.note(error, self._commits.commits, turn_ms, self._clock.monotonic_ms())
+            if isolated and isinstance(error, OF_ONE_TRANSACTION):
+                apart = transaction.reached.keys() | guilty
+        else:
+            self._fail(blame, error)
+            if not self._clients.producer.transactional:
+                self._commits.forget()
+                self._commits.hasten()  # what the other tasks have sent stays, and may have been in the one that failed
+                return
+            error = blame.void(f"the transaction has an output that isn't taken: {error}", transaction.reached)
+        self._recovering = Recovering(error, guilty, apart)
+        self._try(lambda: self._recovery.begin(error))
+
+    def _fail(self, blame: Blame, error: Exception) -> None:
+        if blame.failed is not None:
+            self._tasks.failures.note(blame.failed, error, void=True)
+            self._tasks.failures.tell()
+            self._error_series.explained()
+
+    def _transaction(self) -> Transacted:
+        """The transaction that is open, or was last, and the tasks that are in it."""
+        producer, processing = self._clients.producer, self._tasks.processing
+        frozen = self._commits.unconfirmed()
+        ids = producer.contributors | frozen.keys()
+        reached = {
+            id: frozen[id] if self._recovery.keeps and id in frozen else processing[id].reached()
+            for id in ids
+            if id in processing
+        }
+        return Transacted(reached, one_by_one=producer.one_record_per_batch)
+
+    def _go_on(self, recovering: Recovering, wait_ms: int) -> bool:
+        """Whether the recovery is over now."""
+        recovered = self._try(lambda: self._recovery.run_once(wait_ms))
+        if recovered is None:
+            return False
+        self._recovering = None
+        self._collection.send_again()
+        if not recovering.given_up:
+            self._error_series.over(self._clock.monotonic_ms())
+            self._follow(recovered, recovering)
+        return True
+
+    def _follow(self, recovered: Recovered, recovering: Recovering) -> None:
+        error = recovering.error
+        if recovered is not Recovered.SEND_AGAIN:
+            self._commits.forget()
+        if recovered is Recovered.LOST:
+            self._tasks.close(self._tasks.owned)
+            self._clients.member.request_rejoin(f"tasks lost: {error}")
+            return
+        if recovered is Recovered.SEND_AGAIN:
+            log.info("%s: what the transaction held is sent again (%s)", self._context.name, error)
+            self._commits.send_again(but=recovering.guilty)
+            if recovering.guilty:
+                self._tasks.roll_back(recovering.guilty)
+        else:
+            log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
+            self._tasks.roll_back(recovering.rolled_back)
+        if isinstance(error, StateCorruptError):
+            self._tasks.rebuild(error.damaged, error)
+
+    def _try(self, step: Callable[[], T]) -> T:
+        """Whatever a step raises ends the recovery, and the thread."""
+        try:
+            return step()
+        except BaseException:
+            self._recovering = None
+            raise
+
+    def give_up(self, reason: str) -> None:
+        """Abort: the active tasks are lost, another member may have them by now. They are to be closed."""
+        self.abandon()
+        self._commits.forget()
+        error = TaskCorruptedError(reason, self._tasks.owned)
+        self._recovering = Recovering(error, frozenset(), None, given_up=True)
+        self._try(lambda: self._recovery.begin(error))
+        self.run_once(0)
+
+    def abandon(self) -> None:
+        """Drop what is under way, the commit too."""
+        self._waiting.clear()
+        self._recovering = None
+        self._recovery.abandon()
+        self._commits.abandon()
+
+
+def corrupted_by(error: BaseException) -> frozenset[TaskId]:
+    """The tasks whose uncommitted work is void by this error."""
+    if isinstance(error, StateCorruptError):
+        return frozenset(id for id, _ in error.damaged)
+    return error.tasks if isinstance(error, TaskCorruptedError) and not isinstance(error, UnsentError) else frozenset()
