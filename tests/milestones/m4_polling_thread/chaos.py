@@ -264,7 +264,9 @@ class Chaos:
         """Time passes; not in the midst of anything, and not while an answer is held back that is waited for."""
         if not self.world.running.stack:
             self.answer()
-            self.world.clock.advance(self.rng.choice([200, 1_500, 25_000]))
+            ms = self.rng.choice([200, 1_500, 25_000])
+            self.world.clock.advance(ms)
+            self.world.member.stood_still(ms)
 
     def decide(self) -> None:
         self.world.decision = self.rng.choice([None, *[Exceptions.REPLACE_THREAD] * 3, Exceptions.SHUTDOWN_CLIENT])

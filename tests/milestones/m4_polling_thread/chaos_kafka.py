@@ -252,6 +252,11 @@ class ChaosMember(SimulatedMember):
             self._called_ms = self.clock.monotonic_ms()
         return events
 
+    def stood_still(self, ms: int) -> None:
+        """The whole process did: that is no time in which the polling thread could have answered."""
+        if self._called_ms is not None:
+            self._called_ms += ms
+
     def join(self, subscription: Subscription) -> None:
         if self._called_ms is not None:
             self.waits_of.spend(THE_GROUP, self.clock.monotonic_ms() - self._called_ms)

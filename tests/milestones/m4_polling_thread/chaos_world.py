@@ -56,7 +56,7 @@ class ChaosWorld(PollingWorld):
         self.clock = AskedClock()
         self.waits = self.clock.waits = Waits(MOST_POLL_MS // 4, polling=lambda: self.running.on_top(SteppedPolling))
         # A commit of which Kafka may have an answer, one of this answer's own, and a recovery.
-        self.waits.repeated = {THE_GROUP: 3 * MOST_POLL_MS // 4}
+        self.waits.repeated = {THE_GROUP: MOST_POLL_MS // 4}
         if TOLERANT not in self._flags:
             self.waits.repeated |= dict.fromkeys(("send_offsets", "commit"), TASK_TIMEOUT_MS)
             self.waits.repeated[THE_GROUP] += TASK_TIMEOUT_MS

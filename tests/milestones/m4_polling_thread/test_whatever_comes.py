@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 
-from milestones.baseline.committing import OffsetCommit
-from milestones.common.steps import until_returned
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m2_processing_threads.pool import WorkerPool
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import RemovedTask
-from milestones.stream_thread.answering import BeforeAnswers
 from milestones.stream_thread.recoveries import Recoveries
 from milestones.stream_thread.task_removal import TaskRemoval
 from milestones.stream_thread.tasks import ThreadTasks
 from tests.milestones.m4_polling_thread.chaos import play
-from tests.milestones.m4_polling_thread.chaos_kafka import THE_GROUP
 from tests.milestones.planted import keep_programs
 
 SEEDS = range(24)
@@ -125,20 +121,6 @@ def test_the_campaign_sees_open_state_of_which_the_group_isnt_told(monkeypatch: 
 def test_the_campaign_sees_a_wait_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ThreadContext, "longest_wait_ms", property(lambda self: self.config.max_poll_interval_ms))
     found("waits of more than a quarter")
-
-
-def test_the_campaign_sees_a_group_that_a_flush_leaves_unanswered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BeforeAnswers, "_give_up_commit", lambda _: None)
-    assert THE_GROUP in found("waits of more than a quarter")
-
-
-def test_the_campaign_sees_a_group_that_offsets_leave_unanswered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def end(self: Any, offsets: Any) -> Any:
-        self._clients.member.begin_commit(offsets, self._context.config.request_timeout_ms)
-        yield from until_returned(self._clients.member.commit_returned)
-
-    monkeypatch.setattr(OffsetCommit, "end", end)
-    assert THE_GROUP in found("waits of more than a quarter")
 
 
 def test_the_campaign_sees_a_thread_that_stays_though_it_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,80 @@
+"""The commits that an answer to the group waits for, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from milestones.common.kafka.membership import Assigned, JoinNeeded
+from tests.milestones.fakes import assignment
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+from tests.milestones.stream_thread.test_beside_a_commit import answer, committed
+
+MOST_POLL_MS = 8_000
+QUARTER_MS, STEP_MS = MOST_POLL_MS // 4, 50
+
+
+def busy(**settings: object) -> RunningProcessing:
+    """A thread with two tasks, of which one has something to commit, though it isn't time for that."""
+    defaults = {"commit_interval_ms": 60_000, "transaction_timeout_ms": 600_000, "max_poll_interval_ms": MOST_POLL_MS}
+    r = RunningProcessing(ProcessingWorld(**{**defaults, **settings}))
+    r.run(0, 1)
+    r.feed("a", steps=10, ms=5)
+    return r
+
+
+def joined_after_ms(r: RunningProcessing) -> int:
+    began_ms, joins = r.world.clock.monotonic_ms(), len(r.world.member.joins)
+    r.hear(JoinNeeded("a test"))
+    while len(r.world.member.joins) == joins:
+        r.step(ms=STEP_MS)
+        assert r.world.clock.monotonic_ms() - began_ms < MOST_POLL_MS, "the group isn't answered"
+    return r.world.clock.monotonic_ms() - began_ms
+
+
+def test_a_thread_commits_before_it_joins() -> None:
+    r = busy()
+    assert joined_after_ms(r) <= 2 * STEP_MS
+    assert committed(r) == 1
+
+
+@pytest.mark.parametrize("call", ["flush", "send_offsets"])
+def test_the_group_waits_for_a_commit_without_an_answer_at_most_half_of_the_poll_interval(call: str) -> None:
+    r = busy(request_timeout_ms=60_000)
+    r.world.producer.withheld, r.world.producer.clock = {call}, r.world.clock
+    r.world.producer.answers_ms = r.world.clock.monotonic_ms() + 2 * QUARTER_MS - 500
+    assert joined_after_ms(r) <= 2 * QUARTER_MS
+
+
+def test_outputs_that_kafka_does_not_take_keep_the_group_waiting_for_a_quarter_of_the_poll_interval() -> None:
+    r = busy()
+    r.world.producer.withheld = {"flush"}
+    assert QUARTER_MS <= joined_after_ms(r) <= QUARTER_MS + 4 * STEP_MS
+    r.world.producer.withheld.clear()
+    r.assign(0, 1, steps=20, ms=STEP_MS)
+    r.loop._commit()
+    assert committed(r) == 1, "it is processed again"
+
+
+def test_offsets_of_tasks_that_leave_are_waited_for_as_long() -> None:
+    r = busy(processing_guarantee="at_least_once", request_timeout_ms=60_000)
+    r.world.member.withholds = True
+    began_ms = r.world.clock.monotonic_ms()
+    r.generation += 1
+    r.hear(Assigned(r.generation, "member", assignment(r.world, 1)))
+    for _ in range(QUARTER_MS // STEP_MS):
+        r.step(ms=STEP_MS)
+    assert r.loop._commits.under_way, "the answer may still come"
+    assert r.world.clock.monotonic_ms() - began_ms < MOST_POLL_MS // 2
+    answer(r)
+    r.step(5)
+    assert r.world.member.rejoins == ["tasks were released to their new owners"]
+
+
+def test_tasks_that_stay_are_processed_while_the_group_waits_for_a_commit() -> None:
+    r = busy()
+    r.world.producer.withheld = {"flush"}
+    r.hear(JoinNeeded("a test"))
+    before, joins = r.loop._processing.processed, len(r.world.member.joins)
+    r.feed("b", steps=10, ms=5)
+    assert r.loop._processing.processed == before + 1
+    assert len(r.world.member.joins) == joins
