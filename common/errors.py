@@ -170,6 +170,10 @@ class UnsentError(TaskCorruptedError):
     """Outputs of these `tasks` aren't in Kafka, for which the tasks aren't at fault: what is kept is sent again."""
 
 
+class LeftOutError(UnsentError):
+    """A handler has left outputs of these tasks out: the transaction that has failed of them is made again without."""
+
+
 class RefusedTogetherError(UnsentError):
     """Kafka refused a batch of outputs of these tasks for one in it: sent one by one it will be known which."""
 

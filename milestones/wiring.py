@@ -36,7 +36,11 @@ from milestones.m4_polling_thread.collection import asked_beside
 from milestones.m4_polling_thread.counted_threads import counted_processing
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
+from milestones.m5_committed_collector.collector import CommittedCollector
+from milestones.m5_committed_collector.committing import IntervalCommitter, confirmation
+from milestones.m5_committed_collector.recovery import KeepingRecovery
 from milestones.m5_committed_collector.state import ThinLogState
+from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
 from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts
 from milestones.stream_thread.workforce import StreamThreads
 
@@ -106,7 +110,16 @@ REPLACEMENTS: Mapping[str, Replacement] = {
         instance={"workforce": PollingWorkforce},
         thread={"processing": counted_processing, "collection": asked_beside, "task_ends": SingleTaskEnds},
     ),
-    "committed_collector": Replacement(thread={"state": ThinLogState}),
+    "committed_collector": Replacement(
+        thread={
+            "state": ThinLogState,
+            "collection": CommittedCollector,
+            "commit": IntervalCommitter,
+            "confirmation": confirmation,
+            "recovery": KeepingRecovery,
+            "task_ends": IntervalTaskEnds,
+        }
+    ),
 }
 """The replacements by flag, in the order of the stages."""
 

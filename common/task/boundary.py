@@ -18,18 +18,19 @@ from milestones.common.task.punctuation import Punctuation
 
 class Boundary:
     """The outputs, epoch and lock of a boundary. `epoch` rises with each roll-back: scopes and commits of an older
-    epoch are void.
+    epoch are void. `kept_bytes`: memory of taken outputs that are kept until Kafka has confirmed them.
 
     *Concurrency*: the processing thread merges into it, the committing one takes from it.
     """
 
-    __slots__ = ("changed", "epoch", "lock", "outputs")
+    __slots__ = ("changed", "epoch", "kept_bytes", "lock", "outputs")
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
         self.epoch: int = 0
         self.outputs: list[Emitted] = []
         self.changed: bool = False
+        self.kept_bytes: int = 0
 
     def take_outputs(self) -> list[Emitted]:
         """The outputs of finished records, in order, which the caller owns from now on."""
@@ -43,8 +44,8 @@ class Boundary:
             self.outputs[:0] = outputs
 
     def output_bytes(self) -> int:
-        """Memory of the waiting outputs, about. Any thread may ask."""
-        return emitted_bytes(self.outputs)
+        """Memory of the outputs that wait, or are kept by the collector, about. Any thread may ask."""
+        return self.kept_bytes + emitted_bytes(self.outputs)
 
 
 @dataclass(frozen=True)

@@ -379,8 +379,12 @@ class Task(ChangelogTask):
         self._boundary.put_back(outputs)
 
     def output_bytes(self) -> int:
-        """Memory of the outputs that wait, about."""
+        """Memory of the outputs that wait, or that the caller of `keep` keeps, about."""
         return self._boundary.output_bytes()
+
+    def keep(self, count: int) -> None:
+        """Note that taken outputs of so many bytes are kept until they are confirmed."""
+        self._boundary.kept_bytes = count
 
     def freeze(self) -> PendingCommit:
         """Flush the caches, then give out the last boundary. Errors of the flush as in `process`."""

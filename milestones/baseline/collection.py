@@ -63,7 +63,7 @@ from milestones.common.kafka.membership import CommitRetriableError, StaleGenera
 from milestones.common.kafka.producer import Refused
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
-from milestones.common.topology.handlers import Action
+from milestones.common.topology.handlers import Action, Response
 from milestones.common.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class DirectCollection:
         sinks = [node.topic for sub in subs for node in sub.nodes if isinstance(node, SinkNode)]
         return {topic for topic in sinks if isinstance(topic, str)}.union(*(sub.changelogs.values() for sub in subs))
 
-    def send_again(self) -> None:
+    def send_again(self, but: Collection[TaskId]) -> None:
         """Nothing is kept: tasks make their outputs again."""
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
@@ -382,13 +382,21 @@ class DirectCollection:
             raise UnsentError(f"{error}; its records are processed again", [refused.task])
         if response.action is not Action.CONTINUE or not question.may_be_left_out:
             raise error
-        timed = refused.error.code() == KafkaError.INVALID_TIMESTAMP
-        letters = _without_timestamp_of(refused.output, response.dead_letters) if timed else response.dead_letters
+        letters = self._letters_for(refused, response)
         if refused.sent and self._clients.producer.transactional:
-            self._given_up[_mark(refused.task, refused.output, timed)] = GivenUp(letters)
+            self._given_up[_mark(refused.task, refused.output, is_about_its_time(refused))] = GivenUp(letters)
             raise UnsentError(f"{error}; its transaction is made again without it", [refused.task])
         self._write(refused.task, letters)
         self.dropped[refused.task] += 1
+
+    def _letters_for(self, refused: Refused, response: Response) -> list[Output]:
+        """The dead letters in place of the output, each with a timestamp. That of the output would be refused, too."""
+        now_ms = self._clock.wall_ms()
+        bad_ms = refused.output.timestamp if is_about_its_time(refused) else UNKNOWN_TIMESTAMP
+        return [
+            one._replace(timestamp=now_ms) if one.timestamp in (bad_ms, UNKNOWN_TIMESTAMP) else one
+            for one in response.dead_letters
+        ]
 
     def _is_up_to_a_handler(self, refused: Refused) -> bool:
         """Whether it is about this one output. Where outputs are told apart each is a batch of its own."""
@@ -399,9 +407,8 @@ class DirectCollection:
         """Send them, behind those that wait; those without room wait with them."""
         if letters:
             self._letters += len(letters)
-            now_ms, waiting = self._clock.wall_ms(), self._clients.producer.letters
-            timed = [letter if letter.timestamp >= 0 else letter._replace(timestamp=now_ms) for letter in letters]
-            waiting[task] = [*waiting.get(task, ()), *timed]
+            waiting = self._clients.producer.letters
+            waiting[task] = [*waiting.get(task, ()), *letters]
             self._send_letters(0)
 
     def _send_letters(self, wait_ms: int) -> bool:
@@ -436,9 +443,9 @@ class DirectCollection:
         return offsets
 
 
-def _without_timestamp_of(output: Output, letters: Sequence[Output]) -> Sequence[Output]:
-    """Dead letters with the timestamp that was refused would be refused too: they get the present time."""
-    return [one._replace(timestamp=UNKNOWN_TIMESTAMP) if one.timestamp == output.timestamp else one for one in letters]
+def is_about_its_time(refused: Refused) -> bool:
+    """Whether the output's timestamp was refused."""
+    return refused.error.code() == KafkaError.INVALID_TIMESTAMP
 
 
 def _mark(task: TaskId, output: Output, timed: bool) -> _Mark:

@@ -45,7 +45,7 @@ class Committer:
     1. Send what is left and flush. 2. Confirm: offsets, end. 3. Apply to the engines.
     """
 
-    collects_beside = False
+    keeps = False
 
     def __init__(
         self, clients: Sending, collection: OutputCollection, confirmation: Confirmation, processing: CommitGate
@@ -58,6 +58,10 @@ class Committer:
     @property
     def joins_beside(self) -> bool:
         return self.step is None or (self.step is CommitStep.ENDING and not self._confirmation.generation_counts)
+
+    @property
+    def collects_beside(self) -> bool:
+        return False
 
     def begin(self, commit_set: CommitSet) -> None:
         if self._steps is not None:
@@ -137,7 +141,7 @@ class InTransaction:
     That the offsets belong to the generation was said when they were handed over: the end is the producer's alone.
     """
 
-    generation_counts = False
+    generation_counts = sends_beside = False
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
@@ -192,6 +196,11 @@ class OffsetCommit:
 
     room_ms = 2_000
     generation_counts = True
+
+    @property
+    def sends_beside(self) -> bool:
+        """A producer that sends one record per batch is replaced at the end, with all that it has."""
+        return not self._clients.producer.one_record_per_batch
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients

@@ -39,8 +39,6 @@ log: Final = logging.getLogger(__name__)
 class RecoveryAtOnce:
     """Takes all steps of a recovery at once, for a thread that rolls its tasks back."""
 
-    keeps = False
-
     def __init__(self) -> None:
         self._follows = Recovered.ROLL_BACK
 

@@ -94,7 +94,7 @@ class InPlaceRecovery(RecoveryAtOnce):
                 return self._rebuild(error, budget, one_record_per_batch=True)
             case TaskCorruptedError() if self._clients.producer.one_record_per_batch:
                 # Kafka has refused a record: the producer's sequence numbers have a gap in its place.
-                return self._rebuild(error, budget, one_record_per_batch=not isinstance(error, ToldApartError))
+                return self._rebuild(error, budget, one_record_per_batch=not self.told_apart(error))
             case TaskCorruptedError() | StateCorruptError():
                 return self._abort(error, budget, ask=False)
             case StaleGenerationError():
@@ -107,6 +107,10 @@ class InPlaceRecovery(RecoveryAtOnce):
                 return self._answer(error, budget)
             case _:
                 raise error
+
+    def told_apart(self, error: Exception) -> bool:
+        """Whether it is known by now which outputs Kafka refuses."""
+        return isinstance(error, ToldApartError)
 
     def _answer(self, error: KafkaException, budget: Budget, *, may_abort: bool = True) -> Steps[bool]:
         self._takeovers.note(error, self._clients.producer.age_ms())

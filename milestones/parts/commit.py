@@ -52,8 +52,9 @@ class OutputCollection(Protocol):
         without a transaction `CommitRetriableError` when the acknowledgements take too long."""
         ...
 
-    def send_again(self) -> None:
-        """Note that Kafka has nothing of what isn't confirmed: what is kept of it is sent again."""
+    def send_again(self, but: Collection[TaskId]) -> None:
+        """Note that what isn't confirmed has to be sent again, as far as it is kept; what is kept of these tasks is
+        void."""
         ...
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
@@ -72,6 +73,11 @@ class Confirmation(Protocol):
     1. `hand_over` hands the offsets over. 2. `end` asks for the end: from then on, until the answer, Kafka may have
     committed or not.
     """
+
+    @property
+    def sends_beside(self) -> bool:
+        """Whether outputs of later boundaries may be sent while `end` is under way."""
+        ...
 
     @property
     def generation_counts(self) -> bool:
@@ -115,7 +121,13 @@ class CommitStep(enum.Enum):
 
 
 class Commit(Protocol):
-    """Commit: one committer per transaction, one commit at a time."""
+    """Commit: one committer per transaction, one commit at a time.
+
+    `keeps`: whether the boundaries of a commit that fails stay frozen, and their outputs are kept, to be committed
+    again; else they are thawed, or rolled back.
+    """
+
+    keeps: bool
 
     @property
     def step(self) -> CommitStep | None:
@@ -164,13 +176,11 @@ class Recovered(enum.Enum):
 class Recovery(Protocol):
     """Transaction recovery: answers a failure of the producer or of a commit.
 
-    `keeps`: whether what a failed transaction held is kept, to be sent again. For metrics: how often the producer was
-    `fenced`, how often a dead producer was replaced without a loss of tasks (`recovered`), how often the tasks were
-    `lost`.
+    For metrics: how often the producer was `fenced`, how often a dead producer was replaced without a loss of tasks
+    (`recovered`), how often the tasks were `lost`.
     """
 
     fenced: int
-    keeps: bool
     recovered: int
     lost: int
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError, TaskCorruptedError, UnsentError
+from milestones.common.errors import MilestonesError, UnsentError
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.steps import to_the_end
@@ -107,10 +107,11 @@ class BeforeAnswers:
         if self._commits.commits > self._commits_before or self._clients.producer.transactional:
             return
         error = caught(lambda: to_the_end(self._collection.flush()), KafkaException, MilestonesError)
-        if isinstance(error, CommitRetriableError):
-            error = TaskCorruptedError(f"outputs of tasks that leave wait: {error}", self._tasks.owned)
-        if error is not None:
-            self._recoveries.recover(error, self._clock.monotonic_ms())
+        if error is None:
+            return
+        left = f"outputs of tasks that leave wait: {error}"
+        unsent = UnsentError(left, self._tasks.owned) if isinstance(error, CommitRetriableError) else error
+        self._recoveries.recover(unsent, self._clock.monotonic_ms())
 
     def abandon(self, reason: str) -> None:
         """Abort, and close the active tasks: another member may have them by now. Standbys stay."""

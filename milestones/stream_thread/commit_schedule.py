@@ -130,6 +130,11 @@ class CommitSchedule:
         self._unconfirmed = {}
 
     @property
+    def keeps_boundaries(self) -> bool:
+        """Whether the boundaries of a commit that fails stay frozen, to be committed again."""
+        return self._commit.keeps
+
+    @property
     def keeps(self) -> bool:
         """Whether boundaries of a commit that failed wait to be committed again."""
         return bool(self._kept)
@@ -180,7 +185,7 @@ class CommitSchedule:
         way was begun: no more should be added to it."""
         if not (self.failing or self.under_way):
             return False
-        frozen_bytes = self._frozen_bytes if self.under_way else 0
+        frozen_bytes = self._frozen_bytes if self.under_way and not self._commit.keeps else 0
         return self._uncommitted.bytes - frozen_bytes >= self._most_bytes()
 
     def _most_bytes(self) -> int:
@@ -195,7 +200,8 @@ class CommitSchedule:
             return True
         if self._too_old() or self._tasks.roll_backs.count > self._roll_backs:
             return True
-        return self._uncommitted.commit_bytes >= self._most_bytes()
+        # Where two boundaries of a task may wait at once, each has half.
+        return self._uncommitted.commit_bytes >= self._most_bytes() // (2 if self._commit.keeps else 1)
 
     def _held(self, now_ms: int) -> bool:
         """The gate: a commit that races with a rebalance would be refused, so it waits for the new generation."""
@@ -321,6 +327,8 @@ class CommitSchedule:
             committed = self._commit.run_once(wait_ms)
         except CommitRetriableError as error:
             self._repeat_later(self._began_ms, error)
+            if self._commit.keeps:
+                self.send_again(but=())
             return False
         finally:
             if not self.under_way:

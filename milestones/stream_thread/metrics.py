@@ -52,6 +52,7 @@ class TimedCommit:
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
+        self.keeps: bool = commit.keeps
         self._began_ns = self.calls = self.elapsed_ns = 0
 
     @property

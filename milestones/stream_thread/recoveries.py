@@ -103,7 +103,7 @@ class Recoveries:
         kept a commit goes on, else it is settled: its tasks are to be rolled back, or lost."""
         if not self._commits.under_way:
             return True
-        if self._recovery.keeps:
+        if self._commits.keeps_boundaries:
             return False
         failed = caught(self._commits.settle, KafkaException, MilestonesError)
         if failed is not None:
@@ -141,7 +141,7 @@ class Recoveries:
         frozen = self._commits.unconfirmed()
         ids = producer.contributors | frozen.keys()
         reached = {
-            id: frozen[id] if self._recovery.keeps and id in frozen else processing[id].reached()
+            id: frozen[id] if self._commits.keeps_boundaries and id in frozen else processing[id].reached()
             for id in ids
             if id in processing
         }
@@ -153,7 +153,6 @@ class Recoveries:
         if recovered is None:
             return False
         self._recovering = None
-        self._collection.send_again()
         if not recovering.given_up:
             self._error_series.over(self._clock.monotonic_ms())
             self._follow(recovered, recovering)
@@ -169,6 +168,7 @@ class Recoveries:
             return
         if recovered is Recovered.SEND_AGAIN:
             log.info("%s: what the transaction held is sent again (%s)", self._context.name, error)
+            self._collection.send_again(but=recovering.guilty)
             self._commits.send_again(but=recovering.guilty)
             if recovering.guilty:
                 self._tasks.roll_back(recovering.guilty)

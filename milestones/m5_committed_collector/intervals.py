@@ -1,0 +1,142 @@
+"""The outputs of one task's commit intervals, kept until Kafka has confirmed them.
+
+    outputs:    | confirmed (dropped) | of the interval that was cut | of the next one |
+                                      ^ handed over up to here, or further
+    changelog:                          made of the frozen layer, once the outputs before the cut are handed over
+
+*Guarantees*: outputs are handed over in the order in which the task has made them; after `again` all that isn't
+confirmed is handed over again, the same but for what was left out.
+*Assumes*: one owner, the thread that sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from milestones.common.records import Emitted, Output, emitted_bytes
+
+if TYPE_CHECKING:
+    from milestones.common.task.boundary import PendingCommit
+    from milestones.common.task.task import Task
+
+NOTHING: Iterator[Emitted] = iter(())
+
+
+class TaskIntervals:
+    """The interval of a task that was cut, if any, and the next one, of the task's present epoch."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self._epoch = task, task.epoch
+        self.boundary: PendingCommit | None = None
+        self._letters: list[Output] = []
+        self._next_letters: list[Output] = []
+        self._outputs: list[Emitted] = []
+        self._handed = 0
+        self._cut: int | None = None
+        self._changelog = NOTHING
+        self._chunk: list[Emitted] = []
+
+    def __bool__(self) -> bool:
+        """Whether anything is kept."""
+        return bool(self._outputs or self.letters or self.boundary is not None)
+
+    def are_of(self, task: Task) -> bool:
+        """Whether the task is the same, and wasn't rolled back since."""
+        return self._task is task and self._epoch == task.epoch
+
+    @property
+    def waiting(self) -> bool:
+        """Whether outputs wait to be handed over, but for a changelog's."""
+        return self._handed < len(self._outputs)
+
+    @property
+    def letters(self) -> list[Output]:
+        """The dead letters for outputs that were left out."""
+        return [*self._letters, *self._next_letters]
+
+    def add(self, outputs: Sequence[Emitted]) -> None:
+        """Take what finished records have put out."""
+        self._outputs += outputs
+
+    @property
+    def cut(self) -> bool:
+        """Whether an interval was cut that isn't confirmed."""
+        return self.boundary is not None
+
+    def cut_at(self, boundary: PendingCommit, last: Sequence[Emitted] = ()) -> None:
+        """End the interval at this boundary; one that was cut there before stays as it is. `last`: outputs that come
+        after all others of the interval."""
+        if self.boundary is not boundary:
+            self.boundary = boundary
+            self._outputs += [*boundary.outputs, *last]
+            self._cut = len(self._outputs)
+            self._letters, self._next_letters = self.letters, []
+            self._begin_changelog()
+
+    def _begin_changelog(self) -> None:
+        self._chunk = []
+        self._changelog = NOTHING if self.boundary is None else iter(self.boundary.changelog())
+
+    def of_the_cut(self, most: int) -> Sequence[Emitted]:
+        """The next outputs of the interval that was cut, at most so many; its changelog records are the last ones."""
+        if self._cut is None:
+            return ()
+        if self._handed < self._cut:
+            return self._outputs[self._handed : min(self._handed + most, self._cut)]
+        self._chunk = self._chunk or list(islice(self._changelog, most))
+        return self._chunk
+
+    def of_the_next(self, most: int) -> Sequence[Emitted]:
+        """The next outputs of the interval that is open, at most so many; none before those of the one before."""
+        if self._chunk or (self._cut is not None and self._handed < self._cut):
+            return ()
+        return self._outputs[self._handed : self._handed + most]
+
+    def handed_over(self, count: int) -> None:
+        """Note that the producer has the first so many of these."""
+        if self._chunk:
+            del self._chunk[:count]
+        else:
+            self._handed += count
+
+    def again(self) -> int:
+        """Have all of it handed over once more; the number of outputs, but for a changelog's, that were before."""
+        handed, self._handed = self._handed, 0
+        self._begin_changelog()
+        return handed
+
+    def leave_out(self, output: Output, letters: Sequence[Output]) -> None:
+        """Hand over the dead letters in place of this output from now on."""
+        at = self._place_of(output)
+        of_the_cut = self._cut is not None and (at is None or at < self._cut)
+        (self._letters if of_the_cut else self._next_letters).extend(letters)
+        if at is None:
+            return
+        del self._outputs[at]
+        self._handed -= at < self._handed
+        if self._cut is not None:
+            self._cut -= at < self._cut
+
+    def _place_of(self, output: Output) -> int | None:
+        """A report of what was refused may lack partition, time, headers and node."""
+        if output in self._outputs:
+            return self._outputs.index(output)
+        known = (output.topic, output.key, output.value)
+        places = (at for at, (topic, _, key, value, *_) in enumerate(self._outputs) if (topic, key, value) == known)
+        return next(places, None)
+
+    def confirmed(self) -> None:
+        """Forget the interval that was cut, with the dead letters."""
+        if self._cut is not None:
+            del self._outputs[: self._cut]
+            self._handed = max(0, self._handed - self._cut)
+        self.boundary, self._cut, self._letters = None, None, []
+        self._begin_changelog()
+
+    def tell(self) -> int:
+        """Tell the task how much is kept of it, about; the number of bytes."""
+        kept = emitted_bytes(self._outputs)
+        self._task.keep(kept)
+        return kept

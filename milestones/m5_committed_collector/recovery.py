@@ -1,0 +1,62 @@
+"""Recovery after which what a transaction held is sent again.
+
+The decisions are those of `InPlaceRecovery`; here they are steps, beside which tasks are processed, and what follows a
+recovery in place is that the intervals are sent again. At least once there is nothing to abort: what the old producer
+has queued is dropped, and sent again by the new one, behind what Kafka has of it already.
+
+*Guarantees*: no call but the making of a client waits. What was left out of an interval needs no further records that
+are sent one by one.
+*Assumes*: as `InPlaceRecovery`; the collector keeps all that isn't confirmed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import LeftOutError, OwnershipError
+from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
+from milestones.parts import Recovered
+
+if TYPE_CHECKING:
+    from milestones.common.steps import Steps
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Clients
+
+
+class KeepingRecovery(InPlaceRecovery):
+    """*Owns*: the steps of the recovery under way."""
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        super().__init__(context, clients)
+        self._steps: Steps[bool] | None = None
+
+    def begin(self, error: Exception) -> None:
+        if self._steps is not None:
+            raise OwnershipError("a recovery is under way. This is a bug")
+        self._steps = self.recovery(error)
+        self._begun = False
+
+    def told_apart(self, error: Exception) -> bool:
+        return super().told_apart(error) or isinstance(error, LeftOutError)
+
+    def run_once(self, wait_ms: int) -> Recovered | None:
+        if self._steps is None:
+            raise OwnershipError("no recovery is under way. This is a bug")
+        try:
+            if self._begun:
+                self._steps.send(wait_ms)
+            else:
+                self._begun = True
+                next(self._steps)
+        except StopIteration as end:
+            self._steps = None
+            return Recovered.SEND_AGAIN if end.value else Recovered.LOST
+        except BaseException:
+            self._steps = None
+            raise
+        return None
+
+    def abandon(self) -> None:
+        steps, self._steps = self._steps, None
+        if steps is not None:
+            steps.close()
