@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from milestones import LogAndContinue, StreamsBuilder, Topology, serdes
@@ -19,6 +19,7 @@ from tests.common.task.harness import Harness
 TEXT = serdes.STRING
 PARTITIONS = 3
 UPSERTS = frozenset({"upsert", "other-upsert"})
+AT_ANY_PACE = settings(deadline=None, suppress_health_check=list(HealthCheck))
 SINKS = ("upsert", "other-upsert", "plain", "other-plain")
 
 
@@ -75,11 +76,13 @@ def sent_by(intervals: Sequence[Sequence[Sequence[Emitted]]]) -> list[Emitted]:
 # -- collapsed
 
 
+@AT_ANY_PACE
 @given(OUTPUTS)
 def test_a_compacted_topic_keeps_the_same_records_in_the_same_order(outputs: list[Emitted]) -> None:
     assert compacted(collapsed(outputs, UPSERTS)) == compacted(outputs)
 
 
+@AT_ANY_PACE
 @given(OUTPUTS)
 def test_each_slot_has_its_last_record_as_it_is_and_all_others_are_untouched(outputs: list[Emitted]) -> None:
     last = {output[6:] + output[:3]: id(output) for output in outputs if of_upsert_sink(output)}
@@ -87,6 +90,7 @@ def test_each_slot_has_its_last_record_as_it_is_and_all_others_are_untouched(out
     assert kept == [id(o) for o in outputs if not of_upsert_sink(o) or last[o[6:] + o[:3]] == id(o)]
 
 
+@AT_ANY_PACE
 @given(OUTPUTS, OUTPUTS)
 def test_it_may_be_done_in_pieces(before: list[Emitted], after: list[Emitted]) -> None:
     at_once = collapsed([*before, *after], UPSERTS)
@@ -130,12 +134,14 @@ def test_a_last_record_stands_where_it_stood() -> None:
 # -- what waits for the cut
 
 
+@AT_ANY_PACE
 @given(INTERVALS)
 def test_what_is_sent_at_once_and_at_cuts_ends_as_if_all_were_sent_in_order(intervals: Any) -> None:
     made = [output for turns in intervals for outputs in turns for output in outputs]
     assert compacted(sent_by(intervals)) == compacted(made)
 
 
+@AT_ANY_PACE
 @given(INTERVALS)
 def test_what_other_sinks_and_handlers_write_is_sent_whole_and_in_order_by_topic(intervals: Any) -> None:
     made = [output for turns in intervals for outputs in turns for output in outputs]
@@ -145,6 +151,7 @@ def test_what_other_sinks_and_handlers_write_is_sent_whole_and_in_order_by_topic
         assert both[0] == both[1]
 
 
+@AT_ANY_PACE
 @given(INTERVALS)
 def test_each_interval_has_one_record_of_each_slot_that_it_wrote(intervals: Any) -> None:
     slots = Counter(
