@@ -3,7 +3,7 @@
 | what failed | handler | CONTINUE |
 |---|---|---|
 | key or value of an input record can't be read | deserialisation | skips the record |
-| a sink's serde refused an output | production | skips the record |
+| a sink's serde refused an output, or an upsert sink got one without a key | production | skips the record |
 | any other error of the program: user code, a store's serde | processing | skips the record, or the punctuation |
 | timestamp extractor, state (files, engines), errors that steer the runtime | none | they end the record's thread |
 | a suppress buffer is full and may not emit early | none | it ends the record's thread |

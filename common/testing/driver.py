@@ -1,7 +1,8 @@
 """A topology without a broker: the tasks, stores and programs of the runtime, on piped records and virtual time.
 
 As Kafka Streams' TopologyTestDriver: every topic has one partition; a record is processed and committed at once, with
-all that follows from it; what the topology writes to a topic that it also reads loops back.
+all that follows from it; what the topology writes to a topic that it also reads loops back. An upsert sink's records
+are all there, as each is the last one of its commit.
 
 *Guarantees*: nothing happens by itself: time passes by `advance_wall_clock` only.
 *Assumes*: one thread.

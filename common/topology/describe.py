@@ -1,7 +1,7 @@
 """A topology as text: as Kafka Streams prints it, and as a Mermaid flow chart.
 
 *Guarantees*: `str()` is, to the letter, what `Topology.describe().toString()` of Kafka Streams 4.3 gives for the same
-topology (a dynamic topic excepted: Java prints an object's address there).
+topology (a dynamic topic excepted: Java prints an object's address there). An upsert sink is a sink in it as any.
 *Assumes*: parents come before their children.
 """
 
@@ -20,7 +20,8 @@ from milestones.common.topology.resolve import is_global
 class NodeDescription:
     """One node. `predecessors`, `successors`: the names of its neighbours, in the order of the text. `topics`: the ones
     that a source reads by their names, or the one that a sink writes; `pattern`: of a source that reads by one;
-    `topic_extractor`: of a sink whose topics a function names. `stores`: those that a processor is connected to."""
+    `topic_extractor`: of a sink whose topics a function names. `stores`: those that a processor is connected to.
+    `upserts`: whether a sink was given `upserts=True`."""
 
     name: str
     kind: Literal["Source", "Processor", "Sink"]
@@ -30,6 +31,7 @@ class NodeDescription:
     pattern: str | None = None
     topic_extractor: TopicExtractor | None = None
     stores: tuple[str, ...] = ()
+    upserts: bool = False
 
     def __str__(self) -> str:
         lines = [f"{self.kind}: {self.name} ({self._label()})"]
@@ -137,8 +139,8 @@ def _finish(draft: _Draft) -> NodeDescription:
     if isinstance(node, ProcessorNode):
         return NodeDescription(node.name, "Processor", before, after, stores=node.stores)
     if isinstance(node.topic, str):
-        return NodeDescription(node.name, "Sink", before, after, topics=(node.topic,))
-    return NodeDescription(node.name, "Sink", before, after, topic_extractor=node.topic)
+        return NodeDescription(node.name, "Sink", before, after, topics=(node.topic,), upserts=node.upserts)
+    return NodeDescription(node.name, "Sink", before, after, topic_extractor=node.topic, upserts=node.upserts)
 
 
 def _set(names: Sequence[str]) -> str:
@@ -168,7 +170,8 @@ def _mermaid(description: TopologyDescription) -> str:
             for topic in _topics(node):
                 outside.setdefault(shape("topic", topic))
                 ends = (ident("topic", topic), me)
-                edges.append("    {} --> {}".format(*(ends if node.kind == "Source" else reversed(ends))))
+                arrow = "-- upserts -->" if node.upserts else "-->"
+                edges.append("    {1} {0} {2}".format(arrow, *(ends if node.kind == "Source" else reversed(ends))))
             for store in node.stores:
                 if ("store", store) not in ids:
                     lines.append(f"        {shape('store', store)}")

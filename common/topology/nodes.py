@@ -78,7 +78,8 @@ class ProcessorNode:
 @dataclass(frozen=True)
 class SinkNode:
     """Writes records of its parents to a topic. `by_inner_key`: without a partitioner, a windowed key goes to the
-    partition of the key without its window, as with `KStream.to` in Kafka Streams."""
+    partition of the key without its window, as with `KStream.to` in Kafka Streams. `upserts`: a record replaces
+    the ones before of its key, so that a stage may send the last one of each commit only; each needs a key."""
 
     name: str
     parents: tuple[str, ...]
@@ -87,6 +88,7 @@ class SinkNode:
     value: Choice = None
     partitioner: Partitioner | None = None
     by_inner_key: bool = False
+    upserts: bool = False
 
 
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode

@@ -2,7 +2,8 @@
 
 *Guarantees*: bytes are made at once, so that nothing the user does later changes them. Without a partitioner the
 partition is -1: the producer's murmur2 of the key decides, as in Java. A stream's windowed keys go to the partition of
-the key without its window, as in Kafka Streams: all windows of a key are in one partition.
+the key without its window, as in Kafka Streams: all windows of a key are in one partition. An upsert sink refuses a
+record without a key on every stage, also on those that send all of its records.
 *Assumes*: serdes are settled.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 from milestones.common.errors import SerializationError, TopologyError
 from milestones.common.partitioner import partition_of
+from milestones.common.records import Emitted
 from milestones.common.serdes import Serde, unwritable
 from milestones.common.topology.nodes import SinkNode, SinkRecord
 from milestones.common.topology.program import OperatorContext, Process
@@ -23,7 +25,8 @@ _BY_PRODUCER = (-1,)
 
 
 class OutputSerializationError(SerializationError):
-    """The serde of a sink refused a key or value. `origin`: "key" or "value"; `topic`: the record's topic."""
+    """The serde of a sink refused a key or value, or an upsert sink got no key. `origin`: "key" or "value"; `topic`:
+    the record's topic."""
 
     topic: str
     origin: str
@@ -42,7 +45,7 @@ def bind_sink(node: SinkNode, context: OperatorContext) -> Process:
 
 
 def _fixed(node: SinkNode, topic: str, context: OperatorContext) -> Process:
-    emit, record, name = context.emit, context.record, context.node
+    emit, record, name = _emit(node, context), context.record, context.node
     key_serde, value_serde = _serdes(node)
     key_bytes, value_bytes = key_serde.serializer(topic), value_serde.serializer(topic)
     of_inner = _by_inner_key(node, context)
@@ -57,6 +60,20 @@ def _fixed(node: SinkNode, topic: str, context: OperatorContext) -> Process:
         emit((topic, partition, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
 
     return process
+
+
+def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]:
+    """A function that hands the sink's records to the task."""
+    if not node.upserts:
+        return context.emit
+    emit = context.emit
+
+    def emit_with_key(output: Emitted) -> None:
+        if output[2] is None:
+            raise _without_key(node, output[0])
+        emit(output)
+
+    return emit_with_key
 
 
 def _by_inner_key(node: SinkNode, context: OperatorContext) -> Callable[[str, bytes], int] | None:
@@ -77,7 +94,7 @@ def _by_inner_key(node: SinkNode, context: OperatorContext) -> Callable[[str, by
 
 
 def _chosen(node: SinkNode, context: OperatorContext) -> Process:
-    emit, record, name = context.emit, context.record, context.node
+    emit, record, name = _emit(node, context), context.record, context.node
     choose, partitions = _topic_chooser(node, context), _partition_chooser(node, context)
     key_serde, value_serde = _serdes(node)
     of_inner = _by_inner_key(node, context)
@@ -152,3 +169,10 @@ def _refused(node: SinkNode, topic: str, key: Any, value: Any, error: Exception)
     except SerializationError:
         origin, serde, refused = "key", key_serde, key
     return OutputSerializationError(str(unwritable(serde, topic, refused, error)), topic, origin, node.name)
+
+
+def _without_key(node: SinkNode, topic: str) -> OutputSerializationError:
+    return OutputSerializationError(
+        f"a record for topic {topic} has no key, and with upserts=True a record replaces the ones before of its key. "
+        "Give it a key, drop it before the sink, or leave upserts=True out", topic, "key", node.name,
+    )  # fmt: skip

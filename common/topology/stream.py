@@ -243,11 +243,14 @@ class KStream(JoinableStream[K, V]):
         key: SerdeLike[Any] | None = None,
         value: SerdeLike[Any] | None = None,
         partitioner: Partitioner | None = None,
+        upserts: bool = False,
         name: str | None = None,
     ) -> None:
         """Write all records to `topic`, or to the topic that `topic(key, value, record)` returns. Without a
         `partitioner` the key's murmur2 hash chooses the partition, as in Java's producer; of a windowed key, the hash
-        of the key without its window."""
+        of the key without its window. `upserts=True`: the topic is read as a table, a record replaces the ones before
+        of its key. From stage m5 on only the last record of each key and commit is sent then; earlier stages send all,
+        which ends the same. On every stage a record without a key is an error, as one that the serde refuses."""
         node = SinkNode(
             name=self._graph.names.given(name, naming.SINK),
             parents=(),
@@ -256,6 +259,7 @@ class KStream(JoinableStream[K, V]):
             value=check_serde(value, "value") or self._value,
             partitioner=partitioner,
             by_inner_key=True,
+            upserts=upserts,
         )
         if not callable(topic):
             check_name(topic, "a topic")

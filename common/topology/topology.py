@@ -107,8 +107,10 @@ class Topology(Explained):
         key: SerdeLike[Any] | None = None,
         value: SerdeLike[Any] | None = None,
         partitioner: Partitioner | None = None,
+        upserts: bool = False,
     ) -> Topology:
-        """Write the records of `parents` to `topic`, or to the topic that a function chooses for each record."""
+        """Write the records of `parents` to `topic`, or to the topic that a function chooses for each record.
+        `upserts`: as of `KStream.to`."""
         return self.add_node(
             SinkNode(
                 name=name,
@@ -117,6 +119,7 @@ class Topology(Explained):
                 key=check_serde(key, f"key of sink {name}"),
                 value=check_serde(value, f"value of sink {name}"),
                 partitioner=partitioner,
+                upserts=upserts,
             )
         )
 

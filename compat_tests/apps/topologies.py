@@ -170,6 +170,20 @@ def elsewhere(app: str) -> StreamsBuilder:
     return builder
 
 
+def plain(app: str, *, upserts: bool = False) -> StreamsBuilder:
+    """As `count`, and each record to `last`."""
+    builder = StreamsBuilder()
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    records.group_by_key().count("counts").to_stream().to(f"{app}-out", value=LONG, upserts=upserts)
+    records.to(f"{app}-last", upserts=upserts)
+    return builder
+
+
+def upserts(app: str) -> StreamsBuilder:
+    """The same by upsert sinks."""
+    return plain(app, upserts=True)
+
+
 def calls(app: str) -> StreamsBuilder:
     """The count of records per key of `in`, each counted twice: before and behind the call that its value asks for."""
     builder = StreamsBuilder()
@@ -274,7 +288,7 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
         calls, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
-        foreign_keys, lookups,
+        foreign_keys, lookups, plain, upserts,
     )
 }  # fmt: skip
 

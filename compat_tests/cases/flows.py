@@ -34,6 +34,7 @@ def there_again(row: Row) -> list[tuple[bytes | None, bytes | None]]:
 
 COPY = Flow(("in",), "out", same)
 HERE, THERE_AGAIN = Flow(("in",), "out", here), Flow(("in",), "elsewhere", there_again)
+LAST = Flow(("in",), "last", same, counts=False)
 COUNT = Flow(("in",), "out", same, as_long, plus_one, store="counts")
 COUNT_IN_MEMORY = Flow(("in",), "out", same, as_long, plus_one)
 COUNT_BY_VALUE = Flow(("in",), "out", lambda row: [(row.value, row.value)], as_long, plus_one, store="counts")

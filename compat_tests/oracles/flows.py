@@ -23,9 +23,10 @@ class Flow:
     `step` None: no state, `encode` is given the payload itself. `store`: the name of the store that keeps the state.
     Payloads of one input are numbered as they come, unless `expand` gives each its ordinal. `later`: the timestamp of
     a state out of its own and the next payload's. `counts`: the state may be too high after a repetition, never too
-    low. `thinned`: a cache leaves only some of a key's outputs, always the last. `rows`: what the store keeps of a key,
-    its state and its timestamp; None: one row, what is written. `kept_back`: an output is made later, of rows of the
-    store. At least once that store may be ahead of its input after a crash, and such outputs with it.
+    low. `thinned`: a cache, or an upsert sink, leaves only some of a key's outputs, always the last. `rows`: what the
+    store keeps of a key, its state and its timestamp; None: one row, what is written. `kept_back`: an output is made
+    later, of rows of the store. At least once that store may be ahead of its input after a crash, and such outputs with
+    it.
     """
 
     sources: tuple[str, ...]

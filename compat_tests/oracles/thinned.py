@@ -1,4 +1,4 @@
-"""Outputs behind a cache, which keeps only some of a key's changes: never a wrong one, always the last.
+"""Outputs behind a cache, or of an upsert sink: only some of a key's changes, never a wrong one, always the last.
 
 Which changes are left is chance, so what is judged is what is there: each output comes from an input, once, in order;
 and what a key ends with. Values are judged where a key's inputs come from one partition, and so in a known order; a

@@ -46,6 +46,9 @@ from milestones.pipeline.spark_jobs import SparkJobError, context_of, reason_in
 SHUFFLED = 250_000
 """Records in one partition of a shuffle, about."""
 
+UPSERTED = "from stage m5 on an upsert sink sends the last record per key and commit (upserts=True)"
+"""The doubt about the topic of such a sink."""
+
 
 def audit(
     topology: Topology | StreamsBuilder,
@@ -155,6 +158,7 @@ class _Run:
         self._closing.callback(comparison.close)
         for name, topic in sorted(comparison.topics().items()):
             doubts = [doubt for sub in sorted(topic.subs) for doubt in self._doubts.get(sub, [])]
+            doubts += [UPSERTED] * (name in self._plan.upserted)
             if not topic.subs and not self._texts.is_written(name):
                 continue  # a topic that a function might have chosen, and that others write to
             examples = [self._texts.of_output(*example) for example in topic.examples]

@@ -64,7 +64,8 @@ class FoldJob:
 class AuditPlan:
     """`levels`: the folds, those that need others' results after them. `outputs`: of all topics that are compared.
     `doubts`: by sub-topology, why its outputs need not come out the same a second time. `skipped`: by sub-topology, why
-    it isn't looked at. `live`: input was committed meanwhile. `untimed`: topics whose timestamps the broker sets."""
+    it isn't looked at. `live`: input was committed meanwhile. `untimed`: topics whose timestamps the broker sets.
+    `upserted`: topics of upsert sinks, which lack records when the application was at M5 or later."""
 
     levels: tuple[tuple[FoldJob, ...], ...]
     outputs: tuple[PartitionRange, ...]
@@ -73,6 +74,7 @@ class AuditPlan:
     notes: tuple[str, ...] = ()
     live: bool = False
     untimed: frozenset[str] = frozenset()
+    upserted: frozenset[str] = frozenset()
 
     @property
     def computed(self) -> frozenset[str]:

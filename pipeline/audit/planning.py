@@ -97,6 +97,7 @@ class AuditPlanner:
             untimed=frozenset(
                 topic for topic, at in seen.settings.items() if at["message.timestamp.type"] == "LogAppendTime"
             ),
+            upserted=frozenset(self._upserted(counts)),
         )
 
     # -- what Kafka says
@@ -133,6 +134,13 @@ class AuditPlanner:
             read_only = {topic for sub in application.subtopologies for topic in sub.source_topics}
             topics |= {topic for topic in counts if not topic.startswith("__")} - changelogs - read_only
         return topics & counts.keys()
+
+    def _upserted(self, counts: Mapping[str, int]) -> set[str]:
+        """Topics that an upsert sink writes to; where a function chooses, all that it may."""
+        sinks = [node for sub in self._application.subtopologies for node in sub.nodes if isinstance(node, SinkNode)]
+        topics = {sink.topic for sink in sinks if sink.upserts}
+        named = {topic for topic in topics if isinstance(topic, str)}
+        return named if len(named) == len(topics) else self._written(counts)
 
     def _stable(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         reader = GroupReader(

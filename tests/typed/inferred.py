@@ -126,6 +126,7 @@ assert_type(by_customer.windowed_by(windows).count().suppress(until="window_clos
 
 assert_type(customers.map_values(lambda customer: customer.name), KTable[str, str])
 assert_type(customers.to_stream(), KStream[str, Customer])
+customers.to_stream().to("customers-again", upserts=True)
 by_number = builder.table("numbers", key=int, value=Customer)
 assert_type(customers.join(spent, lambda customer, total: (customer.name, total)), KTable[str, tuple[str, float]])
 assert_type(
