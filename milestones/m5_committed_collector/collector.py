@@ -13,7 +13,6 @@ its interval for good, however often that is sent again, and counts once. No cal
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -22,13 +21,10 @@ from milestones.common.memory import Account
 from milestones.common.topology.handlers import Action
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m4_polling_thread.collection import AskedBeside
-from milestones.m4_polling_thread.handler_thread import start
 from milestones.m5_committed_collector.intervals import TaskIntervals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from milestones.baseline.refused_outputs import Answer
+    from milestones.baseline.refused_outputs import Answer, ProductionHandler
     from milestones.common.errors import ProductionError
     from milestones.common.records import TaskId
     from milestones.common.steps import Steps
@@ -47,11 +43,9 @@ class CommittedCollector(BufferedCollection):
 
     sent_again: int
 
-    def __init__(
-        self, context: ThreadContext, clients: Sending, launch: Callable[[threading.Thread], object] = start
-    ) -> None:
-        """`launch` starts a thread; another one is for tests."""
-        super().__init__(context, clients, AskedBeside(context, launch))
+    def __init__(self, context: ThreadContext, clients: Sending, handler: ProductionHandler | None = None) -> None:
+        """`handler`: by default the user's is asked by handler threads."""
+        super().__init__(context, clients, handler or AskedBeside(context))
         self._memory = context.memory
         self._intervals: dict[TaskId, TaskIntervals] = {}
         self._left_out: LeftOutError | None = None

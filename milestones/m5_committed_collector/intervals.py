@@ -1,6 +1,6 @@
 """The outputs of one task's commit intervals, kept until Kafka has confirmed them.
 
-    outputs:    | confirmed (dropped) | of the interval that was cut | of the next one |
+    outputs:    | confirmed (dropped) | of the interval that was cut | of the next one | upserts, which wait for a cut
                                       ^ handed over up to here, or further
     changelog:                          made of the frozen layer, once the outputs before the cut are handed over
 
@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from milestones.common.records import Emitted, Output, emitted_bytes
+from milestones.m5_committed_collector.upserts import WaitingOutputs, upsert_sinks
 
 if TYPE_CHECKING:
     from milestones.common.task.boundary import PendingCommit
@@ -33,6 +34,7 @@ class TaskIntervals:
         self._letters: list[Output] = []
         self._next_letters: list[Output] = []
         self._outputs: list[Emitted] = []
+        self._waiting = WaitingOutputs(upsert_sinks(task.subtopology))
         self._handed = 0
         self._cut: int | None = None
         self._changelog = NOTHING
@@ -47,8 +49,13 @@ class TaskIntervals:
         return self._task is task and self._epoch == task.epoch
 
     @property
+    def suppressed(self) -> int:
+        """The number of records of upsert sinks that weren't handed over, as a later one of their key was."""
+        return self._waiting.suppressed
+
+    @property
     def waiting(self) -> bool:
-        """Whether outputs wait to be handed over, but for a changelog's."""
+        """Whether outputs wait to be handed over, but for a changelog's, and for those that wait for the cut."""
         return self._handed < len(self._outputs)
 
     @property
@@ -58,19 +65,19 @@ class TaskIntervals:
 
     def add(self, outputs: Sequence[Emitted]) -> None:
         """Take what finished records have put out."""
-        self._outputs += outputs
+        self._outputs += self._waiting.let_through(outputs)
 
     @property
     def cut(self) -> bool:
         """Whether an interval was cut that isn't confirmed."""
         return self.boundary is not None
 
-    def cut_at(self, boundary: PendingCommit, last: Sequence[Emitted] = ()) -> None:
-        """End the interval at this boundary; one that was cut there before stays as it is. `last`: outputs that come
-        after all others of the interval."""
+    def cut_at(self, boundary: PendingCommit) -> None:
+        """End the interval at this boundary; one that was cut there before stays as it is."""
         if self.boundary is not boundary:
             self.boundary = boundary
-            self._outputs += [*boundary.outputs, *last]
+            self.add(boundary.outputs)
+            self._outputs += self._waiting.take()
             self._cut = len(self._outputs)
             self._letters, self._next_letters = self.letters, []
             self._begin_changelog()
@@ -137,6 +144,6 @@ class TaskIntervals:
 
     def tell(self) -> int:
         """Tell the task how much is kept of it, about; the number of bytes."""
-        kept = emitted_bytes(self._outputs)
+        kept = emitted_bytes(self._outputs) + emitted_bytes(self._waiting.outputs)
         self._task.keep(kept)
         return kept

@@ -70,7 +70,7 @@ class BeforeAnswers:
             self._commits_before = self._commits.commits
         if now_ms >= self._until_ms:
             self._recovering(self._give_up_commit, now_ms)
-        elif self._commits.under_way or self._commits.keeps or self._recoveries.under_way:
+        elif self._busy():
             return False
         elif not self._cut:
             if not self._processing.prepare_commit(now_ms, final=final):
@@ -83,6 +83,9 @@ class BeforeAnswers:
             return False
         self._until_ms = None
         return True
+
+    def _busy(self) -> bool:
+        return self._commits.under_way or self._commits.keeps or self._recoveries.under_way
 
     def _recovering(self, step: Callable[[], object], now_ms: int) -> None:
         """Take the step, and recover from an error of it."""

@@ -97,6 +97,8 @@ class FakeState:
     `held`: which are open; `opens`: how often stores were opened; `made`: how many active tasks were; `closed`:
     what is told of the tasks that lie on the disk."""
 
+    ownership: Callable[[ThreadContext, Callable[[str], int]], TaskOwnedState] = TaskOwnedState
+
     def __init__(self, world: World) -> None:
         self._world = world
         self.locked: set[TaskId] = set()
@@ -132,7 +134,7 @@ class FakeState:
 
     @property
     def _owned(self) -> TaskOwnedState:
-        return TaskOwnedState(self._world.context, lambda _: 1)
+        return self.ownership(self._world.context, lambda _: 1)
 
     def create_standby(self, id: TaskId, stores: TaskStorage | None = None) -> StandbyTask:
         standby = self.standbys[id] = self._owned.create_standby(id, self._usable(id, stores))

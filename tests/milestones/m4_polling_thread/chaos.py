@@ -1,12 +1,10 @@
-"""Anything at any time to an instance of stage m4, by seed: open, restore, process, fail, commit, roll back, revoke,
-add and remove threads; then calm, and what comes of it.
+"""Anything at any time to an instance of a stage from M4 on, by seed: open, restore, process, fail, commit, roll back,
+revoke, add and remove threads; then calm, and what comes of it.
 
 Each thread takes a step when the seed says so, also in the midst of another one's user code or call of a store. After
 each step of the polling thread `chaos_checks.py` looks at all of it.
 
-    python -m tests.milestones.m4_polling_thread.chaos FIRST END [intolerant]
-
-`intolerant`: without `fencing_tolerance`.
+    python -m tests.milestones.m4_polling_thread.chaos FIRST END [STAGE]
 """
 
 from __future__ import annotations
@@ -41,15 +39,15 @@ class PlannedDeath(RuntimeError):
 class Chaos:
     """An instance of up to four tasks, and all that happens to it. `happened`: how often what was done, and came."""
 
-    def __init__(self, seed: int, *, tolerant: bool = True) -> None:
-        """`tolerant`: with `fencing_tolerance`."""
+    def __init__(self, seed: int, stage: str = "m4") -> None:
+        self.stage = stage
         rng = self.rng = random.Random(seed)
         self.exactly_once, self.cached = rng.random() < 0.75, rng.random() < 0.25
         self.disturbed = rng.choice([0.05, 0.1, 0.2])
         self.world = ChaosWorld(
             rng,
+            stage,
             cached=self.cached,
-            tolerant=tolerant,
             num_processing_threads=rng.randrange(1, MOST_THREADS + 1),
             processing_guarantee="exactly_once_v2" if self.exactly_once else "at_least_once",
             **({"statestore_cache_max_bytes": rng.choice([500, 10_000_000])} if self.cached else {}),
@@ -68,6 +66,10 @@ class Chaos:
         ]  # fmt: skip
         world.group.told = partial(chaos_checks.check_told, self)
         world.crew.start()
+
+    def thinned(self, topic: str) -> bool:
+        """Whether the topic has some of a key's updates only, the last one among them."""
+        return topic == "changelog" if self.stage == "m5" else self.cached
 
     # -- the threads
 
@@ -367,9 +369,9 @@ class Chaos:
         self.supervise()
 
 
-def play(seed: int, *, tolerant: bool = True) -> Chaos:
+def play(seed: int, stage: str = "m4") -> Chaos:
     """Have a seed's run; an error names it."""
-    chaos = Chaos(seed, tolerant=tolerant)
+    chaos = Chaos(seed, stage)
     try:
         chaos.play()
     except BaseException as error:
@@ -378,13 +380,13 @@ def play(seed: int, *, tolerant: bool = True) -> Chaos:
     return chaos
 
 
-def main(first: int, end: int, *, tolerant: bool) -> int:
+def main(first: int, end: int, stage: str = "m4") -> int:
     """Play these seeds; print what went wrong, and how often what happened."""
     logging.disable(logging.CRITICAL)
     happened, failed, began = Counter[str](), 0, time.monotonic()
     for seed in range(first, end):
         try:
-            happened += play(seed, tolerant=tolerant).happened
+            happened += play(seed, stage).happened
         except Exception as error:
             failed += 1
             print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
@@ -396,4 +398,4 @@ def main(first: int, end: int, *, tolerant: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), tolerant="intolerant" not in sys.argv[3:]))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -1,5 +1,5 @@
-"""The surroundings of an instance of stage m4, or without fencing tolerance, in which each thread runs when it is told
-to."""
+"""The surroundings of an instance of stage m4, of m4 without fencing tolerance, or of a later stage, in which each
+thread runs when it is told to."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import Any
 from milestones import wiring
 from milestones.client.crew import Crew
 from milestones.common.records import TopicPartition
+from milestones.flags import parse_milestones
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m4_polling_thread.counted_threads import CountedThreads
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
+from milestones.m5_committed_collector.collector import CommittedCollector
+from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
 from tests.milestones.m4_polling_thread.chaos_kafka import THE_GROUP, AskedClock, ChaosClients, Group, Moods, Waits
 from tests.milestones.m4_polling_thread.chaos_stores import ChaosState
 from tests.milestones.m4_polling_thread.chaos_threads import (
@@ -29,8 +32,8 @@ from tests.milestones.m4_polling_thread.chaos_threads import (
 )
 from tests.milestones.m4_polling_thread.polling import PollingWorld
 
-FLAGS = frozenset({"state_updater", "processing_threads", "polling_thread"})
 TOLERANT = "fencing_tolerance"
+INTOLERANT = "state_updater+processing_threads+polling_thread"
 MOST_POLL_MS, TASK_TIMEOUT_MS = 24_000, 20_000
 SETTINGS: dict[str, Any] = {
     "commit_interval_ms": 50, "transaction_timeout_ms": 1_000, "task_timeout_ms": TASK_TIMEOUT_MS,
@@ -39,13 +42,11 @@ SETTINGS: dict[str, Any] = {
 
 
 class ChaosWorld(PollingWorld):
-    """Real parts of all flags: the polling thread's loop, updaters, openers, workers, handler threads, a crew.
-    `tolerant`: with `fencing_tolerance`."""
+    """Real parts of a stage from M4 on: the polling thread's loop, updaters, openers, workers, handler threads, a
+    crew."""
 
-    def __init__(
-        self, chance: random.Random, *, cached: bool = False, tolerant: bool = True, **settings: Any
-    ) -> None:
-        self.chance, self._flags = chance, FLAGS | {TOLERANT} if tolerant else FLAGS
+    def __init__(self, chance: random.Random, stage: str, *, cached: bool = False, **settings: Any) -> None:
+        self.chance, self._flags = chance, parse_milestones(stage)
         super().__init__(cached=cached, **{**SETTINGS, **settings})
 
     def __post_init__(self) -> None:
@@ -70,17 +71,22 @@ class ChaosWorld(PollingWorld):
         self.clients = ChaosClients(self, self.chance, self.moods, self.waits)
         self.group = Group(self)
         chosen = wiring.parts(self._flags).thread
+        keeps = "committed_collector" in self._flags
+        collection = CommittedCollector if keeps else BufferedCollection
+        task_ends = IntervalTaskEnds if keeps else SingleTaskEnds
         self.parts = replace(
             self.parts,
             opening=self.openers.opening,
             confirmation=chosen.confirmation,
+            commit=chosen.commit,
             recovery=chosen.recovery,
             processing=lambda context: ThreadedProcessing(
                 context, self._launch_worker, self._wait, CountedThreads(context)
             ),
-            collection=lambda context, clients: BufferedCollection(context, clients, ChaosHandler(self, context)),
-            task_ends=lambda context: SingleTaskEnds(context, self.handler_threads.append),
+            collection=lambda context, clients: collection(context, clients, ChaosHandler(self, context)),
+            task_ends=lambda context: task_ends(context, self.handler_threads.append),
         )
+        self.state.ownership = chosen.state  # type: ignore[assignment]
         self.polling: list[SteppedPolling] = []
         registry = self.context.thread_registry
         factory: Any = lambda context: None  # noqa: E731

@@ -17,6 +17,7 @@ from milestones.stream_thread.recoveries import Recoveries
 from milestones.stream_thread.task_removal import TaskRemoval
 from milestones.stream_thread.tasks import ThreadTasks
 from tests.milestones.m4_polling_thread.chaos import play
+from tests.milestones.m4_polling_thread.chaos_world import INTOLERANT
 from tests.milestones.planted import keep_programs
 
 SEEDS = range(24)
@@ -25,11 +26,11 @@ SEEDS_OF_REFUSALS = range(800, 900)
 """Some have nothing for a long time but records that Kafka refuses."""
 
 
-@pytest.mark.parametrize("tolerant", [True, False], ids=["fencing_tolerance", "without"])
+@pytest.mark.parametrize("stage", ["m4", INTOLERANT, "m5"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_task_is_in_one_place_nothing_leaks_and_every_input_counts(seed: int, tolerant: bool) -> None:
-    """Thousands of other seeds: `python -m tests.milestones.m4_polling_thread.chaos 0 3000`, or `... intolerant`."""
-    play(seed, tolerant=tolerant)
+def test_every_task_is_in_one_place_nothing_leaks_and_every_input_counts(seed: int, stage: str) -> None:
+    """Thousands of other seeds: `python -m tests.milestones.m4_polling_thread.chaos 0 3000 m5`."""
+    play(seed, stage)
 
 
 # -- planted faults
