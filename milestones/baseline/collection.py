@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -302,7 +302,7 @@ class DirectCollection:
         sinks = [node.topic for sub in subs for node in sub.nodes if isinstance(node, SinkNode)]
         return {topic for topic in sinks if isinstance(topic, str)}.union(*(sub.changelogs.values() for sub in subs))
 
-    def send_again(self, but: Collection[TaskId]) -> None:
+    def send_again(self, tasks: Mapping[TaskId, Task]) -> None:
         """Nothing is kept: tasks make their outputs again."""
 
     def let_go(self, tasks: Collection[TaskId]) -> None:

@@ -13,7 +13,7 @@ its interval for good, however often that is sent again, and counts once. No cal
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import LeftOutError, ProcessingError
@@ -145,10 +145,9 @@ class CommittedCollector(BufferedCollection):
 
     # -- what fails
 
-    def send_again(self, but: Collection[TaskId]) -> None:
+    def send_again(self, tasks: Mapping[TaskId, Task]) -> None:
         self._left_out = self._full_since_ms = None
-        for id in but:
-            self._intervals.pop(id, None)
+        self._intervals = {id: kept for id, kept in self._intervals.items() if id in tasks and kept.are_of(tasks[id])}
         for id, kept in self._intervals.items():
             self.sent_again += kept.again()
             if kept.letters:

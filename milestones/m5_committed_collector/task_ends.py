@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import TaskCorruptedError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
+from milestones.parts import Blame
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
-    from milestones.parts import Blame, Transacted
+    from milestones.parts import Transacted
 
 
 class IntervalTaskEnds(SingleTaskEnds):
@@ -27,5 +28,5 @@ class IntervalTaskEnds(SingleTaskEnds):
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
         if isinstance(error, RefusedInTransactionError) and error.single and not transaction.one_by_one:
-            return None
+            return Blame(one_by_one=True)
         return super().blame(error, transaction)

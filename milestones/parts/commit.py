@@ -52,9 +52,9 @@ class OutputCollection(Protocol):
         without a transaction `CommitRetriableError` when the acknowledgements take too long."""
         ...
 
-    def send_again(self, but: Collection[TaskId]) -> None:
-        """Note that what isn't confirmed has to be sent again, as far as it is kept; what is kept of these tasks is
-        void."""
+    def send_again(self, tasks: Mapping[TaskId, Task]) -> None:
+        """Note that what isn't confirmed of these tasks has to be sent again, as far as it is kept; what is kept of
+        others is void."""
         ...
 
     def let_go(self, tasks: Collection[TaskId]) -> None:

@@ -69,7 +69,7 @@ class BeforeAnswers:
             self._until_ms, self._cut = now_ms + self._context.longest_wait_ms, False
             self._commits_before = self._commits.commits
         if now_ms >= self._until_ms:
-            self._recovering(self._give_up_commit, now_ms)
+            self._recovering(lambda: self._give_up_commit(final=final), now_ms)
         elif self._busy():
             return False
         elif not self._cut:
@@ -97,9 +97,11 @@ class BeforeAnswers:
         self._collect()
         self._commits.begin_now(now_ms)
 
-    def _give_up_commit(self) -> None:
-        """There is no more time: the group isn't left unanswered for outputs that Kafka doesn't take."""
-        if self._commits.under_way and self._commits.may_be_abandoned:
+    def _give_up_commit(self, *, final: bool) -> None:
+        """There is no more time: the group isn't left unanswered for outputs that Kafka doesn't take. None of tasks
+        that are given away may stay in a transaction."""
+        sent = self._clients.producer.in_transaction and not (self._commits.under_way or self._recoveries.under_way)
+        if (self._commits.under_way and self._commits.may_be_abandoned) or (final and sent):
             tasks = [task.id for task in self._commits.committing]
             self._commits.abandon()
             raise UnsentError(f"Kafka hasn't taken a commit's outputs within {self._context.longest_wait_ms} ms", tasks)

@@ -139,10 +139,15 @@ class CommitSchedule:
         """Whether boundaries of a commit that failed wait to be committed again."""
         return bool(self._kept)
 
+    @property
+    def comes_first(self) -> bool:
+        """Whether such a commit is the next one: others' outputs mustn't be in its transaction."""
+        return any(self._ends.admits(task.id) for task in self._kept)
+
     def send_again(self, but: Collection[TaskId]) -> None:
-        """Have the last one, if it wasn't made, made again with the same boundaries, but for those of these tasks; and
-        the next one at once."""
-        kept = {**self._kept, **self._unconfirmed}
+        """Have the last one, if it wasn't made, made again with the same boundaries where they are kept, but for those
+        of these tasks; and the next one at once."""
+        kept = {**self._kept, **self._unconfirmed} if self._commit.keeps else {}
         self._kept, self._unconfirmed = {task: at for task, at in kept.items() if task.id not in but}, {}
         self._hastened = True
 
@@ -232,8 +237,9 @@ class CommitSchedule:
     def commit_now(self, now_ms: int) -> bool:
         """The same, and all steps are taken at once; earlier commits are brought to their ends before."""
         self.finish()
-        while self.keeps and self._begin(now_ms):
-            self.finish()
+        while self.keeps:
+            if not (self._begin(now_ms) and self.finish()):
+                return False
         return self._begin_all(now_ms) and self.finish()
 
     def finish(self) -> bool:
@@ -250,6 +256,10 @@ class CommitSchedule:
             if self._go_on(AT_ONCE_MS):
                 return True
         return False
+
+    def go_on(self) -> None:
+        """Take as many steps of the one that is under way as Kafka answers soon."""
+        self._go_on_while_answered()
 
     def settle(self) -> None:
         """Have none under way: its tasks are to be rolled back, or lost. One that Kafka may have made by now is brought
@@ -292,7 +302,7 @@ class CommitSchedule:
         self._frozen_bytes = sum(task.uncommitted_bytes() for task in commit_set)
 
     def _may_cut(self, task: Task) -> bool:
-        return task not in self._kept and self._ends.admits(task.id)
+        return task not in self._kept and self._ends.admits(task.id) and not self._tasks.is_void(task.id)
 
     def _take_kept(self) -> dict[Task, PendingCommit]:
         """The boundaries that are to be committed again now. Those of tasks that have gone, or back, are void."""

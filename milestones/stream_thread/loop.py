@@ -127,6 +127,8 @@ class StreamLoop:
         """Send what tasks have made, while the producer is neither a commit's nor a recovery's."""
         if self._recoveries.under_way or (self._commits.under_way and not self._commits.collects_beside):
             return
+        if self._commits.comes_first:
+            return
         if not (self._commits.under_way or self._clients.producer.in_transaction):
             self._ends.between_transactions(now_ms, self._has_work)
         self._collect()
@@ -149,7 +151,7 @@ class StreamLoop:
         admitted: list[Task] = []
         waiting: list[Task] = []
         for task in self._unsent:
-            if processing.get(task.id) is task:
+            if processing.get(task.id) is task and not self._tasks.is_void(task.id):
                 (admitted if self._ends.admits(task.id) else waiting).append(task)
         self._collection.collect(admitted)
         self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])

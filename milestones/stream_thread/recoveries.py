@@ -79,7 +79,8 @@ class Recoveries:
     def recover(self, error: Exception, turn_ms: int) -> None:
         """Answer an error of the turn that began at `turn_ms`: a recovery begins, unless another one, or a commit, is
         to be over first."""
-        self._waiting.append((error, turn_ms))
+        if all(str(error) != str(other) for other, _ in self._waiting):  # what isn't answered yet comes each turn
+            self._waiting.append((error, turn_ms))
         self.run_once(0)
 
     def run_once(self, wait_ms: int) -> None:
@@ -103,12 +104,11 @@ class Recoveries:
         kept a commit goes on, else it is settled: its tasks are to be rolled back, or lost."""
         if not self._commits.under_way:
             return True
-        if self._commits.keeps_boundaries:
-            return False
-        failed = caught(self._commits.settle, KafkaException, MilestonesError)
+        end = self._commits.go_on if self._commits.keeps_boundaries else self._commits.settle
+        failed = caught(end, KafkaException, MilestonesError)
         if failed is not None:
             self._waiting.appendleft((failed, turn_ms))
-        return True
+        return not self._commits.under_way
 
     def _begin(self, error: Exception, turn_ms: int) -> None:
         isolated, transaction = self._ends.isolating, self._transaction()
@@ -122,8 +122,8 @@ class Recoveries:
         else:
             self._fail(blame, error)
             if not self._clients.producer.transactional:
-                self._commits.forget()
-                self._commits.hasten()  # what the other tasks have sent stays, and may have been in the one that failed
+                # What the other tasks have sent stays, and may have been in the commit that failed.
+                self._commits.send_again(but=guilty)
                 return
             error = blame.void(f"the transaction has an output that isn't taken: {error}", transaction.reached)
         self._recovering = Recovering(error, guilty, apart)
@@ -168,7 +168,8 @@ class Recoveries:
             return
         if recovered is Recovered.SEND_AGAIN:
             log.info("%s: what the transaction held is sent again (%s)", self._context.name, error)
-            self._collection.send_again(but=recovering.guilty)
+            innocent = {id: task for id, task in self._tasks.processing.items() if id not in recovering.guilty}
+            self._collection.send_again(innocent)
             self._commits.send_again(but=recovering.guilty)
             if recovering.guilty:
                 self._tasks.roll_back(recovering.guilty)

@@ -110,6 +110,11 @@ class ThreadTasks:
         """Why a task has ended, or is about to, by task that has failed for good."""
         return {entry.id: str(entry.failure.error) for entry in self._registry if entry.failure is not None}
 
+    def is_void(self, task: TaskId) -> bool:
+        """Whether the task has failed, and what it has done since its last commit mustn't be committed."""
+        entry = self._registry.get(task)
+        return entry is not None and entry.failure is not None and entry.failure.void
+
     @property
     def open(self) -> dict[TaskId, Task]:
         """All active tasks that have been opened."""

@@ -25,6 +25,10 @@ class CommittedTasks(Protocol):
     @property
     def roll_backs(self) -> RollBacks: ...
 
+    def is_void(self, task: TaskId) -> bool:
+        """Whether what the task has done since its last commit mustn't be committed."""
+        ...
+
 
 class Uncommitted:
     """*Owns*: the tasks that were told of since they were last found without anything to commit; their byte counts.

@@ -66,6 +66,10 @@ class HostedTasks:
     processing: dict[TaskId, Task]
     roll_backs: RollBacks
 
+    def is_void(self, task: TaskId) -> bool:
+        """A failure ends the attempt."""
+        return False
+
     def prepare_commit(self, now_ms: int) -> bool:
         """What waits in caches belongs to the boundary."""
         for task in self.processing.values():
