@@ -13,11 +13,12 @@ import rich_click as click
 
 from benchmarks import options
 from benchmarks.blocking.work import Blocking
+from benchmarks.commits.work import Commits
 from benchmarks.contenders import Contender, ours, peers, with_late_answers, with_tasks, with_threads
 from benchmarks.count.work import Count
 from benchmarks.footprint.work import Footprint
 from benchmarks.idle.work import Idle
-from benchmarks.job import COMMIT_INTERVAL_MS
+from benchmarks.job import COMMIT_INTERVAL_MS, EXACTLY_ONCE
 from benchmarks.latency.work import Latency
 from benchmarks.options import Option, together
 from benchmarks.report import YARDSTICK
@@ -58,6 +59,16 @@ class Measured:
 data_options = together(
     options.records(500_000), options.keys, options.commit(int(COMMIT_INTERVAL_MS)), options.seed, options.guarantee
 )
+_commits = together(
+    options.late("0,300,3000"),
+    options.records(4_000_000),
+    click.option("--keys", default=10_000, show_default=True, type=click.IntRange(1, 1_000_000)),
+    click.option("--partitions", default=4, show_default=True, type=click.IntRange(1, 100)),
+    options.commit(100),
+    options.seconds(20),
+    options.warm(10),
+    options.threads("1"),
+)
 _blocking = together(
     click.option("--records", default=2_000, show_default=True, type=click.IntRange(min=100)),
     click.option("--threads", default=8, show_default=True, type=click.IntRange(min=1),
@@ -91,6 +102,10 @@ _tasks = together(options.tasks("4,64,512"), options.threads("1"), options.recor
 _COMMON = (options.seed, options.guarantee)
 WORKS = (
     Measured(Count, Count.name, together(options.threads("1"), data_options)),
+    Measured(
+        Commits, Commits.name, together(_commits, options.seed, options.guarantee_by(EXACTLY_ONCE)), "kafka-streams",
+        _newest("m3", "m4", "m5"), proxied=True,
+    ),
     Measured(Restore, Restore.name, together(options.records(500_000), *_COMMON)),
     Measured(Blocking, Blocking.name, together(_blocking, *_COMMON), peers="", yardstick=BASELINE),
     Measured(Idle, Idle.name, together(_idle, *_COMMON), peers="", yardstick=BASELINE),
