@@ -23,6 +23,7 @@ from benchmarks.latency.work import Latency
 from benchmarks.options import Option, together
 from benchmarks.report import YARDSTICK
 from benchmarks.restore.work import Restore
+from benchmarks.restore.written import restored
 from benchmarks.rows import Work
 from benchmarks.skew.work import Skew
 from benchmarks.tasks.work import Tasks
@@ -76,6 +77,13 @@ _blocking = together(
     click.option("--work", default="call", show_default=True, type=click.Choice(["call", "native", "python"]),
                  help="What takes 10 ms: waiting for an answer, work in C, work in Python."),
 )  # fmt: skip
+_written = together(
+    click.option("--written-by", default="", callback=options.words, metavar="STAGES",
+                 help="Instead, with commas: the logs that these stages write for --records updates."),
+    click.option("--keys", default=1_000, show_default=True, type=click.IntRange(1, 1_000_000),
+                 help="That are updated, with --written-by."),
+    options.commit(int(COMMIT_INTERVAL_MS)),
+)  # fmt: skip
 _idle = together(
     click.option("--tasks", default=512, show_default=True, type=click.IntRange(2, 4_000)), options.seconds(20)
 )
@@ -106,7 +114,7 @@ WORKS = (
         Commits, Commits.name, together(_commits, options.seed, options.guarantee_by(EXACTLY_ONCE)), "kafka-streams",
         _newest("m3", "m4", "m5"), proxied=True,
     ),
-    Measured(Restore, Restore.name, together(options.records(500_000), *_COMMON)),
+    Measured(restored, Restore.name, together(options.records(500_000), _written, *_COMMON)),
     Measured(Blocking, Blocking.name, together(_blocking, *_COMMON), peers="", yardstick=BASELINE),
     Measured(Idle, Idle.name, together(_idle, *_COMMON), peers="", yardstick=BASELINE),
     Measured(
