@@ -43,6 +43,8 @@ def table(title: str, figures: Sequence[Figure], rows: Sequence[Row], yardstick:
         of = (figure.yardstick or yardstick).removeprefix("milestones ").removeprefix("{}, ")
         headings += [figure.title, f"of {of}"] if figure.compared else [figure.title]
     shown = columns(title, "contender", "guarantee", *headings)
+    for of_text in shown.columns[:2]:
+        of_text.no_wrap = True
     for row in rows:
         shown.add_row(row.contender, row.guarantee, *_cells(row, figures, rows, yardstick))
     return shown

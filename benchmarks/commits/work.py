@@ -8,12 +8,11 @@ at least once. Then the process is ended.
 | figure | what |
 |---|---|
 | records/s | committed, from the first commit seen to the last one; beside it the share of its own, 0 ms late |
-| processed/s | records whose processing began |
 | longest pause | the longest time in which no task began with a record, by the contender's own clock |
 | of a task | the same of one task: its waiting for a turn, and for the client to deliver its records, is in it |
-| pauses > 50 ms | share of the time that is in such pauses of all tasks |
+| standing | share of the time that is in pauses of more than 50 ms of all tasks |
 | commits/s | answers that the proxy has seen, of all producers or members |
-| bytes produced/record | the size of the logs of output and changelog, by the records committed in the whole run |
+| bytes produced | the size of the logs of output and changelog, by the records committed in the whole run |
 | twice | records that were processed and not committed by that, in the whole run |
 | CPU s/million | of the process, per record processed |
 | peak RSS, growth | of the whole run; in the seconds: eight bytes of it for each record are the contender's notes |
@@ -59,10 +58,9 @@ class Commits(Fresh):
     name = "commits"
     figures: Sequence[Figure] = (
         Figure("records_per_s", "records/s", compared=True, yardstick=UNDISTURBED),
-        Figure("processed_per_s", "processed/s"),
         Figure("pause_ms", "longest pause ms", digits=1),
         Figure("task_pause_ms", "of a task ms", digits=1),
-        Figure("standing", "pauses > 50 ms %", digits=1),
+        Figure("standing", "standing %", digits=1),
         Figure("commits_per_s", "commits/s", digits=1),
         BYTES,
         Figure("twice", "twice"),

@@ -27,7 +27,7 @@ from benchmarks.job import COMMIT_INTERVAL_MS, Job
 from benchmarks.process import Usage
 from benchmarks.rows import Figure
 
-BYTES = Figure("bytes_per_record", "bytes produced/record")
+BYTES = Figure("bytes_per_record", "bytes produced per record")
 FIGURES = (
     Figure("records_per_s", "records/s", compared=True),
     Figure("warm_records_per_s", "warm records/s", compared=True),
