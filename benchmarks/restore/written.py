@@ -80,7 +80,8 @@ class Written(Restore):
         commit_interval_ms: int,
     ) -> None:  # fmt: skip
         super().__init__(cluster, directory, records, seed)
-        self._written_by, self._keys, self._interval_ms = written_by, keys, commit_interval_ms
+        self._keys, self._interval_ms = keys, commit_interval_ms
+        self._writers = {stage: ours(stage, self.name) for stage in written_by}
         self._logs: dict[str, Log] = {}
         self.figures = (
             *(figure for stage in written_by for figure in figures_of(stage)),
@@ -96,7 +97,7 @@ class Written(Restore):
         self._cluster.create(UPDATES, self.partitions, FOREVER)
         self._cluster.fill(self.updates(UPDATES))
         due = Counter(key for _, _, key, *_ in self.updates(UPDATES))
-        for stage in self._written_by:
+        for stage in self._writers:
             self._logs[stage] = self._write(stage)
             if self._logs[stage].last != due:
                 raise BenchmarkError(f"the changelog that {stage} has written isn't what the updates give")
@@ -107,9 +108,13 @@ class Written(Restore):
         for _ in range(self._records):
             yield topic, -1, b"key-%012d" % rng.randrange(self._keys), VALUE, now_ms, None
 
+    def _number(self, stage: str) -> int:
+        """Names of flags that are joined by + are no name of a topic."""
+        return list(self._writers).index(stage)
+
     def _job(self, stage: str) -> Job:
         """What writes the log of this stage."""
-        written = f"restore-written-by-{stage}"
+        written = f"restore-written-{self._number(stage)}"
         return Job(
             self._cluster.bootstrap_servers, written, EXACTLY_ONCE, UPDATES, f"{written}-output",
             str(self._directory / written), str(self._interval_ms),
@@ -121,7 +126,7 @@ class Written(Restore):
         self._cluster.create(changelog_of(job), self.partitions, COMPACTED)
         with (
             self._cluster.committed(job.application_id, UPDATES) as committed,
-            Measured(ours(stage, self.name).command(job), self._log_file(job)) as process,
+            Measured(self._writers[stage].command(job), self._log_file(job)) as process,
         ):
             process.wait(lambda: committed() >= self._records, TIMEOUT_S)
             process.stop()
@@ -134,8 +139,8 @@ class Written(Restore):
     def run(self, contender: Contender, job: Job) -> dict[str, float]:
         """Each log on an empty disk."""
         found: dict[str, float] = {}
-        for stage in self._written_by:
-            one = f"{job.application_id}-{stage}"
+        for stage in self._writers:
+            one = f"{job.application_id}-{self._number(stage)}"
             told = replace(job, application_id=one, input=f"{one}-input", state_dir=str(self._directory / one))
             log = self._logs[stage]
             restored = self._restored(contender, told, self._copied(stage, changelog_of(told)), log.records)
@@ -144,8 +149,8 @@ class Written(Restore):
                 f"{stage}_per_key_and_commit": log.per_key_and_commit,
                 f"{stage}_took_ms": restored["took_ms"],
             }
-        first, last = (found[f"{self._written_by[at]}_took_ms"] for at in (0, -1))
-        return {**found, "times_as_fast": first / max(last, 1.0)}
+        took_ms = [found[f"{stage}_took_ms"] for stage in self._writers]
+        return {**found, "times_as_fast": took_ms[0] / max(took_ms[-1], 1.0)}
 
 
 def figures_of(stage: str) -> Iterator[Figure]:

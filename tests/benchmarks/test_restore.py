@@ -15,6 +15,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.job import Job
 from benchmarks.restore.work import Restore
 from benchmarks.restore.written import Log, Written, restored
+from milestones.common.errors import ConfigError
 
 JOB = Job("b:1", "restore-1", "exactly_once_v2", "in", "out", "state")
 
@@ -65,14 +66,14 @@ class FakeCluster:
         self.filled = list(rows)
 
     def read(self, topic: str) -> list[Message]:
-        return FULL if "by-m4" in topic else THIN
+        return FULL if topic.startswith("restore-written-0-") else THIN
 
 
 class OfLogs(Written):
     """A work whose logs are there, and whose contenders need a millisecond for each record."""
 
     def _write(self, stage: str) -> Log:
-        return Log.of(self._cluster.read(f"by-{stage}"))
+        return Log.of(self._cluster.read(f"{self._job(stage).application_id}-"))
 
     def _restored(self, contender: Contender, job: Job, log: Any, records: int) -> dict[str, float]:
         self._cluster.fill(log)
@@ -97,7 +98,7 @@ def test_each_log_is_restored_record_by_record_and_compared_with_the_first() -> 
         "m5_records": 3, "m5_per_key_and_commit": 1, "m5_took_ms": 3, "times_as_fast": pytest.approx(4 / 3),
     }  # fmt: skip
     assert {figure.name for figure in work.figures} == found.keys()
-    topic = "restore-1-m5-totals-changelog"
+    topic = "restore-1-1-totals-changelog"
     assert cluster.filled == [
         (topic, 0, b"a", (2).to_bytes(8), 77, None), (topic, 1, b"b", (1).to_bytes(8), 77, None),
         (topic, 0, b"a", (3).to_bytes(8), 77, None),
@@ -107,6 +108,11 @@ def test_each_log_is_restored_record_by_record_and_compared_with_the_first() -> 
 def test_a_log_that_is_not_what_the_updates_give_is_refused() -> None:
     with pytest.raises(BenchmarkError, match="the changelog that m4 has written isn't what the updates give"):
         made(FakeCluster(), {b"a": 4, b"b": 1}).prepare([])
+
+
+def test_a_stage_that_this_version_has_not_is_refused_before_any_writes() -> None:
+    with pytest.raises(ConfigError, match="m99"):
+        Written(None, Path(), 500, 1, ["m4", "m99"], 7, 1_000)  # type: ignore[arg-type]
 
 
 def test_updates_are_of_so_many_keys_by_seed() -> None:
