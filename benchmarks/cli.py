@@ -25,7 +25,7 @@ from benchmarks.cluster import JVM_OPTIONS, Cluster, proxied, running
 from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, Contender, ours
 from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
-from benchmarks.job import EXACTLY_ONCE
+from benchmarks.job import COMMIT_INTERVAL_MS, EXACTLY_ONCE
 from benchmarks.moves import upgrade
 from benchmarks.moves import work as moves
 from benchmarks.opening import work as opening
@@ -48,6 +48,8 @@ NARROWEST = 180
 """Columns of a table that isn't shown on a terminal."""
 
 
+SEVERAL = ("thread_counts", "task_counts", "late_ms")
+"""Options of which each contender takes part once with each of their numbers."""
 WARM = "kafka-streams warm"
 
 
@@ -81,7 +83,7 @@ def _measure(
     title = f"{work.name}: {work.title}, medians of {rounds}"
     _out().print(table(title, work.figures, rows, yardstick))
     if json_file is not None:
-        write_json(json_file, {"rounds": rounds, **data, **settings}, rows=[row.as_json() for row in rows])
+        write_json(json_file, {"rounds": rounds, **settings, **data}, rows=[row.as_json() for row in rows])
     return title, work, rows
 
 
@@ -108,7 +110,7 @@ def _command(measured: Measured) -> click.Command:
         guarantees: list[str],
         **data: Any,
     ) -> None:
-        counts: dict[str, Any] = {name: data.pop(name) for name in ("thread_counts", "task_counts") if name in data}
+        counts: dict[str, Any] = {name: data.pop(name) for name in SEVERAL if name in data}
         title, work, rows = _measure(
             measured.work, contenders(measured.name, stage_names, peer_names, **counts), guarantees, rounds, data,
             json_file, {**SETTINGS, **counts, "commit_interval_ms": int(measured.commit_interval_ms)},
@@ -174,6 +176,7 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
 @options.json_file
 @options.records(500_000)
 @click.option("--keys", default=10_000, show_default=True, type=click.IntRange(1, 1_000_000))
+@options.commit(int(COMMIT_INTERVAL_MS))
 @options.seed
 @options.guarantee
 def windows_(
@@ -348,11 +351,11 @@ def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None)
 @click.option("--rate", default=200, show_default=True, help="Samples per second.")
 @click.option("--top", default=25, show_default=True, help="Functions in the table.")
 @data_options
-def profile(stage: str, rate: int, top: int, guarantees: list[str], records: int, keys: int, seed: int) -> None:
+def profile(stage: str, rate: int, top: int, guarantees: list[str], **data: int) -> None:
     """Where the stream thread of the count on Milestones spends its time, by part and by function."""
     contender = ours(stage, Count.name)
     with _cluster() as (cluster, runs):
-        work = Count(cluster, runs, records, keys, seed)
+        work = Count(cluster, runs, **data)
         work.prepare([contender])
         for guarantee in guarantees:
             result = profiled(work, contender, guarantee, rate)

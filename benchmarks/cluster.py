@@ -33,6 +33,8 @@ from milestones.embedded import EmbeddedKafka
 CALL_S = 30.0
 READ_S = 120.0
 PROXIED = "PROXIED"
+LOGS = "data"
+"""Where the embedded broker has its topics, in its folder."""
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=4", "-Xmx1g")
 """The embedded broker's own options are for a quick start."""
 FOREVER = {"retention.ms": "-1"}
@@ -49,10 +51,10 @@ def leading(topic: Any) -> list[int]:
 
 
 class Cluster:
-    """A running Kafka. `proxy`: one in front of it, where a work asks for that."""
+    """A running Kafka. `logs`: the folder of its topics; `proxy`: one in front of it, where a work asks for that."""
 
-    def __init__(self, bootstrap_servers: str, proxy: KafkaProxy | None = None) -> None:
-        self.bootstrap_servers, self._proxy = bootstrap_servers, proxy
+    def __init__(self, bootstrap_servers: str, logs: Path, proxy: KafkaProxy | None = None) -> None:
+        self.bootstrap_servers, self._logs, self._proxy = bootstrap_servers, logs, proxy
         self._client: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(self._client)
 
@@ -78,6 +80,11 @@ class Cluster:
         topics = [name for name in self._admin.list_topics(timeout=CALL_S).topics if name.startswith(prefix)]
         for future in self._admin.delete_topics(topics, request_timeout=CALL_S).values() if topics else ():
             future.result(CALL_S)
+
+    def bytes_of(self, prefix: str) -> int:
+        """The size of the logs of all topics whose names begin with `prefix`, as Kafka's DescribeLogDirs has it:
+        batches as they were sent, and transactions' markers."""
+        return sum(segment.stat().st_size for segment in self._logs.glob(f"{prefix}*/*.log"))
 
     def fill(self, rows: Iterable[Row]) -> None:
         """Write `rows`, all of them or an error."""
@@ -166,7 +173,7 @@ class Cluster:
 def running(directory: Path) -> Iterator[Cluster]:
     """A broker until the end of the block; its data are in `directory`."""
     with EmbeddedKafka(directory, jvm_options=JVM_OPTIONS) as kafka:
-        yield Cluster(kafka.bootstrap_servers)
+        yield Cluster(kafka.bootstrap_servers, kafka.data_dir / LOGS)
 
 
 @contextmanager
@@ -176,4 +183,4 @@ def proxied(directory: Path) -> Iterator[Cluster]:
         listeners, advertised = {PROXIED: "PLAINTEXT"}, {PROXIED: proxy.port}
         with EmbeddedKafka(directory, jvm_options=JVM_OPTIONS, listeners=listeners, advertised=advertised) as kafka:
             proxy.connect_to(kafka.address(PROXIED))
-            yield Cluster(kafka.bootstrap_servers, proxy)
+            yield Cluster(kafka.bootstrap_servers, kafka.data_dir / LOGS, proxy)

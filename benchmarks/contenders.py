@@ -31,7 +31,11 @@ KAFKA_STREAMS_JVM = ("-Xmx1g",)
 """A heap that doesn't depend on the machine's memory."""
 WARM_TIMES = 4
 """A warm run has so many times the records: the JIT compilers need about a million to settle."""
-
+CACHE_BYTES = 10 * 1024 * 1024
+"""Of Kafka Streams where it has a cache: its default."""
+CACHED = ("count", "commits")
+"""The works that know which outputs a cache may leave out."""
+OUTPUT, CHANGELOG = "output", "changelog"
 
 PROGRAMS = {"latency": "last", "skew": "last", "footprint": "last"}
 """The folder of a work's programs, where it isn't the work's own."""
@@ -49,15 +53,18 @@ Its producer waits for 100 ms for more records, ours for 5: `latency` has it as 
 @dataclass(frozen=True)
 class Contender:
     """`command(job)` starts it. `times`: it is given so many times the records; `threads`: so many of its threads call
-    user code; `tasks`: it has so many of them, where a work says how many. `threaded`: whether it can have several
-    threads."""
+    user code; `tasks`: it has so many of them, where a work says how many; `late_ms`: the answers to its commits come
+    so much later, where a work says so. `threaded`: whether it can have several threads; `thin`: which of its topics
+    (`OUTPUT`, `CHANGELOG`) have the last value per key and commit only."""
 
     name: str
     command: Callable[[Job], Sequence[str]]
     times: int = 1
     threads: int = 1
     tasks: int = 0
+    late_ms: int = 0
     threaded: bool = True
+    thin: frozenset[str] = frozenset()
 
 
 def program_of(work: str) -> str:
@@ -81,6 +88,15 @@ def with_tasks(contenders: Iterable[Contender], counts: Sequence[int]) -> list[C
     ]
 
 
+def with_late_answers(contenders: Iterable[Contender], times_ms: Sequence[int]) -> list[Contender]:
+    """Each contender with the answers to its commits so many ms late; each is named by that, 0 too."""
+    return [
+        replace(one, late_ms=late_ms, name=f"{one.name}, {late_ms:,} ms late")
+        for one in contenders
+        for late_ms in times_ms
+    ]
+
+
 def _named(contender: Contender, count: int, counts: Sequence[int], what: str) -> str:
     """A contender that has one number only needs no name for it."""
     told = len(counts) > 1 and contender.threaded
@@ -90,13 +106,14 @@ def _named(contender: Contender, count: int, counts: Sequence[int], what: str) -
 def ours(stage: str, work: str) -> Contender:
     """Milestones with the flags of `stage` (or a set of flags, joined by `+`). `ConfigError` for one that this version
     doesn't have."""
-    name = stage_name(parse_milestones(stage))
+    flags = parse_milestones(stage)
 
     def command(job: Job) -> Sequence[str]:
         told = replace(job, stage=stage)
         return [sys.executable, "-m", f"benchmarks.{program_of(work)}.app", *told.arguments()]
 
-    return Contender(f"milestones {name}", command)
+    thin = {CHANGELOG} if "committed_collector" in flags else ()
+    return Contender(f"milestones {stage_name(flags)}", command, thin=frozenset(thin))
 
 
 def loop(work: str) -> list[Contender]:
@@ -110,15 +127,27 @@ def loop(work: str) -> list[Contender]:
 
 def kafka_streams(work: str) -> list[Contender]:
     """The real one, as `RUNS` says: cold, as it starts, and warm, with enough records for its compilers."""
+    return _kafka_streams(work, Contender("kafka-streams", Job.arguments))
+
+
+def kafka_streams_cached(work: str) -> list[Contender]:
+    """The same with its cache: it puts out, and logs, the last value per key and commit."""
+    if work not in CACHED:
+        raise BenchmarkError(f"with a cache Kafka Streams leaves outputs out, which only {', '.join(CACHED)} can check")
+    cached = Contender("kafka-streams-cached", Job.arguments, thin=frozenset({OUTPUT, CHANGELOG}))
+    return _kafka_streams(work, cached, str(CACHE_BYTES))
+
+
+def _kafka_streams(work: str, like: Contender, cache_bytes: str = "0") -> list[Contender]:
     program = program_of(work).capitalize()
     java, classes = _compiled(_java(work))
 
     def command(job: Job, kind: str) -> Sequence[str]:
-        told = replace(job, work=kind) if kind else job
+        told = replace(job, work=kind or job.work, cache_bytes=cache_bytes)
         return [java, *KAFKA_STREAMS_JVM, "-cp", classes, program, *told.arguments()]
 
     return [
-        Contender(f"kafka-streams {name}".rstrip(), partial(command, kind=kind), times)
+        replace(like, name=f"{like.name} {name}".rstrip(), command=partial(command, kind=kind), times=times)
         for name, times, kind in RUNS.get(work, (("", 1, ""),))
     ]
 
@@ -127,7 +156,11 @@ def _java(work: str) -> Path:
     return HERE / program_of(work) / f"{program_of(work).capitalize()}.java"
 
 
-PEERS: dict[str, Callable[[str], list[Contender]]] = {"loop": loop, "kafka-streams": kafka_streams}
+PEERS: dict[str, Callable[[str], list[Contender]]] = {
+    "loop": loop,
+    "kafka-streams": kafka_streams,
+    "kafka-streams-cached": kafka_streams_cached,
+}
 
 
 def peers(names: Iterable[str], work: str) -> list[Contender]:
@@ -136,7 +169,7 @@ def peers(names: Iterable[str], work: str) -> list[Contender]:
     for name in names:
         if name not in PEERS:
             raise BenchmarkError(f"there is no peer {name!r}, only {', '.join(PEERS)}")
-        if not (_java(work) if name == "kafka-streams" else HERE / program_of(work) / "loop.py").exists():
+        if not (HERE / program_of(work) / "loop.py" if name == "loop" else _java(work)).exists():
             raise BenchmarkError(f"the peer {name} has no program for {work}: leave it out (--peers '')")
         found += PEERS[name](work)
     return found

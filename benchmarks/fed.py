@@ -64,6 +64,11 @@ class Fresh(ABC):
         finally:
             self._cluster.delete(f"{run}-")
 
+    def _produced(self, job: Job, records: int) -> dict[str, float]:
+        """What a run has written into outputs and changelogs, in bytes of their logs."""
+        written = self._cluster.bytes_of(f"{job.application_id}-")
+        return {"bytes_produced": float(written), "bytes_per_record": written / records}
+
     def _log_file(self, job: Job) -> Path:
         return self._directory / f"{job.application_id}.log"
 
@@ -82,7 +87,7 @@ class Fed(Fresh):
         """That input."""
 
     @abstractmethod
-    def judge(self, job: Job, size: int, usage: Usage) -> dict[str, float]:
+    def judge(self, contender: Contender, job: Job, usage: Usage) -> dict[str, float]:
         """The figures of a run. `BenchmarkError` when it doesn't count."""
 
     def topics(self, size: int, topic: str) -> Mapping[str, int]:
@@ -113,4 +118,4 @@ class Fed(Fresh):
             process = stack.enter_context(Measured(contender.command(job), self._log_file(job)))
             process.wait(lambda: all(committed() >= records for committed, records in due), TIMEOUT_S)
             usage = process.stop()
-        return self.judge(job, size, usage)
+        return self.judge(contender, job, usage)

@@ -31,6 +31,8 @@ class Job:
     """What is done to a record, where a work has several kinds of it."""
     threads: str = "1"
     """Threads that call user code: stream threads, or processing threads where a work says so."""
+    cache_bytes: str = "0"
+    """`statestore.cache.max.bytes`; only for Kafka Streams."""
 
     @property
     def exactly_once(self) -> bool:

@@ -35,7 +35,7 @@ class _Counts(click.ParamType[list[int]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, list):
             return value
-        numbers = [int(word) if word.isdigit() else 0 for word in str(value).split(",")]
+        numbers = [int(word) if word.isdigit() else -1 for word in str(value).split(",")]
         if min(numbers) < self._least or len(set(numbers)) < len(numbers):
             self.fail(f"{value!r} isn't different numbers from {self._least} on, with commas", param, ctx)
         return numbers
@@ -82,6 +82,24 @@ def seconds(default: int) -> Option:
     """`--seconds`."""
     return click.option("--seconds", default=default, show_default=True, type=click.IntRange(min=2),
                         help="That are measured.")  # fmt: skip
+
+
+def commit(default: int) -> Option:
+    """`--commit`."""
+    return click.option("--commit", "commit_interval_ms", default=default, show_default=True, metavar="MS",
+                        type=click.IntRange(min=1), help="The commit interval.")  # fmt: skip
+
+
+def late(default: str) -> Option:
+    """`--late`, several times."""
+    return click.option("--late", "late_ms", default=default, show_default=True, type=_Counts(0), metavar="MS",
+                        help="Of answers to commits, with commas: each contender once with each.")  # fmt: skip
+
+
+def warm(default: int) -> Option:
+    """`--warm`."""
+    return click.option("--warm", default=default, show_default=True, type=click.IntRange(min=1),
+                        help="Seconds before that.")  # fmt: skip
 
 
 def rate(default: float, most: float, what: str) -> Option:

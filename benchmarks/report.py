@@ -37,12 +37,14 @@ def columns(title: str, *headings: str, left: int = 2, title_at: JustifyMethod =
 
 
 def table(title: str, figures: Sequence[Figure], rows: Sequence[Row], yardstick: str = YARDSTICK) -> Table:
-    """Medians; for the compared ones the ratio to the yardstick under the same guarantee."""
-    share = f"of {yardstick.removeprefix('milestones ')}"
+    """Medians; for the compared ones the ratio to the yardstick, or the figure's own, under the same guarantee."""
     headings = list[str]()
     for figure in figures:
-        headings += [figure.title, share] if figure.compared else [figure.title]
+        of = (figure.yardstick or yardstick).removeprefix("milestones ").removeprefix("{}, ")
+        headings += [figure.title, f"of {of}"] if figure.compared else [figure.title]
     shown = columns(title, "contender", "guarantee", *headings)
+    for of_text in shown.columns[:2]:
+        of_text.no_wrap = True
     for row in rows:
         shown.add_row(row.contender, row.guarantee, *_cells(row, figures, rows, yardstick))
     return shown
@@ -52,14 +54,16 @@ def _cells(row: Row, figures: Iterable[Figure], rows: Iterable[Row], yardstick: 
     for figure in figures:
         yield f"{row.median(figure.name):,.{figure.digits}f}"
         if figure.compared:
-            share = ratio(row, figure.name, rows, yardstick)
+            share = ratio(row, figure.name, rows, figure.yardstick or yardstick)
             yield "-" if share is None else f"{share:.0%}"
 
 
 def ratio(row: Row, figure: str, rows: Iterable[Row], yardstick: str = YARDSTICK) -> float | None:
-    """`row` by the yardstick's row of the same guarantee, medians both; None when it didn't take part."""
+    """`row` by the yardstick's row of the same guarantee, medians both; None when it didn't take part. `{}` in
+    `yardstick`: see `Figure`."""
+    of = yardstick.replace("{}", row.contender.rpartition(", ")[0])
     for other in rows:
-        if other.contender == yardstick and other.guarantee == row.guarantee:
+        if other.contender == of and other.guarantee == row.guarantee:
             return row.median(figure) / other.median(figure)
     return None
 

@@ -18,12 +18,14 @@ from benchmarks.errors import BenchmarkError
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of a run. `compared`: the table also shows its ratio to the yardstick's."""
+    """A number of a run. `compared`: the table also shows its ratio to that of `yardstick`, a contender's name, or of
+    the work's where that is empty; `{}` in it is the row's own name up to its last comma."""
 
     name: str
     title: str
     digits: int = 0
     compared: bool = False
+    yardstick: str = ""
 
 
 class Work(Protocol):

@@ -13,15 +13,17 @@ import rich_click as click
 
 from benchmarks import options
 from benchmarks.blocking.work import Blocking
-from benchmarks.contenders import Contender, ours, peers, with_tasks, with_threads
+from benchmarks.commits.work import Commits
+from benchmarks.contenders import Contender, ours, peers, with_late_answers, with_tasks, with_threads
 from benchmarks.count.work import Count
 from benchmarks.footprint.work import Footprint
 from benchmarks.idle.work import Idle
-from benchmarks.job import COMMIT_INTERVAL_MS
+from benchmarks.job import COMMIT_INTERVAL_MS, EXACTLY_ONCE
 from benchmarks.latency.work import Latency
 from benchmarks.options import Option, together
 from benchmarks.report import YARDSTICK
 from benchmarks.restore.work import Restore
+from benchmarks.restore.written import restored
 from benchmarks.rows import Work
 from benchmarks.skew.work import Skew
 from benchmarks.tasks.work import Tasks
@@ -31,9 +33,13 @@ ALL_STAGES = ",".join(runnable())
 BASELINE, M3 = "milestones baseline", "milestones m3"
 
 
-def _newest() -> str:
-    """Where one instance's threads share its clients, beside where each has its own."""
-    return ",".join(stage for stage in ("m3", "m4") if stage in runnable())
+def _newest(*names: str) -> str:
+    """Those of these stages that this version has."""
+    return ",".join(stage for stage in names if stage in runnable())
+
+
+SHARED = _newest("m3", "m4")
+"""Where one instance's threads share its clients, beside where each has its own."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,19 @@ class Measured:
     commit_interval_ms: str = COMMIT_INTERVAL_MS
 
 
-data_options = together(options.records(500_000), options.keys, options.seed, options.guarantee)
+data_options = together(
+    options.records(500_000), options.keys, options.commit(int(COMMIT_INTERVAL_MS)), options.seed, options.guarantee
+)
+_commits = together(
+    options.late("0,300,3000"),
+    options.records(4_000_000),
+    click.option("--keys", default=10_000, show_default=True, type=click.IntRange(1, 1_000_000)),
+    click.option("--partitions", default=4, show_default=True, type=click.IntRange(1, 100)),
+    options.commit(100),
+    options.seconds(20),
+    options.warm(10),
+    options.threads("1"),
+)
 _blocking = together(
     click.option("--records", default=2_000, show_default=True, type=click.IntRange(min=100)),
     click.option("--threads", default=8, show_default=True, type=click.IntRange(min=1),
@@ -59,13 +77,20 @@ _blocking = together(
     click.option("--work", default="call", show_default=True, type=click.Choice(["call", "native", "python"]),
                  help="What takes 10 ms: waiting for an answer, work in C, work in Python."),
 )  # fmt: skip
+_written = together(
+    click.option("--written-by", default="", callback=options.words, metavar="STAGES",
+                 help="Instead, with commas: the logs that these stages write for --records updates."),
+    click.option("--keys", default=1_000, show_default=True, type=click.IntRange(1, 1_000_000),
+                 help="That are updated, with --written-by."),
+    options.commit(int(COMMIT_INTERVAL_MS)),
+)  # fmt: skip
 _idle = together(
     click.option("--tasks", default=512, show_default=True, type=click.IntRange(2, 4_000)), options.seconds(20)
 )
 _latency = together(
     options.rate(5_000, 100_000, "Records a second."),
     options.seconds(30),
-    click.option("--warm", default=20, show_default=True, type=click.IntRange(min=1), help="Seconds before that."),
+    options.warm(20),
     options.threads("1"),
 )
 _skew = together(
@@ -85,19 +110,23 @@ _tasks = together(options.tasks("4,64,512"), options.threads("1"), options.recor
 _COMMON = (options.seed, options.guarantee)
 WORKS = (
     Measured(Count, Count.name, together(options.threads("1"), data_options)),
-    Measured(Restore, Restore.name, together(options.records(500_000), *_COMMON)),
+    Measured(
+        Commits, Commits.name, together(_commits, options.seed, options.guarantee_by(EXACTLY_ONCE)), "kafka-streams",
+        _newest("m3", "m4", "m5"), proxied=True,
+    ),
+    Measured(restored, Restore.name, together(options.records(500_000), _written, *_COMMON)),
     Measured(Blocking, Blocking.name, together(_blocking, *_COMMON), peers="", yardstick=BASELINE),
     Measured(Idle, Idle.name, together(_idle, *_COMMON), peers="", yardstick=BASELINE),
     Measured(
-        Latency, Latency.name, together(_latency, *_COMMON), "kafka-streams", _newest(), M3, commit_interval_ms="100"
+        Latency, Latency.name, together(_latency, *_COMMON), "kafka-streams", SHARED, M3, commit_interval_ms="100"
     ),
-    Measured(Skew, Skew.name, together(_skew, *_COMMON), "kafka-streams", _newest(), M3, commit_interval_ms="100"),
+    Measured(Skew, Skew.name, together(_skew, *_COMMON), "kafka-streams", SHARED, M3, commit_interval_ms="100"),
     Measured(
-        Footprint, Footprint.name, together(_footprint, *_COMMON), "kafka-streams", _newest(), M3, proxied=True
+        Footprint, Footprint.name, together(_footprint, *_COMMON), "kafka-streams", SHARED, M3, proxied=True
     ),
     Measured(
         Tasks, Tasks.name,
-        together(_tasks, *_COMMON), "", _newest(), M3,
+        together(_tasks, *_COMMON), "", SHARED, M3,
     ),
 )  # fmt: skip
 
@@ -108,7 +137,9 @@ def contenders(
     peer_names: Sequence[str],
     thread_counts: Sequence[int] = (1,),
     task_counts: Sequence[int] | None = None,
+    late_ms: Sequence[int] | None = None,
 ) -> list[Contender]:
-    """Peers first; with so many threads, and tasks, each."""
+    """Peers first; with so many threads, and tasks, and answers so late, each."""
     found = with_threads([*peers(peer_names, work), *(ours(stage, work) for stage in stage_names)], thread_counts)
-    return found if task_counts is None else with_tasks(found, task_counts)
+    found = found if task_counts is None else with_tasks(found, task_counts)
+    return found if late_ms is None else with_late_answers(found, late_ms)

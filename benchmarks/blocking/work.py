@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.blocking import DONE
 from benchmarks.cluster import Cluster, Row
+from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.fed import Fed
 from benchmarks.job import Job
@@ -54,13 +55,13 @@ class Blocking(Fed):
             for partition in rng.sample(range(self.partitions), self.partitions):
                 yield topic, partition, key_of(partition), b"%d" % (first + partition), now_ms, None
 
-    def judge(self, job: Job, size: int, usage: Usage) -> dict[str, float]:
+    def judge(self, contender: Contender, job: Job, usage: Usage) -> dict[str, float]:
         times_ms: list[int] = []
         found: defaultdict[bytes, list[bytes]] = defaultdict(list)
         for message in self._cluster.read(job.output):
             times_ms.append(message.timestamp()[1])
             found[message.key() or b""].append(message.value() or b"")
-        if wrong := differences(expected(self.records(size), self.partitions), found):
+        if wrong := differences(expected(self.records(self.size(contender)), self.partitions), found):
             raise BenchmarkError(f"the output is wrong: {'; '.join(wrong)}")
         return figures(times_ms, usage)
 

@@ -33,7 +33,7 @@ final class Peer {
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, job.get("commit_interval_ms"));
         settings.put(StreamsConfig.STATE_DIR_CONFIG, job.get("state_dir"));
         settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, job.get("threads"));
-        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, "0");
+        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, job.get("cache_bytes"));
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
         // As much in a batch as the others have: its own 16 KB would cost the broker more, which shares the cores.
         settings.put(StreamsConfig.producerPrefix("batch.size"), "1000000");
@@ -42,13 +42,21 @@ final class Peer {
     }
 
     static KafkaStreams streams(Topology topology, Properties settings) {
+        return streams(topology, settings, () -> {});
+    }
+
+    /** `closed` is called at the end of the process, once all threads have ended. */
+    static KafkaStreams streams(Topology topology, Properties settings, Runnable closed) {
         KafkaStreams streams = new KafkaStreams(topology, settings);
         streams.setUncaughtExceptionHandler(error -> {
             error.printStackTrace();
             Runtime.getRuntime().halt(1);
             return null;
         });
-        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            streams.close();
+            closed.run();
+        }));
         return streams;
     }
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.cluster import COMPACTED, FOREVER, Cluster, Row
@@ -32,7 +32,7 @@ class Restore(Fresh):
     """The work `restore`."""
 
     name = "restore"
-    figures = (
+    figures: Sequence[Figure] = (
         Figure("records_per_s", "records/s", compared=True),
         Figure("cpu_s_per_million", "CPU s/million", digits=1),
         Figure("idle_cpu", "idle CPU s/s", digits=3),
@@ -55,10 +55,13 @@ class Restore(Fresh):
 
     def run(self, contender: Contender, job: Job) -> dict[str, float]:
         """On an empty disk."""
-        changelog = f"{job.application_id}-{STORE}-changelog"
+        return self._restored(contender, job, rows(changelog_of(job), self._records, self._seed), self._records)
+
+    def _restored(self, contender: Contender, job: Job, log: Iterable[Row], records: int) -> dict[str, float]:
+        """The figures of a restoration of so many records, those of `log`."""
         self._cluster.create(job.input, self.partitions, FOREVER)
-        self._cluster.create(changelog, self.partitions, COMPACTED)
-        self._cluster.fill(rows(changelog, self._records, self._seed))
+        self._cluster.create(changelog_of(job), self.partitions, COMPACTED)
+        self._cluster.fill(log)
         Path(job.state_dir).mkdir()
         log_file = self._log_file(job)
         with Measured(contender.command(job), log_file) as process:
@@ -68,16 +71,22 @@ class Restore(Fresh):
             usage = process.stop()
         started, ended = told(log_file, STARTED), told(log_file, ENDED)
         restored = sum(count for _, count in ended)
-        if restored != self._records:
-            raise BenchmarkError(f"{restored} of {self._records} records were restored")
+        if restored != records:
+            raise BenchmarkError(f"{restored} of {records} records were restored")
         begin, end = min(at for at, _ in started) / 1000, max(at for at, _ in ended) / 1000
         return {
             "records": float(restored),
+            "took_ms": 1000 * (end - begin),
             "records_per_s": restored / max(end - begin, 0.001),
             "cpu_s_per_million": usage.cpu_s_between(begin, end) * 1e6 / restored,
             "idle_cpu": usage.cpu_s_between(end + 1, end + 1 + IDLE_S) / IDLE_S,
             "rss_mb": usage.peak_rss_mb,
         }
+
+
+def changelog_of(job: Job) -> str:
+    """The topic that is restored."""
+    return f"{job.application_id}-{STORE}-changelog"
 
 
 def rows(topic: str, records: int, seed: int) -> Iterator[Row]:

@@ -26,7 +26,7 @@ from statistics import median
 
 from benchmarks.cluster import FOREVER, Cluster, Row
 from benchmarks.contenders import Contender
-from benchmarks.count.work import figures as of_times
+from benchmarks.count.work import figures as of_outputs
 from benchmarks.errors import BenchmarkError
 from benchmarks.fed import STAMPED, TIMEOUT_S, Fresh
 from benchmarks.idle import PLAIN, STATEFUL, STATEFUL_SHARE
@@ -102,11 +102,11 @@ class Tasks(Fresh):
             idle = time.time() + SETTLE_S
             process.wait(lambda: time.time() >= idle + self._seconds, TIMEOUT_S)
             usage = process.stop()
-        times_ms = sorted(message.timestamp()[1] for message in self._cluster.read(job.output))
-        if len(times_ms) != records:
-            raise BenchmarkError(f"{len(times_ms):,} outputs of {records:,} inputs")
-        of_backlog = of_times(times_ms, usage)
-        first, last = times_ms[0] / 1000, times_ms[-1] / 1000
+        written = sorted((message.timestamp()[1], 1) for message in self._cluster.read(job.output))
+        if len(written) != records:
+            raise BenchmarkError(f"{len(written):,} outputs of {records:,} inputs")
+        of_backlog = of_outputs(written, usage)
+        first, last = written[0][0] / 1000, written[-1][0] / 1000
         return {
             **loops(log_file.read_text("utf-8", "replace"), Phases(first, last, idle, idle + self._seconds)),
             "records": float(records),

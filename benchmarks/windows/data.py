@@ -138,6 +138,12 @@ _TAIL: Final = {COUNT: 0, TUMBLING: START.size, SESSIONS: SESSION.size, TABLE_JO
 """The bytes of an output's key behind those of the customer's."""
 
 
+def last_of(outputs: Iterable[Output]) -> Iterator[Output]:
+    """Each key's last value, by key, but for those that were taken back."""
+    last = dict(outputs)
+    yield from ((key, last[key]) for key in sorted(last) if last[key] is not None)
+
+
 class Outputs:
     """Outputs, folded by customer: how many, and a number that depends on all of them and their order."""
 

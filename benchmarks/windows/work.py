@@ -4,7 +4,7 @@
 one; `warm_...`: in the second half of the outputs. The times are the broker's (`LogAppendTime`).
 
 *Guarantees*: a run counts only when the outputs of each key are the ones due, all of them, once each, in order; of the
-counts, the changelog too.
+counts, the changelog too, or its last record of each key where a contender logs no more.
 *Assumes*: as `fed.py`. The input's times are the past's, so that no topic's retention counts in them.
 """
 
@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.cluster import Cluster, Row
-from benchmarks.contenders import Contender
+from benchmarks.contenders import CHANGELOG, OUTPUT, Contender
 from benchmarks.count.work import FIGURES, figures
 from benchmarks.errors import BenchmarkError
 from benchmarks.fed import Fed
-from benchmarks.job import Job
+from benchmarks.job import COMMIT_INTERVAL_MS, Job
 from benchmarks.process import Usage
 from benchmarks.rows import Figure
 from benchmarks.windows import COUNT, OTHER, SESSIONS, STORE, STREAM_JOIN, TABLE_JOIN, TUMBLING, WINDOW_MS
-from benchmarks.windows.data import Input, Output, Outputs, value_of
+from benchmarks.windows.data import Input, Output, Outputs, last_of, value_of
 
 _SEQUENCE: Final = {COUNT: 0, TUMBLING: 4, SESSIONS: 0}
 """The bytes of a changelog's key behind those of the output's."""
@@ -35,13 +35,16 @@ class Windows(Fed):
 
     figures: Sequence[Figure] = FIGURES
 
-    def __init__(self, cluster: Cluster, directory: Path, kind: str, records: int, keys: int, seed: int) -> None:
+    def __init__(
+        self, cluster: Cluster, directory: Path, kind: str, records: int, keys: int, seed: int,
+        commit_interval_ms: int = int(COMMIT_INTERVAL_MS),
+    ) -> None:  # fmt: skip
         super().__init__(cluster, directory)
         self.name = f"windows-{kind}"
-        self.asked: Mapping[str, str] = {"work": kind}
+        self.asked: Mapping[str, str] = {"work": kind, "commit_interval_ms": str(commit_interval_ms)}
         self._kind, self._records, self._keys, self._seed = kind, records, keys, seed
         self._inputs: dict[int, Input] = {}
-        self._expected: dict[int, Outputs] = {}
+        self._expected: dict[tuple[int, bool], Outputs] = {}
 
     @property
     def title(self) -> str:
@@ -72,17 +75,19 @@ class Windows(Fed):
         for is_other, key, number in given:
             yield topic + OTHER * is_other, -1, key, value_of(number), given.start_ms + number, None
 
-    def judge(self, job: Job, size: int, usage: Usage) -> dict[str, float]:
-        if size not in self._expected:
-            self._expected[size] = Outputs(self.given(size), self.given(size).expected())
-        times_ms = sorted(self._check(size, "output", job.output, 0))
+    def judge(self, contender: Contender, job: Job, usage: Usage) -> dict[str, float]:
+        records = self.records(self.size(contender))
+        times_ms = sorted(self._check(contender, OUTPUT, job.output, 0))
         if self._kind in _SEQUENCE:
-            self._check(size, "changelog", f"{job.application_id}-{STORE}-changelog", _SEQUENCE[self._kind])
-        return figures(times_ms, usage, self.records(size))
+            self._check(contender, CHANGELOG, f"{job.application_id}-{STORE}-changelog", _SEQUENCE[self._kind])
+        share = records / max(1, len(times_ms))
+        return {**figures([(at, share) for at in times_ms], usage), **self._produced(job, records)}
 
-    def _check(self, size: int, what: str, topic: str, tail: int) -> list[int]:
+    def _check(self, contender: Contender, what: str, topic: str, tail: int) -> list[int]:
         """When the topic's records were written, ms. `BenchmarkError` unless they are the ones due, but for so many
-        bytes at the end of the keys."""
+        bytes at the end of the keys; of a thin topic the last one of each key."""
+        given, thin = self.given(self.size(contender)), what in contender.thin
+        kept = last_of if thin else iter
         times_ms: list[int] = []
 
         def found() -> Iterator[Output]:
@@ -91,6 +96,9 @@ class Windows(Fed):
                 key = message.key() or b""
                 yield key[: len(key) - tail], message.value()
 
-        if wrong := self._expected[size].differences(Outputs(self.given(size), found())):
+        at = self.size(contender), thin
+        if at not in self._expected:
+            self._expected[at] = Outputs(given, kept(given.expected()))
+        if wrong := self._expected[at].differences(Outputs(given, kept(found()))):
             raise BenchmarkError(f"the {what} is wrong: {'; '.join(wrong)}")
         return times_ms

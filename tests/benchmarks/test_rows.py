@@ -13,7 +13,19 @@ import pytest
 from rich.console import Console
 
 from benchmarks.cli import cli, main
-from benchmarks.contenders import HERE, PROGRAMS, RUNS, Contender, ours, peers, program_of, with_tasks, with_threads
+from benchmarks.contenders import (
+    CHANGELOG,
+    HERE,
+    PROGRAMS,
+    RUNS,
+    Contender,
+    ours,
+    peers,
+    program_of,
+    with_late_answers,
+    with_tasks,
+    with_threads,
+)
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import GUARANTEES, Job
 from benchmarks.report import plot, ratio, table, write_json
@@ -85,6 +97,17 @@ def test_the_ratio_is_of_the_medians_and_under_the_same_guarantee() -> None:
     assert ratio(Row("fake", "ours", "exactly_once_v2", mine.rounds), "speed", [loop]) is None
 
 
+def test_a_figure_may_be_compared_with_the_same_contender_under_another_condition() -> None:
+    speeds = {"ours, 0 ms late": 100.0, "ours, 300 ms late": 80.0, "theirs, 300 ms late": 10.0}
+    found = [Row("fake", name, "at_least_once", [{"speed": speed}]) for name, speed in speeds.items()]
+    shares = [ratio(row, "speed", found, "{}, 0 ms late") for row in found]
+    assert shares == [1.0, pytest.approx(0.8), None]
+    text, figure = StringIO(), Figure("speed", "records/s", compared=True, yardstick="{}, 0 ms late")
+    Console(file=text, width=120).print(table("title", [figure], found, "loop"))
+    assert "of 0 ms late" in text.getvalue()
+    assert "80%" in text.getvalue()
+
+
 def test_the_table_shows_medians_and_ratios() -> None:
     text = StringIO()
     Console(file=text, width=120).print(table("title", FIGURES, rows()))
@@ -119,6 +142,14 @@ def test_ours_is_named_by_its_stage_and_told_it() -> None:
     assert "stage=baseline" in found.command(JOB)
 
 
+def test_what_a_contender_logs_and_puts_out_is_known() -> None:
+    thin = {stage: ours(stage, "count").thin for stage in runnable()}
+    assert {stage for stage, topics in thin.items() if topics} == {"m5"} & set(runnable())
+    assert set().union(*thin.values()) <= {CHANGELOG}
+    with pytest.raises(BenchmarkError, match="leaves outputs out, which only count, commits can check"):
+        peers(["kafka-streams-cached"], "latency")
+
+
 def test_an_unknown_stage_or_peer_is_an_error_before_anything_runs() -> None:
     with pytest.raises(ConfigError):
         ours("m99", "count")
@@ -131,6 +162,8 @@ def test_each_contender_takes_part_with_each_number_of_threads_and_tasks() -> No
     assert with_threads([alone, contender("ours")], [1]) == [replace(alone, threads=1), ANY]
     found = with_threads([alone, contender("ours")], [1, 4])
     assert [(one.name, one.threads) for one in found] == [("loop", 1), ("ours, 1 thread", 1), ("ours, 4 threads", 4)]
+    found = with_late_answers([contender("ours")], [0, 3000])
+    assert [(one.name, one.late_ms) for one in found] == [("ours, 0 ms late", 0), ("ours, 3,000 ms late", 3000)]
     found = with_tasks([contender("ours")], [4, 64])
     assert [(one.name, one.tasks) for one in found] == [("ours, 4 tasks", 4), ("ours, 64 tasks", 64)]
     assert [one.name for one in with_tasks([contender("ours")], [64])] == ["ours"]

@@ -15,7 +15,7 @@ from benchmarks.contenders import HERE, Contender, ours
 from benchmarks.job import Job
 from benchmarks.windows import KINDS, OTHER, SESSIONS, STREAM_JOIN, TABLE_JOIN, WINDOW_MS
 from benchmarks.windows.app import topology
-from benchmarks.windows.data import Input, Output, Outputs, value_of
+from benchmarks.windows.data import Input, Output, Outputs, last_of, value_of
 from benchmarks.windows.work import Windows
 from milestones import serdes
 from milestones.testing import TopologyTestDriver
@@ -70,6 +70,14 @@ def test_each_fault_of_an_output_is_named_by_its_customer(kind: str, fault: str)
     assert line.startswith("b'customer-000000'")
     many = Outputs(given(kind), given(kind).expected())
     assert many.differences(Outputs(data, ()))[-1] == "and 35 more"
+
+
+def test_of_a_thin_changelog_the_last_record_of_each_key_counts() -> None:
+    assert list(last_of([(b"b", b"1"), (b"a", b"1"), (b"b", None), (b"a", b"2"), (b"c", None)])) == [(b"a", b"2")]
+    data = given(SESSIONS, 100, 1)
+    due = Outputs(data, last_of(data.expected()))
+    assert due.differences(Outputs(data, last_of(list(data.expected())[:-1]))) != []
+    assert due.differences(Outputs(data, last_of(sorted(dict(data.expected()).items())))) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks import stores
 from benchmarks.blocking import work as blocking
 from benchmarks.blocking.app import KINDS
-from benchmarks.cluster import leading
+from benchmarks.cluster import Cluster, leading
 from benchmarks.contenders import Contender
 from benchmarks.count import work as count
 from benchmarks.count.app import add, nothing
@@ -77,15 +77,21 @@ def test_blocking_names_each_fault_of_its_outputs(found: list[bytes], said: list
 def test_rates_are_of_the_time_from_the_first_output_to_the_last_and_too_few_are_an_error() -> None:
     found = blocking.figures([12_000, 10_000, 14_000, 11_000], USAGE)
     assert found["records_per_s"] == pytest.approx(1.0)
-    times_ms = [10_000, 12_000, 14_000, 15_000, 16_000]
-    found = count.figures(times_ms, USAGE)
+    written = [(at_ms, 1) for at_ms in (10_000, 12_000, 14_000, 15_000, 16_000)]
+    found = count.figures(written, USAGE)
     assert (found["records_per_s"], found["warm_records_per_s"]) == (pytest.approx(5 / 6), pytest.approx(3 / 2))
     assert found["cpu_s_per_million"] == pytest.approx(8.5e6 / 5)
     assert found["warm_cpu_s_per_million"] == pytest.approx(1.0e6 / 3)
     assert found["rss_mb"] == 80.0
-    for figures in (blocking.figures, count.figures):
+    for of_one in (lambda: blocking.figures([10_000], USAGE), lambda: count.figures([(10_000, 1)], USAGE)):
         with pytest.raises(BenchmarkError, match="too few"):
-            figures([10_000], USAGE)
+            of_one()
+
+
+def test_a_rate_is_of_the_records_that_outputs_stand_for_where_some_are_left_out() -> None:
+    found = count.figures([(10_000, 5), (12_000, 1), (14_000, 2), (15_000, 10), (16_000, 3)], USAGE)
+    assert (found["records"], found["records_per_s"]) == (21, pytest.approx(21 / 6))
+    assert found["warm_records_per_s"] == pytest.approx(15 / 2)
 
 
 def outputs(data: Data) -> list[Output]:
@@ -130,6 +136,44 @@ OTHER = (b"b", b'{"sum":1,"count":1}', 1)
 def test_count_names_each_fault_of_an_output(found: list[Output], said: str) -> None:
     (line,) = Expected(((b"a", 5), (b"a", 7), (b"b", 1))).differences(found)
     assert line.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([SECOND, OTHER], None),
+        ([FIRST, SECOND, OTHER], None),
+        ([FIRST, OTHER], "b'a': ends after 1 of 2"),
+        ([SECOND, SECOND, OTHER], "b'a': b'{\"count\":2,\"sum\":12}' where nothing more was due"),
+        ([SECOND, FIRST, OTHER], "b'a': b'{\"count\":1,\"sum\":5}' where nothing more was due"),
+        ([(b"a", b'{"count":2,"sum":5}', 0), OTHER], "b'a': b'{\"count\":2,\"sum\":5}' where count 2, sum 12"),
+        ([(b"a", b'{"count":3,"sum":12}', 0), OTHER], "b'a': b'{\"count\":3,\"sum\":12}' where nothing more was due"),
+    ],
+    ids=["first left out", "none left out", "last one lost", "duplicate", "swapped", "wrong", "surplus"],
+)
+def test_count_names_each_fault_of_a_thin_topic_which_may_leave_out_all_but_the_last(
+    found: list[Output], said: str | None
+) -> None:
+    lines = Expected(((b"a", 5), (b"a", 7), (b"b", 1))).differences(found, thin=True)
+    assert len(lines) == (said is not None)
+    assert all(line.startswith(said or "") for line in lines)
+
+
+def test_what_is_produced_is_the_size_of_the_logs_of_a_run_s_own_topics(tmp_path: Path) -> None:
+    written = {
+        "count-1-output-0/0.log": 30, "count-1-totals-changelog-3/0.log": 20, "count-1-output-0/0.index": 7,
+        "count-11-output-0/0.log": 5, "input-1-0/0.log": 9,
+    }  # fmt: skip
+    for segment, size in written.items():
+        (tmp_path / segment).parent.mkdir(exist_ok=True)
+        (tmp_path / segment).write_bytes(b"x" * size)
+    assert Cluster("localhost:1", tmp_path).bytes_of("count-1-") == 50
+
+
+def test_count_is_told_its_commit_interval() -> None:
+    work = count.Count(None, Path(), 1_000, 10, 1, commit_interval_ms=100)  # type: ignore[arg-type]
+    assert work.asked == {"commit_interval_ms": "100"}
+    assert work.title == "1,000 records, 10 keys, a commit every 100 ms"
 
 
 class FakeCluster:
