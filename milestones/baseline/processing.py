@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -77,6 +77,7 @@ class InlineProcessing:
         self._retiring: deque[tuple[Task, CloseMode]] = deque()
         self._limits: dict[TaskId, int] = {}
         self._held = False
+        self._held_back: Set[TaskId] = frozenset()
         self.processed: int = 0
 
     def add(self, task: Task) -> None:
@@ -121,8 +122,17 @@ class InlineProcessing:
             if task.initialised:
                 self._let_go_on(task)
 
+    def hold_back(self, tasks: Set[TaskId]) -> None:
+        if tasks != self._held_back:
+            self._held_back = tasks
+            self.pause(self._paused)
+
+    def at_rest(self, tasks: Set[TaskId]) -> bool:
+        """The thread that asks is the one that works."""
+        return True
+
     def _let_go_on(self, task: Task) -> None:
-        if task.id.subtopology not in self._paused:
+        if task.id.subtopology not in self._paused and task.id not in self._held_back:
             self._going[task.id] = task
             self._alarms.set_at_once(task)
 

@@ -15,7 +15,7 @@ task, has the task looked at.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING
 
 from milestones.common.task.alarms import Alarms, PunctuationAlarms
@@ -44,6 +44,7 @@ class Agenda:
         self._halves: dict[ScheduledTask, None] = {}
         self._alarms, self._punctuations = Alarms(), PunctuationAlarms(clock)
         self.paused: frozenset[int] = frozenset()
+        self.held_back: Set[TaskId] = frozenset()
 
     def __len__(self) -> int:
         """How many tasks a thread could take now."""
@@ -128,7 +129,8 @@ class Agenda:
         return Job.TURN if ready else None
 
     def is_paused(self, scheduled: ScheduledTask) -> bool:
-        return scheduled.task.id.subtopology in self.paused
+        id = scheduled.task.id
+        return id.subtopology in self.paused or id in self.held_back
 
     def _wait(self, scheduled: ScheduledTask, now_ms: int) -> None:
         """Set the alarm at which there may be something to do about the task, if nothing happens to it before."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 from milestones.baseline.processing import retired
@@ -83,6 +83,7 @@ class ThreadedProcessing:
         self._preparing_since_ms: dict[bool, int] = {}
         self._late: list[RemovedTask] = []
         self._held, self._paused = False, frozenset[int]()
+        self._held_back: Set[TaskId] = frozenset()
         self._measures = SchedulerMeasures(context.metrics, context.name)
         self._rests = 0
         self._told: set[TaskId] = set()
@@ -158,6 +159,14 @@ class ThreadedProcessing:
         self._paused = subtopologies
         every = frozenset(sub.id for sub in self._context.application.subtopologies)
         self._scheduler.pause(every if self._held else subtopologies)
+
+    def hold_back(self, tasks: Set[TaskId]) -> None:
+        if tasks != self._held_back:
+            self._held_back = tasks
+            self._scheduler.hold_back(tasks)
+
+    def at_rest(self, tasks: Set[TaskId]) -> bool:
+        return self._scheduler.at_rest(tasks)
 
     def run_once(self, now_ms: int) -> bool:
         """Wake threads that have something to do, and end turns that are over; raise a final failure."""

@@ -18,12 +18,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import OwnershipError
 from milestones.m2_processing_threads.agenda import Agenda
-from milestones.m2_processing_threads.commit_preparation import CommitPreparation
+from milestones.m2_processing_threads.commit_preparation import CommitPreparation, is_in_a_call
 from milestones.m2_processing_threads.metrics import SchedulerStatistics
 from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
@@ -171,6 +171,24 @@ class Scheduler:
                     lease.end()
             self._agenda.look_at_all(self._clock.monotonic_ms())
             self._look.notify_all()
+
+    def hold_back(self, ids: Set[TaskId]) -> None:
+        """Begin no record and no punctuation of these tasks; go on with those that were held back before."""
+        with self._lock:
+            changed, self._agenda.held_back = ids ^ self._agenda.held_back, ids
+            for scheduled in filter(None, map(self._scheduled.get, changed)):
+                if scheduled.lease is not None and scheduled.task.id in ids:
+                    scheduled.lease.end()
+            self._agenda.look_at(changed, self._clock.monotonic_ms())
+            self._call(self._takable())
+
+    def at_rest(self, ids: Set[TaskId]) -> bool:
+        """Whether no thread has a turn of these tasks, but for a long call."""
+        with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            leases = (scheduled.lease for scheduled in map(self._scheduled.get, ids) if scheduled is not None)
+            turns = [lease.scheduled for lease in leases if lease is not None and lease.job is Job.TURN]
+            return all(is_in_a_call(scheduled, now_ms) for scheduled in turns)
 
     def flush(self, *, final: bool = False) -> bool:
         """Have the caches of all tasks flushed, and these tasks locked; True once they are. A task in quarantine is

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -96,6 +96,15 @@ class Processing(CommitGate, Protocol):
     def hold(self, held: bool) -> None:
         """Begin no record and no punctuation while `held`: outputs wait for room in the client, or commits fall behind.
         Flushes and applies are done all the same."""
+        ...
+
+    def hold_back(self, tasks: Set[TaskId]) -> None:
+        """Begin no record and no punctuation of these tasks, whatever else is held: they are about to be given away, or
+        have more uncommitted than their share."""
+        ...
+
+    def at_rest(self, tasks: Set[TaskId]) -> bool:
+        """Whether no thread is in the midst of these tasks' records. A long call isn't waited for."""
         ...
 
     def run_once(self, now_ms: int) -> bool:

@@ -10,7 +10,7 @@ given away is dropped, and nothing more of it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -21,6 +21,7 @@ from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.steps import to_the_end
 
 if TYPE_CHECKING:
+    from milestones.common.records import TaskId
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients, OutputCollection, Processing, TaskEnds
     from milestones.stream_thread.commit_schedule import CommitSchedule
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class BeforeAnswers:
-    """`rebalance.Answering` of a loop. *Owns*: how far the present answer is."""
+    """`rebalance.Answering` of a loop. *Owns*: how far the present answer is.
+
+    `leaving`: tasks that are about to be given away. They rest, so that the commit takes all that they have done.
+    """
 
     def __init__(
         self,
@@ -42,11 +46,14 @@ class BeforeAnswers:
         commits: CommitSchedule,
         recoveries: Recoveries,
         collect: Callable[[], object],
+        hold_back: Callable[[], object],
     ) -> None:
-        """`collect`: sends what all tasks have made."""
+        """`collect`: sends what all tasks have made; `hold_back`: has processing leave `leaving` alone."""
         self._context, self._clients, self._clock = context, clients, context.clock
         self._tasks, self._processing, self._collection, self._ends = tasks, processing, collection, ends
         self._commits, self._recoveries, self._collect = commits, recoveries, collect
+        self._hold_back = hold_back
+        self.leaving: Set[TaskId] = frozenset()
         self._until_ms: int | None = None
         self._cut = False
         self._commits_before = 0
@@ -57,7 +64,10 @@ class BeforeAnswers:
             return True
         return self._committed(now_ms, final=False)
 
-    def may_part(self, now_ms: int) -> bool:
+    def may_part(self, now_ms: int, leaving: Set[TaskId]) -> bool:
+        if leaving != self.leaving:
+            self.leaving = leaving
+            self._hold_back()
         return self._committed(now_ms, final=True)
 
     def may_abandon(self) -> bool:
@@ -73,7 +83,8 @@ class BeforeAnswers:
         elif self._busy():
             return False
         elif not self._cut:
-            if not self._processing.prepare_commit(now_ms, final=final):
+            rest = self._processing.at_rest(self.leaving)
+            if not (self._processing.prepare_commit(now_ms, final=final) and rest):
                 return False
             self._cut, self._commits_before = True, self._commits.commits
             self._recovering(lambda: self._commit(now_ms), now_ms)
@@ -83,6 +94,10 @@ class BeforeAnswers:
             return False
         self._until_ms = None
         return True
+
+    def answered(self) -> None:
+        """What leaves is given away."""
+        self.leaving = frozenset()
 
     def _busy(self) -> bool:
         return self._commits.under_way or self._commits.keeps or self._recoveries.under_way
@@ -121,5 +136,6 @@ class BeforeAnswers:
     def abandon(self, reason: str) -> None:
         """Abort, and close the active tasks: another member may have them by now. Standbys stay."""
         self._until_ms = None
+        self.leaving = frozenset()
         self._recoveries.give_up(reason)
         self._tasks.close(self._tasks.owned)

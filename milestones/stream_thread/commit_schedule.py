@@ -188,10 +188,20 @@ class CommitSchedule:
     def behind(self) -> bool:
         """Commits fail, and what isn't committed has reached its limit, or what has come since the one that is under
         way was begun: no more should be added to it."""
+        return self._added_bytes() >= self._most_bytes()
+
+    @property
+    def greedy(self) -> frozenset[TaskId]:
+        """The tasks to which no more should be added while the others may still go on: those that have more than an
+        equal share of what isn't committed, once that has reached three quarters of its limit."""
+        return self._uncommitted.greedy() if 4 * self._added_bytes() >= 3 * self._most_bytes() else frozenset()
+
+    def _added_bytes(self) -> int:
+        """What isn't committed, while a commit fails or is under way."""
         if not (self.failing or self.under_way):
-            return False
+            return 0
         frozen_bytes = self._frozen_bytes if self.under_way and not self._commit.keeps else 0
-        return self._uncommitted.bytes - frozen_bytes >= self._most_bytes()
+        return self._uncommitted.bytes - frozen_bytes
 
     def _most_bytes(self) -> int:
         return self._context.memory.part(Account.UNCOMMITTED)

@@ -76,11 +76,11 @@ class StreamLoop:
         self._recoveries = Recoveries(
             context, clients, recovery, self._collection, self._commits, self._tasks, self._ends
         )
-        answering = BeforeAnswers(
+        self._answering = BeforeAnswers(
             context, clients, self._tasks, self._processing, self._collection, self._ends, self._commits,
-            self._recoveries, self._collect_all,
+            self._recoveries, self._collect_all, self._hold_back,
         )  # fmt: skip
-        self._rebalance = Rebalance(context, clients, self._tasks, answering)
+        self._rebalance = Rebalance(context, clients, self._tasks, self._answering)
         self._paused = frozenset[int]()
         self._settled = True
         self._busy = False
@@ -116,6 +116,7 @@ class StreamLoop:
         needed = self._inputs.starving or self._processing.should_fetch(idle_ms)
         fetched = needed and self._inputs.fetch(idle_ms)
         self._processing.hold(self._collection.held or self._commits.behind)
+        self._hold_back()
         processed = self._processing.run_once(self._clock.monotonic_ms())
         self._take_changed()
         self._recoveries.run_once(STEP_MS)
@@ -123,15 +124,17 @@ class StreamLoop:
         committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=self._may_commit())
         self._busy = processed or fetched or committed
 
+    def _hold_back(self) -> None:
+        self._processing.hold_back(self._commits.greedy | self._answering.leaving)
+
     def _send(self, now_ms: int) -> None:
         """Send what tasks have made, while the producer is neither a commit's nor a recovery's."""
         if self._recoveries.under_way or (self._commits.under_way and not self._commits.collects_beside):
             return
-        if self._commits.comes_first:
-            return
         if not (self._commits.under_way or self._clients.producer.in_transaction):
             self._ends.between_transactions(now_ms, self._has_work)
-        self._collect()
+        if not self._commits.comes_first:
+            self._collect()
 
     def _may_commit(self) -> bool:
         if self._recoveries.under_way:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Set
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final, Protocol
@@ -41,12 +42,17 @@ class Answering(Protocol):
         member may join beside it. One that fails is recovered from, and is over, too."""
         ...
 
-    def may_part(self, now_ms: int) -> bool:
-        """Whether the last commit of tasks that are given away, which begins with the first call, is over."""
+    def may_part(self, now_ms: int, leaving: Set[TaskId]) -> bool:
+        """Whether the last commit of the tasks that are given away, which begins with the first call, is over. They
+        aren't processed any more."""
         ...
 
     def may_abandon(self) -> bool:
         """Whether Kafka has no commit of the tasks to answer."""
+        ...
+
+    def answered(self) -> None:
+        """Note that the tasks that were to be given away are."""
         ...
 
     def part(self) -> None:
@@ -127,8 +133,8 @@ class Rebalance:
         match event:
             case JoinNeeded():
                 return self._answering.may_join(now_ms)
-            case Assigned(assignment=assignment) if self._tasks.changed(_active(assignment)):
-                return self._answering.may_part(now_ms)
+            case Assigned(assignment=assignment) if leaving := self._tasks.changed(_active(assignment)):
+                return self._answering.may_part(now_ms, leaving)
             case Lost():
                 return self._answering.may_abandon()
             case _:
@@ -214,6 +220,7 @@ class Rebalance:
         try:
             self._tasks.assign(active, standbys)
         finally:  # all tasks have been released, also when one didn't close cleanly
+            self._answering.answered()
             self._warm_ups.assigned(assignment.warmup)
             self._promised = assignment.promised
             if revoked:

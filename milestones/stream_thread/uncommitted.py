@@ -88,6 +88,11 @@ class Uncommitted:
         held, to_commit = self._counts.pop(id, (0, 0))
         self.bytes, self.commit_bytes = self.bytes - held, self.commit_bytes - to_commit
 
+    def greedy(self) -> frozenset[TaskId]:
+        """The tasks that hold more than an equal share of `bytes`."""
+        share = self.bytes // max(1, len(self._counts))
+        return frozenset(id for id, (held, _) in self._counts.items() if held > share)
+
     def needed(self) -> list[Task]:
         """The tasks that have something to commit. The others are forgotten until they are told of again."""
         processing = self._thread_tasks.processing
