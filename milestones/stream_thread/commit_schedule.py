@@ -2,8 +2,9 @@
 
 *Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it, its uncommitted bytes reach their limit,
 or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
-succeeded: what takes longer than a transaction may last is then alone in its own. A commit that takes long is followed
-by a rest as long, of `commit_interval_ms` at most: else a slow Kafka would leave one turn of processing to each commit.
+succeeded: what takes longer than a transaction may last is then alone in its own. Where outputs can't be sent beside a
+commit and tasks wait for that, one that takes long is followed by a rest as long, of `commit_interval_ms` at most: else a
+slow Kafka would leave one turn of processing to each commit.
 There is one commit at a time; its tasks are frozen when it begins, and are processed beside it. A commit that failed
 and may yet succeed is tried again after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile,
 nor beside one. Nothing is begun between our JoinGroup and the new generation, but never held back longer than a quarter
@@ -327,9 +328,10 @@ class CommitSchedule:
 
     def _is_over(self) -> None:
         self._over += self._unconfirmed
-        now_ms = self._context.clock.monotonic_ms()
-        rest_ms = min(now_ms - self._began_ms, self._context.config.commit_interval_ms)
-        self._due_ms = max(self._due_ms, now_ms + rest_ms)
+        if not self._commit.keeps:
+            now_ms = self._context.clock.monotonic_ms()
+            rest_ms = min(now_ms - self._began_ms, self._context.config.commit_interval_ms)
+            self._due_ms = max(self._due_ms, now_ms + rest_ms)
 
     def _go_on_while_answered(self) -> bool:
         """As many steps as Kafka answers soon; whether the commit is made now."""
