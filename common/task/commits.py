@@ -173,6 +173,10 @@ class TaskCommits:
         finally:
             self._to_apply = None
 
+    def pends(self, commit: PendingCommit) -> bool:
+        """Whether the commit may still be confirmed."""
+        return self.pending is not None and self.pending[0] is commit and commit.epoch == self._boundary.epoch
+
     def thaw(self, commit: PendingCommit) -> None:
         """Leave a failed commit to the next one. Its outputs stay sent."""
         self._take(commit)
@@ -181,11 +185,10 @@ class TaskCommits:
             self._boundary.changed = True
 
     def _take(self, commit: PendingCommit) -> RollbackPoint:
-        epoch = self._boundary.epoch
-        if commit.epoch != epoch or self.pending is None or self.pending[0] is not commit:
+        if self.pending is None or not self.pends(commit):
             raise OwnershipError(
-                f"task {self._task}: commit {commit.number} of epoch {commit.epoch} isn't pending (epoch {epoch}): "
-                "the task was rolled back, or this was done before. This is a bug"
+                f"task {self._task}: commit {commit.number} of epoch {commit.epoch} isn't pending (epoch "
+                f"{self._boundary.epoch}): the task was rolled back, or this was done before. This is a bug"
             )
         progress, self.pending = self.pending[1], None
         return progress

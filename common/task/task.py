@@ -409,6 +409,10 @@ class Task(ChangelogTask):
         self.confirmed(commit, changelog_offsets)
         self.apply()
 
+    def pends(self, commit: PendingCommit) -> bool:
+        """Whether `commit` was neither confirmed nor thawed, and the task wasn't rolled back since it was frozen."""
+        return self._commits.pends(commit)
+
     def thaw(self, commit: PendingCommit) -> None:
         """Leave a failed commit (at least once) to the next one. Its outputs stay sent."""
         self._commits.thaw(commit)

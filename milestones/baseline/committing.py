@@ -61,7 +61,8 @@ class Committer:
 
     @property
     def collects_beside(self) -> bool:
-        return False
+        """What is sent beside the end must be kept, as it may have to be sent again."""
+        return self.keeps and self.step is CommitStep.ENDING and self._confirmation.sends_beside
 
     def begin(self, commit_set: CommitSet) -> None:
         if self._steps is not None:
@@ -108,17 +109,20 @@ class Committer:
         except BaseException:
             self._confirmation.failed(commit_set)
             raise
-        reach("commit.after-commit")
-        self._apply(commit_set)
+        for task, boundary in commit_set.items():
+            task.confirmed(boundary, self._collection.take_changelog_offsets(task))
+        try:
+            reach("commit.after-commit")
+        finally:  # no error undoes what Kafka has committed
+            self._apply(commit_set)
         reach("commit.after-apply")
         return offsets
 
     def _apply(self, commit_set: CommitSet) -> None:
         """Every task's part, also when another's disk or store fails: Kafka has committed them all."""
         failed: StateError | None = None
-        for task, boundary in commit_set.items():
+        for task in commit_set:
             try:
-                task.confirmed(boundary, self._collection.take_changelog_offsets(task))
                 self._processing.apply(task)
             except StateError as error:
                 log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)

@@ -24,7 +24,7 @@ class TaskOwnedState:
         """`partitions_of`: how many partitions a topic has."""
         self._context = context
         config = context.config
-        self._settings = TaskSettings(
+        self.settings: TaskSettings = TaskSettings(
             application_id=config.application_id,
             clock=context.clock,
             partitions_of=partitions_of,
@@ -42,7 +42,7 @@ class TaskOwnedState:
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage) -> Task:
         subtopology = self._context.application.subtopology(id.subtopology)
-        task = Task(id, subtopology, partitions, self._settings, lambda: stores)
+        task = Task(id, subtopology, partitions, self.settings, lambda: stores)
         task.open()
         return task
 

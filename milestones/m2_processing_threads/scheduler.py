@@ -173,7 +173,7 @@ class Scheduler:
             self._look.notify_all()
 
     def hold_back(self, ids: Set[TaskId]) -> None:
-        """Begin no record and no punctuation of these tasks; go on with those that were held back before."""
+        """Begin no record and no punctuation of these tasks, and no others are held back."""
         with self._lock:
             changed, self._agenda.held_back = ids ^ self._agenda.held_back, ids
             for scheduled in filter(None, map(self._scheduled.get, changed)):

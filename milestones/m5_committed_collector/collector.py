@@ -4,7 +4,7 @@
                            (after a cut it            | sinks flow as they come;   | the transaction failed,
                             is the next interval's)   v upserts wait for the cut   v the member holds: again
 
-*Guarantees*: those of `BufferedCollection`. Nothing of an interval is handed over before the former one is confirmed
+*Guarantees*: those of `OutputSender`. Nothing of an interval is handed over before the former one is confirmed
 under exactly once; at least once nothing that goes to a changelog. An output that a handler has given up is left out of
 its interval for good, however often that is sent again, and counts once. No call of the producer takes more than
 `CHUNK` outputs.
@@ -13,20 +13,22 @@ its interval for good, however often that is sent again, and counts once. No cal
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import LeftOutError, ProcessingError
+from milestones.baseline.collection import changelog_offsets
+from milestones.baseline.sending import OutputSender
+from milestones.common.errors import LeftOutError, UnsentError
 from milestones.common.memory import Account
-from milestones.common.topology.handlers import Action
-from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m5_committed_collector.intervals import TaskIntervals
 
 if TYPE_CHECKING:
-    from milestones.baseline.refused_outputs import Answer, ProductionHandler
+    from milestones.baseline.refused_outputs import ProductionHandler
     from milestones.common.errors import ProductionError
-    from milestones.common.records import TaskId
+    from milestones.common.kafka.producer import Refused
+    from milestones.common.records import Output, TaskId
     from milestones.common.steps import Steps
     from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.task import Task
@@ -37,19 +39,25 @@ CHUNK, MOST = 2_000, 20_000
 """Outputs that are handed over at once, and in a turn: 2 ms and 20 ms, about."""
 
 
-class CommittedCollector(BufferedCollection):
-    """*Owns*: the intervals of the tasks. *Receives*: answers of the user's handler. For metrics: `sent_again` outputs.
-    """
+class CommittedCollector:
+    """*Owns*: the intervals of the tasks. *Receives*: answers of the user's handler. `dropped`, `unsent`: as of
+    `DirectCollection`. For metrics: `sent_again` outputs."""
+
+    held = False
+    """Each task waits for itself, once its buffer is full."""
 
     sent_again: int
 
     def __init__(self, context: ThreadContext, clients: Sending, handler: ProductionHandler | None = None) -> None:
         """`handler`: by default the user's is asked by handler threads."""
-        super().__init__(context, clients, handler or AskedBeside(context))
-        self._memory = context.memory
+        self._sender = OutputSender(context, clients, self, handler or AskedBeside(context))
+        self._config, self._clients, self._clock = context.config, clients, context.clock
+        self._retry_policy, self._memory = context.retry_policy, context.memory
         self._intervals: dict[TaskId, TaskIntervals] = {}
         self._left_out: LeftOutError | None = None
         self._refused_since_ms: dict[TaskId, int] = {}
+        self.dropped: Counter[TaskId] = Counter()
+        self.unsent: Collection[Task] = ()
         self.sent_again = 0
 
     def _of(self, task: Task) -> TaskIntervals:
@@ -62,9 +70,8 @@ class CommittedCollector(BufferedCollection):
     # -- the interval that is open
 
     def collect(self, tasks: Iterable[Task]) -> bool:
-        self._take_answers()
-        self._make_again_without()
-        held = self._must_wait_for_answers() or not self._send_letters(0)
+        self._sender.take_answers()
+        held = self._sender.must_wait_for_answers() or not self._sender.send_letters(0)
         sent, unsent, left = held, [], MOST
         for task in tasks:
             kept = self._of(task)
@@ -81,18 +88,19 @@ class CommittedCollector(BufferedCollection):
         self.unsent = unsent
         if sent:
             self._clients.producer.poll()
-            self._settle()
+            self._sender.settle()
         return sent
 
     def _may_be_taken(self, task: Task, kept: TaskIntervals) -> bool:
-        return self._may_be_sent(task) and not (kept.cut and self._config.exactly_once)
+        """Under exactly once an output is in a transaction only if its task's offsets will be."""
+        return not self._config.exactly_once or (task.committable and not kept.cut)
 
     def _hand_over_some(self, task: Task, kept: TaskIntervals, most: int) -> int:
         """Hand over at most so many, as far as there is room; how many."""
         handed = 0
         while handed < most and (chunk := kept.of_the_next(CHUNK)):
-            self._must_be_in_session()
-            taken = len(chunk) - len(self._hand_over(task, chunk, 0))
+            self._sender.must_be_in_session()
+            taken = len(chunk) - len(self._sender.hand_over(task.id, chunk, task.changelog_topics, 0))
             kept.handed_over(taken)
             handed += taken
             if taken < len(chunk):
@@ -112,8 +120,8 @@ class CommittedCollector(BufferedCollection):
             kept.cut_at(boundary)
             kept.tell()
         if self._clients.producer.undecided:
-            yield from self._decided()
-        complete = yield from self._push_letters(within_ms)
+            yield from self._sender.decided()
+        complete = yield from self._sender.push_letters(within_ms)
         for task in commit_set:
             complete = complete and (yield from self._push_interval(task, within_ms))
         return complete
@@ -122,9 +130,10 @@ class CommittedCollector(BufferedCollection):
         """Hand over what is left of the task's interval; False when nothing has left for `within_ms`."""
         kept, wait_ms, until_ms = self._of(task), 0, self._until_ms(within_ms)
         while chunk := kept.of_the_cut(CHUNK):
-            self._must_be_in_session()
+            self._sender.must_be_in_session()
             left_ms = max(0, until_ms - self._clock.monotonic_ms())
-            taken = len(chunk) - len(self._hand_over(task, chunk, min(wait_ms, left_ms)))
+            left = self._sender.hand_over(task.id, chunk, task.changelog_topics, min(wait_ms, left_ms))
+            taken = len(chunk) - len(left)
             kept.handed_over(taken)
             if taken:
                 until_ms = self._until_ms(within_ms)
@@ -132,6 +141,9 @@ class CommittedCollector(BufferedCollection):
                 return False
             wait_ms = yield
         return True
+
+    def flush(self) -> Steps[None]:
+        return self._sender.flush()
 
     def _until_ms(self, within_ms: int) -> int:
         return self._clock.monotonic_ms() + int(min(within_ms, self._retry_policy.rest_ms()))
@@ -141,29 +153,20 @@ class CommittedCollector(BufferedCollection):
         kept.confirmed()
         kept.tell()
         self._refused_since_ms.pop(task.id, None)
-        return super().take_changelog_offsets(task)
+        return changelog_offsets(self._clients.producer, task)
 
     # -- what fails
 
-    def send_again(self, tasks: Mapping[TaskId, Task]) -> None:
-        self._left_out = self._full_since_ms = None
+    def again(self, tasks: Mapping[TaskId, Task]) -> None:
+        self._left_out = None
+        self._sender.begin_anew()
         self._intervals = {id: kept for id, kept in self._intervals.items() if id in tasks and kept.are_of(tasks[id])}
         for id, kept in self._intervals.items():
             self.sent_again += kept.again()
             if kept.letters:
                 self._clients.producer.letters[id] = kept.letters
 
-    def _follow(self, answer: Answer) -> None:
-        """Leave the output out of its interval, if the handler says so; else raise."""
-        question, response = answer.question, answer.response
-        refused, error = question.refused, question.error
-        if isinstance(response, ProcessingError) or response.action is not Action.CONTINUE:
-            self._must_be_in_time(refused.task, error)
-            super()._follow(answer)
-            return
-        if not question.may_be_left_out:
-            raise error
-        letters = self._letters_for(refused, response)
+    def leave_out(self, refused: Refused, letters: Sequence[Output], error: ProductionError) -> None:
         kept = self._intervals.get(refused.task)
         if kept is not None:
             kept.leave_out(refused.output, letters)
@@ -171,27 +174,24 @@ class CommittedCollector(BufferedCollection):
         if refused.sent and self._clients.producer.transactional:
             self._left_out = LeftOutError(f"{error}; its transaction is made again without it", [refused.task])
         else:
-            self._write(refused.task, letters)
+            self._sender.write(refused.task, letters)
 
-    def _must_be_in_time(self, task: TaskId, error: ProductionError) -> None:
-        """Raise when a handler has had outputs of the task sent again for `task_timeout_ms`."""
+    def send_again(self, refused: Refused, error: ProductionError) -> None:
+        """For `task_timeout_ms`; then the refusal is final."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._refused_since_ms.setdefault(task, now_ms) > self._config.task_timeout_ms:
+        since_ms = self._refused_since_ms.setdefault(refused.task, now_ms)
+        if now_ms - since_ms > self._config.task_timeout_ms:
             raise error
+        raise UnsentError(f"{error}; it is sent again", [refused.task])
 
-    def _settle(self, wait_ms: int = 0) -> bool:
-        sent = super()._settle(wait_ms)
-        self._make_again_without()
-        return sent
-
-    def _make_again_without(self) -> None:
-        """Once all that was refused is decided about, have the transaction made again without what was left out."""
-        if self._left_out is not None and not self._clients.producer.undecided:
+    def all_decided(self) -> None:
+        """Have the transaction made again without what was left out."""
+        if self._left_out is not None:
             error, self._left_out = self._left_out, None
             raise error
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
-        super().let_go(tasks)
-        for memory in (self._intervals, self._refused_since_ms):
+        self._clients.producer.let_go(tasks)
+        for memory in (self._intervals, self._refused_since_ms, self.dropped):
             for id in memory.keys() - tasks:
                 del memory[id]

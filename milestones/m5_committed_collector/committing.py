@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from milestones.baseline.committing import Committer, OffsetCommit
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
-from milestones.parts import CommitStep
 
 if TYPE_CHECKING:
     from milestones.common.task.commit_set import CommitSet
@@ -23,10 +22,6 @@ class IntervalCommitter(Committer):
     """Commits intervals, one after the other."""
 
     keeps = True
-
-    @property
-    def collects_beside(self) -> bool:
-        return self.step is CommitStep.ENDING and self._confirmation.sends_beside
 
 
 class KeptOffsetCommit(OffsetCommit):

@@ -26,7 +26,7 @@ class ThinLogState(TaskOwnedState):
 
     def __init__(self, context: ThreadContext, partitions_of: Callable[[str], int]) -> None:
         super().__init__(context, partitions_of)
-        self._settings = replace(self._settings, logs_at_commit=True, record_caches=RecordCaches(0))
+        self.settings = replace(self.settings, logs_at_commit=True, record_caches=RecordCaches(0))
         cache_bytes = context.config.statestore_cache_max_bytes
         if cache_bytes > 0:
             log.info(

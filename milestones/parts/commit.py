@@ -52,7 +52,7 @@ class OutputCollection(Protocol):
         without a transaction `CommitRetriableError` when the acknowledgements take too long."""
         ...
 
-    def send_again(self, tasks: Mapping[TaskId, Task]) -> None:
+    def again(self, tasks: Mapping[TaskId, Task]) -> None:
         """Note that what isn't confirmed of these tasks has to be sent again, as far as it is kept; what is kept of
         others is void."""
         ...

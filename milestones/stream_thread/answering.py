@@ -3,8 +3,8 @@
     what the group said ---> earlier commits are over ---> the tasks are ready ---> cut: one more commit ---> the answer
 
 *Guarantees*: nothing waits in here but what is given away without transactions and not taken by Kafka: each turn looks,
-for `longest_wait_ms` at most; then the group is answered all the same. What isn't committed by then of a task that is
-given away is dropped, and nothing more of it is sent.
+for `longest_wait_ms` at most, or until Kafka hasn't taken what a commit needs; then the group is answered all the same.
+What isn't committed by then of a task that is given away is dropped, and nothing more of it is sent.
 *Assumes*: driven by the thread that owns the tasks, once per turn, for one answer at a time.
 """
 
@@ -56,7 +56,7 @@ class BeforeAnswers:
         self.leaving: Set[TaskId] = frozenset()
         self._until_ms: int | None = None
         self._cut = False
-        self._commits_before = 0
+        self._commits_before = self._stalls_before = 0
 
     def may_join(self, now_ms: int) -> bool:
         if self._commits.under_way and self._commits.joins_beside:
@@ -74,13 +74,18 @@ class BeforeAnswers:
         return self._commits.may_be_abandoned
 
     def _committed(self, now_ms: int, *, final: bool) -> bool:
-        """Whether a commit that was cut for this answer is over, made or not, or there is no more time for it."""
+        """Whether a commit that was cut for this answer is over, made or not, or it isn't waited for any longer."""
         if self._until_ms is None:
             self._until_ms, self._cut = now_ms + self._context.longest_wait_ms, False
-            self._commits_before = self._commits.commits
+            self._commits_before, self._stalls_before = self._commits.commits, self._stalls()
         if now_ms >= self._until_ms:
             self._recovering(lambda: self._give_up_commit(final=final), now_ms)
         elif self._busy():
+            return False
+        elif self._stalls() > self._stalls_before:
+            self._until_ms = now_ms
+            self._recovering(lambda: self._give_up_commit(final=final), now_ms)
+        elif self._commits.keeps:
             return False
         elif not self._cut:
             rest = self._processing.at_rest(self.leaving)
@@ -95,12 +100,16 @@ class BeforeAnswers:
         self._until_ms = None
         return True
 
+    def _stalls(self) -> int:
+        """How often Kafka hasn't taken what a commit needed."""
+        return self._commits.stalls + self._recoveries.stalls
+
     def answered(self) -> None:
         """What leaves is given away."""
         self.leaving = frozenset()
 
     def _busy(self) -> bool:
-        return self._commits.under_way or self._commits.keeps or self._recoveries.under_way
+        return self._commits.under_way or self._recoveries.under_way
 
     def _recovering(self, step: Callable[[], object], now_ms: int) -> None:
         """Take the step, and recover from an error of it."""

@@ -3,8 +3,8 @@
 *Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it, its uncommitted bytes reach their limit,
 or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
 succeeded: what takes longer than a transaction may last is then alone in its own. Where outputs can't be sent beside a
-commit and tasks wait for that, one that takes long is followed by a rest as long, of `commit_interval_ms` at most: else a
-slow Kafka would leave one turn of processing to each commit.
+commit and tasks wait for that, one that takes long is followed by a rest as long, of `commit_interval_ms` at most: else
+a slow Kafka would leave one turn of processing to each commit.
 There is one commit at a time; its tasks are frozen when it begins, and are processed beside it. A commit that failed
 and may yet succeed is tried again after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile,
 nor beside one. Nothing is begun between our JoinGroup and the new generation, but never held back longer than a quarter
@@ -83,6 +83,8 @@ class CommitSchedule:
         self._frozen_bytes = 0
         self._roll_backs = 0
         self.commits: int = 0
+        self.stalls: int = 0
+        """How often a commit failed that may yet succeed."""
 
     def tell(self, changed: Iterable[Task]) -> None:
         """Something has happened to these tasks: the next `run_once` looks at them."""
@@ -193,7 +195,7 @@ class CommitSchedule:
 
     @property
     def greedy(self) -> frozenset[TaskId]:
-        """The tasks to which no more should be added while the others may still go on: those that have more than an
+        """The tasks to which no more should be added while the others still may grow: those that have more than an
         equal share of what isn't committed, once that has reached three quarters of its limit."""
         return self._uncommitted.greedy() if 4 * self._added_bytes() >= 3 * self._most_bytes() else frozenset()
 
@@ -316,10 +318,11 @@ class CommitSchedule:
         return task not in self._kept and self._ends.admits(task.id) and not self._tasks.is_void(task.id)
 
     def _take_kept(self) -> dict[Task, PendingCommit]:
-        """The boundaries that are to be committed again now. Those of tasks that have gone, or back, are void."""
+        """The boundaries that are to be committed again now. Those of tasks that have gone, or back, are void; those
+        that Kafka has confirmed are done."""
         processing = self._tasks.processing
         self._kept = {
-            task: at for task, at in self._kept.items() if processing.get(task.id) is task and at.epoch == task.epoch
+            task: at for task, at in self._kept.items() if processing.get(task.id) is task and task.pends(at)
         }
         taken = {task: at for task, at in self._kept.items() if self._ends.admits(task.id)}
         for task in taken:
@@ -370,6 +373,7 @@ class CommitSchedule:
 
     def _repeat_later(self, now_ms: int, error: CommitRetriableError) -> None:
         """At least once: everything is kept, and the next commit covers it. The pause before it grows."""
+        self.stalls += 1
         if self._failing_since is None:
             self._failing_since = self._tell_ms = now_ms
         end_ms = self._failing_since + self._context.config.task_timeout_ms

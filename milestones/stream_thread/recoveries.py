@@ -13,12 +13,19 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError, StateCorruptError, TaskCorruptedError, UnsentError
+from milestones.common.errors import (
+    LeftOutError,
+    MilestonesError,
+    RefusedTogetherError,
+    StateCorruptError,
+    TaskCorruptedError,
+    UnsentError,
+)
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.steps import AT_ONCE_MS
@@ -52,7 +59,12 @@ class Recovering:
 
 
 class Recoveries:
-    """*Owns*: the recovery under way, the errors that wait for it, how long errors have followed on each other."""
+    """*Owns*: the recovery under way, the errors that wait for it, how long errors have followed on each other.
+
+    `stalls`: how often Kafka hasn't taken outputs in time.
+    """
+
+    stalls: int
 
     def __init__(
         self,
@@ -70,6 +82,8 @@ class Recoveries:
         self._error_series = ErrorSeries(context.config.task_timeout_ms)
         self._waiting: deque[tuple[Exception, int]] = deque()
         self._recovering: Recovering | None = None
+        self._given_up: Exception | None = None
+        self.stalls = 0
 
     @property
     def under_way(self) -> bool:
@@ -101,7 +115,7 @@ class Recoveries:
 
     def _commit_is_over(self, error: Exception, turn_ms: int) -> bool:
         """Whether no commit is under way any more: what it fails of is answered first. Where a failed transaction is
-        kept a commit goes on, else it is settled: its tasks are to be rolled back, or lost."""
+        kept a commit is taken further, else it is settled: its tasks are to be rolled back, or lost."""
         if not self._commits.under_way:
             return True
         end = self._commits.go_on if self._commits.keeps_boundaries else self._commits.settle
@@ -111,6 +125,12 @@ class Recoveries:
         return not self._commits.under_way
 
     def _begin(self, error: Exception, turn_ms: int) -> None:
+        if error is self._given_up:
+            self._given_up = None
+            self._recovering = Recovering(error, frozenset(), None, given_up=True)
+            self._try(lambda: self._recovery.begin(error))
+            return
+        self.stalls += isinstance(error, UnsentError) and not isinstance(error, LeftOutError | RefusedTogetherError)
         isolated, transaction = self._ends.isolating, self._transaction()
         blame = self._ends.blame(error, transaction)
         guilty = corrupted_by(error) | ({blame.failed} if blame is not None and blame.failed is not None else set())
@@ -169,7 +189,7 @@ class Recoveries:
         if recovered is Recovered.SEND_AGAIN:
             log.info("%s: what the transaction held is sent again (%s)", self._context.name, error)
             innocent = {id: task for id, task in self._tasks.processing.items() if id not in recovering.guilty}
-            self._collection.send_again(innocent)
+            self._collection.again(innocent)
             self._commits.send_again(but=recovering.guilty)
             if recovering.guilty:
                 self._tasks.roll_back(recovering.guilty)
@@ -188,12 +208,15 @@ class Recoveries:
             raise
 
     def give_up(self, reason: str) -> None:
-        """Abort: the active tasks are lost, another member may have them by now. They are to be closed."""
-        self.abandon()
+        """Abort: the active tasks are lost, another member may have them by now. They are to be closed. A recovery that
+        is under way has the producer in a call: it is taken to its end first."""
+        self._waiting.clear()
+        self._commits.abandon()
         self._commits.forget()
-        error = TaskCorruptedError(reason, self._tasks.owned)
-        self._recovering = Recovering(error, frozenset(), None, given_up=True)
-        self._try(lambda: self._recovery.begin(error))
+        if self._recovering is not None:
+            self._recovering = replace(self._recovering, given_up=True)
+        self._given_up = TaskCorruptedError(reason, self._tasks.owned)
+        self._waiting.append((self._given_up, self._clock.monotonic_ms()))
         self.run_once(0)
 
     def abandon(self) -> None:

@@ -70,8 +70,8 @@ ALLOWED = {
 
 NEVER_MET = {
     "CommitRetriableError", "ConnectionLostError", "CoordinatorError", "MailboxClosedError", "MailboxFullError",
-    "NoAnswerError", "RefusedTogetherError", "RolledBackError", "StaleGenerationError", "TaskCorruptedError",
-    "TaskMigratedError", "ToldApartError", "UnknownOutcomeError",
+    "LeftOutError", "NoAnswerError", "RefusedTogetherError", "RolledBackError", "StaleGenerationError",
+    "TaskCorruptedError", "TaskMigratedError", "ToldApartError", "UnknownOutcomeError", "UnsentError",
 }  # fmt: skip
 """Errors that steer the runtime: a thread of its own always catches them."""
 

@@ -56,7 +56,7 @@ class Scheduled:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.prepared, self.released = True, 0
         self.step: CommitStep | None = None
-        self.withheld = False
+        self.withheld = self.keeps = self.collects_beside = False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
         ends = ThreadEnds(self.world.context)
@@ -64,6 +64,9 @@ class Scheduled:
 
     def _unlock(self) -> None:
         self.released += 1
+
+    def is_void(self, task: TaskId) -> bool:
+        return False
 
     def begin(self, commit_set: dict[FakeTask, object]) -> None:
         self.step, self.begun = CommitStep.SENDING, list(commit_set)

@@ -1,0 +1,338 @@
+"""`OutputSender`: hands outputs to the client, and has those decided about that are refused.
+
+| what is refused | by | `at_least_once` | `exactly_once_v2` |
+|---|---|---|---|
+| an output (too large for its limits) | the client itself | its handler decides | its handler decides |
+| an output | the broker | its handler decides | the thread ends: `RefusedInTransactionError` (*) |
+| a batch that is too large | the broker | the thread ends | the thread ends: `RefusedInTransactionError` |
+| a changelog record | either | the thread ends | the thread ends |
+| a topic (rights, an illegal name) | the broker | the thread ends | the thread ends |
+| an internal topic that the broker doesn't know | the broker | records are processed again | the same |
+
+(*) Its handler decides where the producer tells outputs apart (fencing tolerance has it do so, once a transaction has
+failed of one); the transaction is made again then, without what was given up.
+
+A broker that refuses one record refuses the batch it is in. Under `at_least_once` the tasks go back to their last
+commit then, and recovery makes a producer that sends records one by one, which tells which one is refused. The next
+commit that is made ends that: `ready_for_the_next`.
+
+An internal topic that a broker doesn't know was just made, or was deleted. The housekeeper finds out which, and ends
+the application in the latter case; until then the tasks go back to their last commit.
+
+The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the records
+processed again.
+
+Where the client has no room for outputs (a partition without a leader fills its queue), a turn waits `ROOM_MS` and puts
+back what is left. While anything is left the thread processes nothing, answers its group, and may be stopped; when
+nothing at all has left for `task_timeout_ms`, it ends. A handler's dead letters that find no room wait likewise, at the
+producer; nothing is sent before them, nor committed without them.
+
+Where the handler's answer takes its time (`ProductionHandler`), a commit waits for it, and nothing more is sent into a
+transaction that has failed.
+
+*Guarantees*: without transactions nothing is sent once the session may be over. Each output knows its task; one that is
+refused takes no other with it. Dead letters are sent as part of the same commit as what they stand for.
+*Assumes*: driven by the thread that owns the producer and the tasks. What becomes of an output that is left out, or is
+to be sent again, is the owner's to say (`Deciding`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException
+
+from milestones.baseline.refused_outputs import (
+    Answer,
+    AskedAtOnce,
+    ProductionHandler,
+    Question,
+    describe,
+    error_context,
+    is_about_one,
+    must_be_of_one,
+)
+from milestones.common.errors import ProcessingError, ProductionError, TimeoutExceededError, UnsentError
+from milestones.common.kafka.clients import text_of
+from milestones.common.kafka.failures import TOO_LARGE, UNKNOWN_TOPIC, is_retriable
+from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
+from milestones.common.kafka.producer import Refused
+from milestones.common.kafka.retry import RETRY_PAUSE_MS
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
+from milestones.common.topology.handlers import Action, Response
+from milestones.common.topology.nodes import SinkNode
+
+if TYPE_CHECKING:
+    from milestones.common.steps import Steps
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Sending
+
+log: Final = logging.getLogger(__name__)
+
+ROOM_MS = 100
+"""How long a turn of the stream thread waits for room in the client."""
+
+UP_TO_THE_HOUSEKEEPER = "its records are processed again, unless it turns out that the topic was deleted"
+"""Of an internal topic that a broker doesn't know."""
+
+ACKNOWLEDGED_MS = 2_000
+"""How long a commit without a transaction waits while nothing is acknowledged. Then it is tried again, later."""
+
+
+class Deciding(Protocol):
+    """What becomes of a refused output, once the user's handler has decided."""
+
+    def leave_out(self, refused: Refused, letters: Sequence[Output], error: ProductionError) -> None:
+        """Leave the output out, and send the dead letters in its place; or raise what has all sent again without."""
+        ...
+
+    def send_again(self, refused: Refused, error: ProductionError) -> None:
+        """Raise what has the output sent again."""
+        ...
+
+    def all_decided(self) -> None:
+        """Note that no refused output waits for a decision."""
+        ...
+
+
+class OutputSender:
+    """*Owns*: since when the client has had no room; the letters that were sent."""
+
+    def __init__(
+        self, context: ThreadContext, clients: Sending, deciding: Deciding, handler: ProductionHandler | None = None
+    ) -> None:
+        """`handler`: by default the user's is asked in the calling thread."""
+        self._handler = handler or AskedAtOnce(context.config.production_exception_handler)
+        self._deciding, self._config, self._clients, self._clock = deciding, context.config, clients, context.clock
+        self._application, self._retry_policy = context.application, context.retry_policy
+        self._full_since_ms: int | None = None
+        self._letters = 0
+
+    def begin_anew(self) -> None:
+        """Forget for how long there was no room: the client has nothing."""
+        self._full_since_ms = None
+
+    def must_be_in_session(self) -> None:
+        """Nothing fences a producer without transactions: a thread that stood still for longer than its session, while
+        others took its tasks over, must not write behind them."""
+        if not self._config.exactly_once and self._clients.member.session_over():
+            raise StaleGenerationError("the session is over: this thread stood still, or nobody answers it")
+
+    def hand_over(
+        self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str], wait_ms: int
+    ) -> Sequence[Emitted]:
+        """Hand the outputs to the client; the rest for which the client has had no room within `wait_ms`.
+        `changelogs`: the topics of the task's changelogs."""
+        try:
+            left = self._clients.producer.send(
+                task, outputs, changelogs, wait_ms=wait_ms, check=self.must_be_in_session
+            )
+        except ProductionError as error:
+            self.settle()  # it may be told by now which output it is
+            if error.task is not None or not self._clients.producer.undecided:
+                raise
+            self.take_answers(wait_ms)
+            return outputs
+        self._note_room(outputs, left)
+        return left
+
+    def _note_room(self, outputs: Sequence[Emitted], left: Sequence[Emitted]) -> None:
+        """Raise when nothing has had room for `task_timeout_ms`."""
+        if len(left) < len(outputs) or not left:
+            self._full_since_ms = None
+            return
+        now_ms, limit_ms = self._clock.monotonic_ms(), self._config.task_timeout_ms
+        if self._full_since_ms is None:
+            self._full_since_ms = now_ms
+            log.info("outputs wait for room in the client: what it has isn't taken by Kafka")
+        if now_ms - self._full_since_ms > limit_ms:
+            why = self._clients.producer.why_full({output[0] for output in left})
+            raise TimeoutExceededError(f"no output could be sent within task_timeout_ms ({limit_ms}): {why}")
+
+    def push_letters(self, within_ms: int) -> Steps[bool]:
+        """The same for the dead letters that wait: whether none is left."""
+        before, wait_ms, until_ms = self._waiting_letters() + 1, 0, 0
+        while left := self._waiting_letters():
+            if left < before:
+                before = left
+                until_ms = self._clock.monotonic_ms() + int(min(within_ms, self._retry_policy.rest_ms()))
+            left_ms = max(0, until_ms - self._clock.monotonic_ms())
+            self.send_letters(min(wait_ms, left_ms))
+            left = self._waiting_letters()
+            if left == before and not left_ms:
+                return False
+            if left:
+                wait_ms = yield
+        return True
+
+    def _waiting_letters(self) -> int:
+        return sum(map(len, self._clients.producer.letters.values()))
+
+    def flush(self) -> Steps[None]:
+        yield from self._flush()
+        while (yield from self.decided()):
+            if not (yield from self.push_letters(ROOM_MS)):
+                self._full()
+            yield from self._flush()
+
+    def _full(self) -> None:
+        """A flush has made room and there is still none."""
+        letters = self._clients.producer.letters
+        why = self._clients.producer.why_full({letter[0] for waiting in letters.values() for letter in waiting})
+        what = f"dead letters found no room in the client: {why}"
+        raise UnsentError(what, letters) if self._config.exactly_once else CommitRetriableError(what)
+
+    def _flush(self) -> Steps[None]:
+        producer = self._clients.producer
+        if producer.transactional:
+            yield from self._flush_for(self._config.task_timeout_ms)
+            return
+        until_ms, before = self._clock.monotonic_ms() + self._config.task_timeout_ms, producer.unacknowledged
+        while True:
+            try:
+                yield from self._flush_for(ACKNOWLEDGED_MS)
+                return
+            except KafkaException as exception:
+                error = exception
+            if not is_retriable(error):  # not in the handler: see `failures.caught`
+                raise error
+            left = producer.unacknowledged
+            if left >= before or self._clock.monotonic_ms() >= until_ms:
+                raise CommitRetriableError(f"{text_of(error)}: {producer.why_full(self._topics())}")
+            before = left
+
+    def _flush_for(self, within_ms: int) -> Steps[None]:
+        producer = self._clients.producer
+        return self._retry_policy.steps(lambda: producer.begin_flush(1_000), producer.returned, is_retriable, within_ms)
+
+    def _topics(self) -> set[str]:
+        """Those that the application writes to, as far as its topology says."""
+        subs = self._application.subtopologies
+        sinks = [node.topic for sub in subs for node in sub.nodes if isinstance(node, SinkNode)]
+        return {topic for topic in sinks if isinstance(topic, str)}.union(*(sub.changelogs.values() for sub in subs))
+
+    def decided(self) -> Steps[bool]:
+        """Wait until every output that was refused is decided about; True when dead letters were sent, or wait."""
+        sent = self.settle()
+        while self._clients.producer.undecided:
+            wait_ms = yield
+            sent = self.settle(wait_ms) or sent
+        return sent or bool(self._clients.producer.letters)
+
+    def settle(self, wait_ms: int = 0) -> bool:
+        """Have every output that was refused decided about, as far as there are answers; True when dead letters were
+        sent."""
+        producer, before = self._clients.producer, self._letters
+        self.take_answers(wait_ms)
+        while producer.refused:
+            refused, producer.refused = producer.refused, []
+            if not (producer.one_record_per_batch or producer.transactional):
+                must_be_of_one(refused)
+            for number, one in enumerate(refused):
+                try:
+                    if one.dead_letter:
+                        self._send_letter_again(one)
+                    else:
+                        self._ask(one)
+                except BaseException as error:
+                    # The other tasks' refusals aren't decided yet: this one may be the end of its task only.
+                    failed = one.task if isinstance(error, ProductionError | ProcessingError) else None
+                    left = [*refused[number + 1 :], *producer.refused]
+                    producer.refused = [other for other in left if other.task != failed]
+                    raise
+        if not producer.undecided:
+            self._deciding.all_decided()
+        return self._letters > before
+
+    def _ask(self, refused: Refused) -> None:
+        """Have the handler asked, if the output may be left out; else raise."""
+        subtopology = self._application.subtopology(refused.task.subtopology)
+        topic, internal = refused.output.topic, refused.output.topic in self._application.internal_topics
+        if internal and refused.error.code() in UNKNOWN_TOPIC:
+            self._clock.sleep_ms(RETRY_PAUSE_MS)  # the client may say so at once, again and again
+            raise UnsentError(f"{topic}: {refused.error.str()}; {UP_TO_THE_HOUSEKEEPER}", [refused.task])
+        changelog = topic in subtopology.changelogs.values() and topic not in subtopology.source_topics
+        context = error_context(refused, subtopology)
+        error = ProductionError(describe(refused, changelog=changelog), refused.task)
+        if not self._is_up_to_a_handler(refused) or (changelog and not context.retriable):
+            raise error
+        self._clients.producer.undecided.add(refused)
+        self._handler.ask(Question(refused, context, error, may_be_left_out=not changelog))
+        self.take_answers()
+
+    def take_answers(self, wait_ms: int = 0) -> None:
+        """Do what the handler has said by now; wait so long for its first answer."""
+        undecided = self._clients.producer.undecided
+        while undecided and (answer := self._handler.take(wait_ms)) is not None:
+            wait_ms = 0
+            if answer.question.refused in undecided:  # else its transaction is over, and its records come again
+                undecided.remove(answer.question.refused)
+                self._follow(answer)
+
+    def must_wait_for_answers(self) -> bool:
+        """Whether the transaction has failed of outputs about which the handler is asked: it takes no others."""
+        producer = self._clients.producer
+        return producer.transactional and any(refused.sent for refused in producer.undecided)
+
+    def _follow(self, answer: Answer) -> None:
+        """Do as the handler says, or raise."""
+        question, response = answer.question, answer.response
+        refused, error = question.refused, question.error
+        if isinstance(response, ProcessingError):
+            raise response
+        if response.action is Action.RETRY and question.context.retriable:
+            self._deciding.send_again(refused, error)
+        elif response.action is Action.CONTINUE and question.may_be_left_out:
+            self._deciding.leave_out(refused, self._letters_for(refused, response), error)
+        else:
+            raise error
+
+    def _letters_for(self, refused: Refused, response: Response) -> list[Output]:
+        """The dead letters in place of the output, each with a timestamp. That of the output would be refused, too."""
+        now_ms = self._clock.wall_ms()
+        bad_ms = refused.output.timestamp if is_about_its_time(refused) else UNKNOWN_TIMESTAMP
+        return [
+            one._replace(timestamp=now_ms) if one.timestamp in (bad_ms, UNKNOWN_TIMESTAMP) else one
+            for one in response.dead_letters
+        ]
+
+    def _is_up_to_a_handler(self, refused: Refused) -> bool:
+        """Whether it is about this one output. Where outputs are told apart each is a batch of its own."""
+        alone = self._clients.producer.one_record_per_batch and refused.error.code() in TOO_LARGE
+        return not refused.dead_letter and (alone or is_about_one(refused))
+
+    def write(self, task: TaskId, letters: Sequence[Output]) -> None:
+        """Send them, behind those that wait; those without room wait with them."""
+        if letters:
+            self._letters += len(letters)
+            waiting = self._clients.producer.letters
+            waiting[task] = [*waiting.get(task, ()), *letters]
+            self.send_letters(0)
+
+    def send_letters(self, wait_ms: int) -> bool:
+        """Send the dead letters that wait, as far as there is room within `wait_ms`: whether none is left."""
+        producer = self._clients.producer
+        for task, letters in list(producer.letters.items()):
+            self.must_be_in_session()
+            left = producer.send(task, letters, dead_letters=True, wait_ms=wait_ms, check=self.must_be_in_session)
+            self._note_room(letters, left)
+            if left:
+                producer.letters[task] = left
+                return False
+            del producer.letters[task]
+        return True
+
+    def _send_letter_again(self, refused: Refused) -> None:
+        """A letter that is too large, as the output may have been that it is about, goes without its value."""
+        letter = refused.output
+        if refused.error.code() not in TOO_LARGE or letter.value is None:
+            raise ProductionError(describe(refused, changelog=False), refused.task)
+        log.warning("task %s: a dead letter for %s is too large and goes without its value", refused.task, letter.topic)
+        self.write(refused.task, [letter._replace(value=None)])
+
+
+def is_about_its_time(refused: Refused) -> bool:
+    """Whether the output's timestamp was refused."""
+    return refused.error.code() == KafkaError.INVALID_TIMESTAMP
