@@ -30,7 +30,6 @@ from tests.milestones.fakes import World, counting
 NEEDS = {stage.flag: frozenset(stage.needs) for stage in STAGES if stage.flag is not None}
 
 TO_COME: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "committed_collector": {"thread": ("collection", "commit", "recovery")},
     "state_manager": {"instance": ("state_manager",), "thread": ("opening",), "observers": ("state manager",)},
 }
 """What the stages that aren't built yet are going to replace, as far as their issues say."""
