@@ -117,7 +117,7 @@ def test_a_broken_runtime_is_found_after_one_life_or_two(
 
 @pytest.mark.parametrize("guarantee_of_it", [EOS, pytest.param(ALO, marks=pytest.mark.full)])
 def test_a_key_that_is_logged_twice_in_a_commit_is_found(broken: Break, guarantee_of_it: str) -> None:
-    assert lives(broken("a-commit-logs-its-keys-twice", guarantee_of_it, COLLECTED), 1) == {"logged-twice"}
+    assert "logged-twice" in lives(broken("a-commit-logs-its-keys-twice", guarantee_of_it, COLLECTED), 1)
 
 
 @pytest.mark.full
