@@ -357,7 +357,6 @@ def lines(count: int) -> list[Sent]:
     return [Sent(number % PARTITIONS, "line", each.encode(), NOW_MS + number) for number, each in enumerate(text)]
 
 
-@pytest.mark.parametrize("purged", [False, True])
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_changelog_of_the_last_value_of_each_key_and_commit_is_as_right_as_one_of_all(
     app: App, guarantee: str
@@ -388,6 +387,7 @@ def test_behind_a_cache_lost_outputs_are_doubtful_only_at_a_stage_that_leaves_ou
     assert (verdicts["m5"].wrong, verdicts["m5"].doubtful) == (1, 0)
 
 
+@pytest.mark.parametrize("purged", [False, True])
 def test_a_repartition_topic_is_audited_where_it_is_whole_and_computed_where_it_was_purged(
     app: App, purged: bool
 ) -> None:
