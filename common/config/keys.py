@@ -202,7 +202,8 @@ class StateKeys:
     statestore_cache_max_bytes: Final = ConfigKey(
         integer(at_least=0), 0, "medium",
         doc="Memory for caches in front of stores, shared by all tasks of this instance. 0: every update is emitted; "
-        "above, an aggregation emits the last update per key and commit. Kafka Streams' default is 10 MiB.",
+        "above, up to m4, an aggregation emits the last update per key and commit. From m5 on it changes no output. "
+        "Kafka Streams' default is 10 MiB.",
     )
     statestore_read_cache_max_bytes: Final = ConfigKey(
         integer(at_least=0), 64 * MIB, "low",

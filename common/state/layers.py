@@ -111,7 +111,7 @@ class Layer(dict[bytes, "bytes | None"]):
                 return keys
 
     def memory_bytes(self) -> int:
-        """The layer's memory, an estimate that costs nothing per put.
+        """The layer's memory, an estimate that costs nothing per put. Any thread may ask.
 
         Keys and values are summed up again after as many merges as there were entries at the last count, so that
         counting is constant per merge in the long run, and growing values of hot keys count, too. In between the
@@ -119,10 +119,17 @@ class Layer(dict[bytes, "bytes | None"]):
         """
         entries = len(self)
         if entries and self.merges >= self._counted:
-            self._bytes = sum(map(len, self)) + sum(map(len, filter(None, self.values())))
-            self._bytes += entries * ENTRY_OVERHEAD_BYTES + self._placed * HEAD_BYTES
+            self._bytes = self._summed() + entries * ENTRY_OVERHEAD_BYTES + self._placed * HEAD_BYTES
             self._counted, self.merges = entries, 0
         return self._bytes * entries // self._counted if self._counted else 0
+
+    def _summed(self) -> int:
+        """The bytes of keys and values. Summed up again when a merge added keys meanwhile."""
+        while True:
+            try:
+                return sum(map(len, self)) + sum(map(len, filter(None, self.values())))
+            except RuntimeError:  # "dictionary changed size during iteration"
+                continue
 
 
 class StoreLayers:

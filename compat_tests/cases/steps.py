@@ -79,26 +79,30 @@ def armed(step: str, action: str, times: int = 1, first: int = 3) -> str:
 
 @dataclass
 class Crash:
-    """What lay in Kafka when a process died."""
+    """What lay in Kafka when a process died. `inputs`: the keys, by partition, in order."""
 
     history_end: int
-    inputs: Counter[Place] = field(default_factory=Counter)
+    inputs: defaultdict[Place, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
 
 
 def crash(world: World) -> Crash:
-    return Crash(world.history_end(), Counter(row.place for row in world.feeds["in"].rows))
+    found = Crash(world.history_end())
+    for row in sorted(world.feeds["in"].rows, key=lambda row: row.offset):
+        found.inputs[row.place].append(row.key)
+    return found
 
 
 def uncommitted_tail(world: World, crash: Crash) -> Counter[str]:
-    """By task, the changelog records that a disk may have lacked at the crash: those of the last commit; at least once
-    those of inputs behind it, too. A count logs each of its inputs once."""
+    """By task, how many changelog records a disk may have lacked at the crash, at most: those of the last commit; at
+    least once those of inputs behind it, too. A count logs each of its inputs once, or each key once per commit."""
     commits: dict[Place, list[int]] = {}
     for place, offset in world.history(crash.history_end).commits:
         commits.setdefault(place, [0]).append(offset)
     tail = Counter[str]()
-    for place, inputs in crash.inputs.items():
-        known = [0, *commits.get(place, [0])]
-        tail[f"0_{place.partition}"] = (known[-1] if world.exactly_once else inputs) - known[-2]
+    for place, keys in crash.inputs.items():
+        before, last = [0, *commits.get(place, [0])][-2:]
+        for one in (keys[before:last], [] if world.exactly_once else keys[last:]):
+            tail[f"0_{place.partition}"] += len(set(one) if world.logs_at_commits else one)
     return tail
 
 

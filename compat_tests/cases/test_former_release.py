@@ -15,9 +15,12 @@ from compat_tests.cases.steps import bounce, loading
 from compat_tests.harness.instance import ROOT, Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
+from milestones.flags import parse_milestones
 
 RELEASE_BEFORE = "82c6e86"
 """The commit: with windows and joins of streams, before suppress, cogroup, foreign keys and all that came with them."""
+NEWEST_STAGE = "m4"
+"""That it has."""
 NAMES = ("one", "two", "three")
 
 pytestmark = pytest.mark.full
@@ -35,16 +38,22 @@ def release_before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     subprocess.run([*git, "remove", "--force", str(folder)], check=True, capture_output=True)
 
 
-def moved(one: Instance, source: Path) -> None:
+def runs(one: Instance, stage: str, source: Path) -> None:
+    """Its next process runs the code of that checkout, at this stage or the newest that is there."""
+    there = source == ROOT or parse_milestones(stage) <= parse_milestones(NEWEST_STAGE)
+    one.source, one.config["milestones"] = source, stage if there else NEWEST_STAGE
+
+
+def moved(world: World, one: Instance, source: Path) -> None:
     """End it; its next process runs the code of that checkout."""
     one.stop()
-    one.source = source
+    runs(one, world.stage, source)
 
 
 def group_of(world: World, topology: str, source: Path) -> list[Instance]:
     group = [world.instance(topology, name, num_stream_threads=2) for name in NAMES]
     for one in group:
-        one.source = source
+        runs(one, world.stage, source)
         one.start()
     world.group_is(*group)
     return group
@@ -59,7 +68,7 @@ def test_a_live_group_of_the_release_before_goes_to_this_one_and_back_and_the_ou
     group = group_of(world, "count-by-value", release_before)
     for source in (ROOT, release_before, ROOT):
         for one in group:
-            bounce(world, one, load, partial(moved, source=source))
+            bounce(world, one, load, partial(moved, world, source=source))
     end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
 
 
@@ -70,7 +79,7 @@ def test_each_window_is_emitted_once_by_a_group_that_goes_from_the_release_befor
     closings.send()
     group = group_of(world, "windows", release_before)
     for one in group:
-        bounce(world, one, closings.send, partial(moved, source=ROOT))
+        bounce(world, one, closings.send, partial(moved, world, source=ROOT))
     closings.send()
     world.processed()
     closings.emitted_once()

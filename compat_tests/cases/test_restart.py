@@ -24,7 +24,7 @@ def test_a_restart_goes_on_where_it_stopped(world: World, cache: int) -> None:
         feed.send(world.records(1_000, keys=100))
         app.start()
         world.finish(app)
-    judge(world, replace(COUNT, thinned=cache > 0))
+    judge(world, replace(COUNT, thinned=world.thins(cache)))
     hold(at_most_generations(world.history().generations, 3))
 
 

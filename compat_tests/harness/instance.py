@@ -27,6 +27,7 @@ from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
 from milestones.testing import until
 
+BASELINE = "baseline"
 Settings = Mapping[str, Any]
 """Of an application's config."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +56,8 @@ class Instance:
         self._census_file = directory / f"{name}-census.json"
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
+        self.stages = set[str]()
+        """What its processes have been started as."""
         self.source = ROOT
         """The checkout whose code the next process runs."""
         self.may_end = False
@@ -97,7 +100,8 @@ class Instance:
         of the files by which its stores fail (`apps/refusals.py`); `changes`: to the config, for this start."""
         assert not self.running, f"{self} runs already"
         config_file = self._directory / f"{self.name}.toml"
-        config_file.write_text(as_toml({**self.config, **changes}))
+        settings = {**self.config, **changes}
+        config_file.write_text(as_toml(settings))
         command = [sys.executable, "-m", *self.entry, self.topology, "--config", str(config_file)]
         options = [
             *(["--watch"] if watch else []),
@@ -106,6 +110,7 @@ class Instance:
         ]
         self._census_file.unlink(missing_ok=True)
         self.starts += 1
+        self.stages.add(settings.get("milestones", BASELINE))
         self.may_end = fault is not None
         with self.log_file.open("ab") as log:
             log.write(f"---- start {self.starts}: {' '.join(command)} (fault {fault})\n".encode())

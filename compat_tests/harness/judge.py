@@ -13,7 +13,7 @@ from typing import Any
 
 from compat_tests.harness.stores import dumps
 from compat_tests.harness.world import World
-from compat_tests.oracles import changelog, group, offsets, outputs, thinned, transactions
+from compat_tests.oracles import changelog, group, logged, offsets, outputs, thinned, transactions
 from compat_tests.oracles.findings import Finding, Findings, hold
 from compat_tests.oracles.flows import Entry, Flow, expected
 from compat_tests.oracles.rows import Place, Row
@@ -111,7 +111,10 @@ def judge_flow(
     if flow.store is not None and not findings and (exact or not zombies):
         table = table_of(flow, inputs, found) if exact else None
         least = {} if exact else outputs.least(flow, expected(flow, inputs))
-        findings += judge_store(world, flow.store, table, least=least, scratch=scratch)
+        findings += judge_store(world, flow.store, table, least=least, scratch=scratch, undisturbed=exact)
+        if exact and flow.step and not (flow.thinned or flow.rows):
+            states, again = outputs.states(flow, inputs, found), not world.exactly_once
+            findings += logged.each_was_a_state(_logged(world, flow.store), states, again=again)
     return findings
 
 
@@ -140,15 +143,18 @@ def judge_store(
     *,
     least: Mapping[bytes, int] = MappingProxyType({}),
     scratch: bool = False,
+    undisturbed: bool = False,
     form: changelog.Form = changelog.TIMED,
 ) -> Findings:
     """The changelog against the table (when it is known) or the `least` counts, every store on every disk against the
     changelog, and for each task at least one store that has all of it, but for `scratch`. `spoilt`: keys that nothing
-    is said about."""
+    is said about. `undisturbed`: nothing was rolled back, or nothing is seen of it."""
     found, rows = judge_disks(world, store, spoilt, form), _logged(world, store, spoilt)
     if table is not None:
         found += changelog.changelog_equals_table(rows, table)
     found += changelog.counts_at_least(rows, least)
+    if world.logs_at_commits and not form.history:
+        found += judge_commits_of(world, rows, undisturbed=undisturbed)
     if scratch:
         return found
     by_task: defaultdict[int, list[changelog.StoreDump]] = defaultdict(list)
@@ -158,6 +164,14 @@ def judge_store(
         own = [row for row in rows if row.place == place]
         found += changelog.somebody_has_it_all(place, by_task[place.partition], own)
     return found
+
+
+def judge_commits_of(world: World, changelog: Sequence[Row], *, undisturbed: bool) -> Findings:
+    """Of an application that logs at commits: a key once per commit."""
+    if world.exactly_once:
+        return logged.once_per_transaction(changelog)
+    past = world.history()
+    return logged.once_per_commit(changelog, past.commits, len(past.generations)) if undisturbed else []
 
 
 def judge_disks(
@@ -178,7 +192,7 @@ def judge_disks(
     return findings
 
 
-def _logged(world: World, store: str, spoilt: frozenset[bytes]) -> list[Row]:
+def _logged(world: World, store: str, spoilt: frozenset[bytes] = frozenset()) -> list[Row]:
     return [row for row in world.cluster.read(world.topic(f"{store}-changelog")) if row.key not in spoilt]
 
 

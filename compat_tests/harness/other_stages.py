@@ -1,10 +1,12 @@
 """Which other stages an application is moved from, or has beside it.
 
-*Guarantees*: any legal set of flags has both.
+*Guarantees*: any legal set of flags has them all; some may be the same.
 *Assumes*: nothing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from milestones.flags import STAGES, parse_milestones, stage_name
 
@@ -17,6 +19,15 @@ def the_one_before(stage: str) -> str:
     return stage_name(flags - set([flag for flag in FLAGS if flag in flags][-1:]))
 
 
+def the_one_before_that(stage: str) -> str:
+    """The set of flags that lacks the newest two of this one's."""
+    return the_one_before(the_one_before(stage))
+
+
 def the_baseline(_: str) -> str:
     """Of every stage the same one."""
     return stage_name(frozenset())
+
+
+EARLIER: tuple[Callable[[str], str], ...] = (the_one_before, the_one_before_that, the_baseline)
+"""All of them, the nearest first."""

@@ -23,8 +23,9 @@ from confluent_kafka import KafkaException
 from compat_tests.apps import STATE
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.cluster import Cluster
+from compat_tests.harness.emitting import logs_at_commits, thins_out
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
-from compat_tests.harness.instance import Instance
+from compat_tests.harness.instance import BASELINE, Instance
 from compat_tests.harness.situation import situation
 from compat_tests.oracles.group import History, history
 from compat_tests.oracles.rows import Place
@@ -86,6 +87,16 @@ class World:
     def has(self, flag: str) -> bool:
         """Whether the stage has this flag."""
         return flag in parse_milestones(self.stage)
+
+    def thins(self, cache: int) -> bool:
+        """Whether a cache of so many bytes leaves out outputs at the stage."""
+        return thins_out(cache, self.stage)
+
+    @property
+    def logs_at_commits(self) -> bool:
+        """Whether whatever has run of the application logs one record per key and commit."""
+        ran = [one.stages or {BASELINE} for one in self.instances if one.starts]
+        return logs_at_commits(*set().union(*ran))
 
     # ---- topics and inputs
 

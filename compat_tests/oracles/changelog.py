@@ -46,11 +46,13 @@ class StoreDump:
 @dataclass(frozen=True)
 class Form:
     """How a kind of store keeps rows. `timed`: a local value begins with its time. `time_of`: of stores that keep rows
-    for `retention_ms` only, the time of a changelog key: a local key begins with the number of its segment of time."""
+    for `retention_ms` only, the time of a changelog key: a local key begins with the number of its segment of time.
+    `history`: its changelog needs every write, at stages that log at commits too."""
 
     timed: bool = True
     time_of: Callable[[bytes], int] | None = None
     retention_ms: int = 0
+    history: bool = False
 
     def stored(self, entry: Entry) -> bytes:
         return _stored(entry) if self.timed else entry.value

@@ -92,6 +92,17 @@ class Interpreter:
         return {key: Entry(at, value) for key, (value, at) in encoded.items() if key is not None and value is not None}
 
 
+def states_in_order(flow: Flow, records: Iterable[Expected]) -> dict[bytes, list[Entry | None]]:
+    """All that each key's row has been when the records are processed in this order; None: deleted, or left out. Of
+    flows whose rows are their states."""
+    interpreter, states = Interpreter(flow), dict[bytes, list[Entry | None]]()
+    for record in records:
+        value, timestamp = interpreter.process(record)
+        if record.key is not None:
+            states.setdefault(record.key, []).append(None if value is None else Entry(timestamp, value))
+    return states
+
+
 def table_in_order(flow: Flow, wanted: Mapping[Origin, Expected]) -> Mapping[bytes, Entry]:
     """The table after all of them, partition by partition: what it must be where the order of several is no matter."""
     interpreter = Interpreter(flow)

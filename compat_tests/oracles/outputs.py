@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from compat_tests.oracles.findings import Finding, Findings
-from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expected, table_in_order
+from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expected, states_in_order, table_in_order
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 
@@ -86,12 +86,23 @@ def in_order(outputs: Sequence[Row], order: Mapping[Place, Sequence[Origin]]) ->
 
 def table(flow: Flow, inputs: Iterable[Row], outputs: Sequence[Row]) -> Mapping[bytes, Entry]:
     """The table that the state must be in after `outputs`, which were found exact."""
-    wanted, interpreter = expected(flow, inputs), Interpreter(flow)
+    interpreter = Interpreter(flow)
+    for record in _in_their_order(flow, inputs, outputs):
+        interpreter.process(record)
+    return interpreter.table()
+
+
+def states(flow: Flow, inputs: Iterable[Row], outputs: Sequence[Row]) -> dict[bytes, list[Entry | None]]:
+    """All that each key's row has been, by `outputs` that were found exact."""
+    return states_in_order(flow, _in_their_order(flow, inputs, outputs))
+
+
+def _in_their_order(flow: Flow, inputs: Iterable[Row], outputs: Sequence[Row]) -> Iterator[Expected]:
+    wanted = expected(flow, inputs)
     for row in sorted(outputs, key=lambda row: (row.partition, row.offset)):
         origin = origin_of(row)
         assert origin is not None
-        interpreter.process(wanted[origin])
-    return interpreter.table()
+        yield wanted[origin]
 
 
 Known = list[tuple[Origin, Row]]

@@ -17,6 +17,7 @@ from compat_tests.apps.memories import MOMENTS
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE, SLOTS
 from compat_tests.cases.steps import armed, await_outputs, feed_until_it_dies, feed_until_it_says, order_of
+from compat_tests.harness.emitting import COLLECTED
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge_disks
 from compat_tests.harness.stores import opened_at
@@ -90,6 +91,7 @@ def test_an_output_that_is_never_sent_is_found(broken: Break) -> None:
         ("the-changelog-lacks-a-key", ALO, 1, "missing"),
         ("the-changelog-lacks-the-last-write-of-each-batch", ALO, 1, "stale"),
         ("the-changelog-has-a-foreign-key", ALO, 1, "extra"),
+        ("a-changelog-record-has-another-value", ALO, 1, "never-was"),
         ("commits-go-back-and-forth", ALO, 1, "went-back"),
         ("a-roll-back-does-not-abort", EOS, 1, "duplicate"),
         ("stores-say-more-than-they-have", ALO, 1, "ahead"),
@@ -111,6 +113,11 @@ def test_a_broken_runtime_is_found_after_one_life_or_two(
     broken: Break, mutation: str, guarantee_of_it: str, count: int, kind: str
 ) -> None:
     assert kind in lives(broken(mutation, guarantee_of_it), count)
+
+
+@pytest.mark.parametrize("guarantee_of_it", [EOS, pytest.param(ALO, marks=pytest.mark.full)])
+def test_a_key_that_is_logged_twice_in_a_commit_is_found(broken: Break, guarantee_of_it: str) -> None:
+    assert "logged-twice" in lives(broken("a-commit-logs-its-keys-twice", guarantee_of_it, COLLECTED), 1)
 
 
 @pytest.mark.full

@@ -19,6 +19,7 @@ from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
 
 PARTITIONS, KEYS = 2, 20
+CACHE = 10_000_000
 ROLLED_BACK = "tasks go on from their last commit"
 
 
@@ -122,7 +123,9 @@ def test_a_commit_that_waits_for_user_code_is_found(broken: Break, mutation: str
 @pytest.mark.parametrize(("mutation", "kind"), [("commits-forget-the-caches", "lost"), (NOTHING, "")])
 def test_a_commit_of_what_is_still_in_a_cache_is_found(broken: Break, mutation: str, kind: str) -> None:
     """The application notices it too, but only once it is committed."""
-    world, app = started(broken, mutation, "count", statestore_cache_max_bytes=10_000_000)
+    world, app = started(broken, mutation, "count", statestore_cache_max_bytes=CACHE)
+    if not world.thins(CACHE):
+        pytest.skip("no store keeps updates back here")
     if mutation == NOTHING:
         world.processed()
         app.kill()

@@ -32,16 +32,16 @@ SEVERAL = ("letters",)
 """Steps that make several outputs of one record, and number them."""
 
 
-def flows(plan: Plan, cached: bool = False) -> list[Flow]:
+def flows(plan: Plan, thinned: bool = False) -> list[Flow]:
     """What the plan must do, path by path; of paths that look at time or at another source `shaped_judgement.py` says
-    it. `cached`: behind a cache, which thins out the changes of tables."""
-    return [*numbered_flows(plan, cached).values()]
+    it. `thinned`: behind a cache that leaves out changes of tables."""
+    return [*numbered_flows(plan, thinned).values()]
 
 
-def numbered_flows(plan: Plan, cached: bool = False) -> dict[int, Flow]:
+def numbered_flows(plan: Plan, thinned: bool = False) -> dict[int, Flow]:
     """The flows, by the numbers of their paths."""
     return {
-        number: replace(_flow(path, number), thinned=cached and path.stateful and path.end != "slots")
+        number: replace(_flow(path, number), thinned=thinned and path.stateful and path.end != "slots")
         for number, path in enumerate(plan.paths)
         if not path.shaped
     }

@@ -12,6 +12,7 @@ from pathlib import Path as File
 from typing import Any
 
 from compat_tests.harness.brokers import Broker
+from compat_tests.harness.emitting import thins_out
 from compat_tests.harness.instance import DiedError, Instance
 from compat_tests.harness.judge import judge, table_of
 from compat_tests.harness.world import World, new_world, stop_all
@@ -54,11 +55,16 @@ def run_in(world: World, case: Case) -> list[Fault]:
     return course.missed
 
 
+def thinned(world: World, case: Case) -> bool:
+    """Whether a cache leaves out outputs of one of the case's stages."""
+    return thins_out(case.cache, world.stage, case.beside or world.stage)
+
+
 def judge_course(world: World, case: Case, course: Course) -> None:
     """All that is promised, once everybody has ended."""
     judge(
         world,
-        *flows(case.plan, cached=case.cache > 0),
+        *flows(case.plan, thinned(world, case)),
         crashed=course.repeats,
         zombies=course.zombies,
         repartitions=case.plan.repartitions(),
@@ -72,7 +78,7 @@ def judge_course(world: World, case: Case, course: Course) -> None:
 
 def judge_memory(world: World, case: Case) -> None:
     """Of stores in memory only the changelog is left."""
-    for number, flow in numbered_flows(case.plan, cached=case.cache > 0).items():
+    for number, flow in numbered_flows(case.plan, thinned(world, case)).items():
         if not (case.plan.paths[number].in_memory and flow.step):
             continue
         inputs = [row for source in flow.sources for row in world.feeds[source].rows]
@@ -85,7 +91,7 @@ def judge_shapes(world: World, case: Case, course: Course) -> Findings:
     """The paths that look at time or at another source: their outputs, then what is behind them."""
     repeats = course.repeats and not world.exactly_once
     zombies, prefix = repeats and course.zombies, f"{world.application_id}-"
-    how = Circumstances(course.inputs.round_of, repeats, case.cache > 0, zombies, prefix)
+    how = Circumstances(course.inputs.round_of, repeats, thinned(world, case), zombies, prefix)
     rows = [row._replace(topic=source) for source, feed in world.feeds.items() for row in feed.rows]
     findings: Findings = []
     for number, path in enumerate(case.plan.paths):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from compat_tests.harness.judge import judge_store
 from compat_tests.harness.world import World
-from compat_tests.oracles.changelog import PLAIN, TIMED, Form, end_of, start_of
+from compat_tests.oracles.changelog import TIMED, Form, end_of, start_of
 from compat_tests.oracles.findings import Findings
 from compat_tests.random_topologies.plans import Path
 from compat_tests.random_topologies.shapes import SESSION, SLIDING, STREAMS, TABLES, TO_TABLE, Join, Windows
@@ -58,4 +58,4 @@ def _of_streams(join: Join, name: str) -> Mapping[str, Form]:
     this = f"{name}{'-outer' if join.right_alone else ''}-this-join-store"
     other = f"{name}{'-outer' if join.left_alone else ''}-other-join-store"
     waiting = f"{name}-{'outer' if join.right_alone else 'left'}-shared-join-store"
-    return {this: records, other: records, **({waiting: PLAIN} if join.left_alone else {})}
+    return {this: records, other: records, **({waiting: Form(timed=False, history=True)} if join.left_alone else {})}

@@ -7,8 +7,8 @@
 | differs | an output, or what a key ends with, isn't the same |
 
 Chance says in what order a task merges several upstream partitions. So values and timestamps are compared for keys
-whose inputs come from one partition, and for flows without state; of counts, what each key ends with, always. Behind a
-cache only what keys end with is compared.
+whose inputs come from one partition, and for flows without state; of counts, what each key ends with, always. Where a
+cache leaves out outputs of either stage, only what keys end with is compared.
 
 *Guarantees*: either stage may be `INTERPRETER`: the reference interpreter in its place.
 *Assumes*: nothing was repeated: exactly once, or a case in which nobody dies.
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compat_tests.harness.brokers import Broker
+from compat_tests.harness.emitting import thins_out
 from compat_tests.harness.world import World, new_world
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.flows import Flow, Interpreter, expected
@@ -56,7 +57,8 @@ def compare(broker: Broker, case: Case, one: str, other: str, directory: Path) -
     else:
         again, second = run_on(broker, case, other, directory / "other")
         assert again == inputs, "a case decides its inputs"
-    return differences(case, first, second)
+    stages = [stage for stage in (one, other) if stage != INTERPRETER]
+    return differences(case, first, second, thinned=thins_out(case.cache, *stages))
 
 
 def run_on(broker: Broker, case: Case, stage: str, directory: Path) -> tuple[list[Row], Committed]:
@@ -103,10 +105,10 @@ def interpreted(plan: Plan, inputs: Iterable[Row]) -> Committed:
     return found
 
 
-def differences(case: Case, one: Committed, other: Committed) -> Findings:
-    """What isn't the same, output by output."""
+def differences(case: Case, one: Committed, other: Committed, *, thinned: bool = False) -> Findings:
+    """What isn't the same, output by output. `thinned`: a cache leaves out some of either's."""
     findings: Findings = []
-    for flow in flows(case.plan, cached=case.cache > 0):
+    for flow in flows(case.plan, thinned):
         first, second = one[flow.output], other[flow.output]
         if not flow.thinned:
             findings += _presence(flow, first, second)

@@ -96,7 +96,7 @@ def check(plan: Plan, rows: list[Row], config: dict[str, Any]) -> None:
                 path.check(row, records(driver, f"out{path.number}"))
         for path in shaped.values():
             path.end(rows)
-        for flow in flows(plan, cached=config["statestore_cache_max_bytes"] > 0):
+        for flow in flows(plan, thinned=config["statestore_cache_max_bytes"] > 0):
             have, want = found(driver, flow.output), wanted(flow, rows)
             if flow.thinned:
                 for key, its in by_key(want).items():

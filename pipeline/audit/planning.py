@@ -22,6 +22,7 @@ from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.nodes import SinkNode
+from milestones.flags import parse_milestones
 from milestones.instance.application import Application
 from milestones.pipeline.audit.plan import AuditedPartition, AuditPlan, FoldJob, StoreRange
 from milestones.pipeline.driving.order import inner_topics, levels
@@ -33,6 +34,9 @@ Offsets = Mapping[TopicPartition, int]
 
 DECIDED_S = 60.0
 """How long transactions that are open at the beginning may stay so."""
+
+ALWAYS_EMITS = "committed_collector"
+"""The flag of stages whose caches leave out no output."""
 
 ALL = 1 << 62
 """The end of something that has no offsets."""
@@ -70,6 +74,8 @@ class AuditPlanner:
         self._cluster = Cluster(config.admin_settings(name))
         self._consumer = config.restore_consumer_settings(name)
         self._inner = inner_topics(application.subtopologies)
+        self._cached = config.statestore_cache_max_bytes > 0
+        self._thins_out = self._cached and ALWAYS_EMITS not in parse_milestones(config.milestones)
 
     def plan(self) -> AuditPlan:
         counts = self._cluster.partition_counts()
@@ -200,7 +206,6 @@ class AuditPlanner:
 
     def _doubts(self, tasks: TaskPlan, seen: Seen, purged: set[str]) -> dict[int, tuple[str, ...]]:
         found: dict[int, list[str]] = {}
-        cached = self._config.statestore_cache_max_bytes > 0
         for sub in self._application.subtopologies:
             doubts = found.setdefault(sub.id, [])
             partitions = [at for task, at in tasks.tasks.items() if task.subtopology == sub.id]
@@ -211,7 +216,7 @@ class AuditPlanner:
                     doubts.append(f"{topic} was purged: the order of its records is lost")
                 elif "compact" in seen.settings[topic]["cleanup.policy"]:
                     doubts.append(f"{topic} is compacted: what compaction has removed was processed all the same")
-            if cached and any(spec.cached for spec in sub.stores):
+            if self._thins_out and any(spec.cached for spec in sub.stores):
                 doubts.append("its caches emit the last update per key and commit (statestore_cache_max_bytes)")
         return {id: tuple(doubts) for id, doubts in found.items() if doubts}
 
@@ -227,6 +232,11 @@ class AuditPlanner:
         loose = sorted(spec.name for sub in subs for spec in sub.stores if spec.name not in sub.changelogs)
         if loose:
             yield f"stores without a changelog can't be looked at: {', '.join(loose)}"
+        if self._cached and not self._thins_out and any(spec.cached for sub in subs for spec in sub.stores):
+            yield (
+                "at this stage every update is emitted: what an earlier one, or a run on Spark, left to its caches "
+                "(statestore_cache_max_bytes) is told as lost; name that stage (milestones) to audit it"
+            )
 
     # -- jobs
 

@@ -105,5 +105,15 @@ def the_changelog_has_a_foreign_key(outputs: Sequence[Output], changelogs: Colle
     return [*(foreign if foreign and ONCE() else []), *outputs]
 
 
+@mutation_by(sending)
+def a_changelog_record_has_another_value(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
+    """What is logged of a key once isn't what its store has."""
+    changed = list(outputs)
+    for at, output in enumerate(outputs):
+        if output.topic in changelogs and ONCE():
+            changed[at] = output._replace(value=flipped(output.value or b"\0"))
+    return changed
+
+
 def flipped(value: bytes) -> bytes:
     return value[:-1] + bytes([value[-1] ^ 1])

@@ -12,6 +12,7 @@ from typing import Any
 
 from compat_tests.planted.mutations import Once, around, mutation, mutations_by
 from milestones.common.config.streams import StreamsConfig
+from milestones.common.state.commit_log import CommitLog
 from milestones.common.state.engines.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.store_engine import StoreEngine
@@ -44,6 +45,16 @@ def what_is_committed_is_not_applied() -> None:
     @around(StoreEngine, "write")
     def write(original: Any, store: Any, batch: Any, offset: Any) -> None:
         original(store, {} if batch and due() else batch, offset)
+
+
+@mutation
+def a_commit_logs_its_keys_twice() -> None:
+    """Of each key two changelog records, the same ones."""
+
+    @around(CommitLog, "records")
+    def records(original: Any, log: Any, layout: Any, make: Any) -> Any:
+        for record in original(log, layout, make):
+            yield from (record, record)
 
 
 @mutation

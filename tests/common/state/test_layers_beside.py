@@ -125,6 +125,16 @@ def test_the_few_entries_of_a_head_are_all_found_whatever_a_commit_does_beside_t
         assert store.layers.few(b"many-01", b"0", b"9") == many
 
 
+def test_the_memory_of_what_waits_can_be_asked_for_while_records_are_merged() -> None:
+    """A polling thread asks, a processing thread merges."""
+
+    def prepare() -> tuple[Callable[[], int], Callable[[], None]]:
+        store = pending()
+        return store.layers.uncommitted_bytes, lambda: store.write(b"beside", MANY)
+
+    assert all(at_every_place(layers, prepare))
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("case", BESIDE)
 def test_a_scan_finds_every_entry_whatever_a_commit_does_beside_its_call(case: str, reverse: bool) -> None:

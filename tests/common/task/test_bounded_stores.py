@@ -60,11 +60,15 @@ def spec_of(kind: StoreKind, **more: Any) -> StoreSpec:
     )  # fmt: skip
 
 
-class Life:
-    """A store of one task, its changelog, and the rows that it must have: by (key bytes, times), newest value."""
+LOGS = pytest.mark.parametrize("at_commit", [False, True], ids=["logs each write", "logs at commits"])
 
-    def __init__(self, spec: StoreSpec) -> None:
-        self.spec = spec
+
+class Life:
+    """A store of one task, its changelog, and the rows that it must have: by (key bytes, times), newest value.
+    `at_commit`: it logs at a commit."""
+
+    def __init__(self, spec: StoreSpec, at_commit: bool = False) -> None:
+        self.spec, self.at_commit = spec, at_commit
         self.changelog: list[Output] = []
         self.rows: dict[tuple[str, int, int], tuple[str, int]] = {}
         self.committed = dict(self.rows)
@@ -77,7 +81,9 @@ class Life:
         self.cells = Cells(self.scope.touched)
         sub = cast(SubTopology, SimpleNamespace(stores=(self.spec,), changelogs={"s": "log"}))
         caches = TaskCaches(RecordCaches(0))
-        self.stores = TaskStores(TASK, sub, lambda: storage, self.scope, ReadCaches(), caches, self.cells)
+        self.stores = TaskStores(
+            TASK, sub, lambda: storage, self.scope, ReadCaches(), caches, self.cells, logs_at_commit=self.at_commit
+        )
         self.stores.open()
         self.storage = storage
         self.let_in()
@@ -95,11 +101,26 @@ class Life:
     def done(self) -> None:
         outputs: list[Any] = []
         self.scope.merge(outputs)
+        assert not (outputs and self.at_commit)
         self.changelog += [Output(*output) for output in outputs]
+
+    def freeze(self) -> None:
+        self.stores.freeze()
+        logged = [Output(*output) for output in self.stores.log_frozen()]
+        assert logged == [Output(*output) for output in self.stores.log_frozen()], "its log is another one each time"
+        self.changelog += logged
+
+    def abort_logged(self) -> None:
+        """At least once: what a changelog has got stays in it; of a store that logs at commits, one that failed."""
+        self.scope.drop()
+        if self.at_commit:
+            self.freeze()
+        self.stores.abort(logged=True)
+        self.cells.back(self.committed_memory)
 
     def commit(self) -> None:
         memory = self.cells.values()
-        self.stores.freeze()
+        self.freeze()
         self.stores.applied({"s": len(self.changelog)})
         self.committed, self.committed_observed, self.committed_memory = dict(self.rows), self.observed, memory
         self.logged = len(self.changelog)
@@ -194,11 +215,14 @@ def times(chance: random.Random, now: list[int]) -> int:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", ["window", "timestamped-window", "timestamped-window-with-headers"])
 @pytest.mark.parametrize("duplicates", [False, True], ids=["", "duplicates"])
-def test_a_window_store_does_what_a_dict_does(kind: StoreKind, duplicates: bool, seed: int) -> None:
+@LOGS
+def test_a_window_store_does_what_a_dict_does(
+    at_commit: bool, kind: StoreKind, duplicates: bool, seed: int
+) -> None:
     if duplicates and kind != "window":
         return
     chance, now = random.Random(seed), [seed * 50_000]
-    life = Life(spec_of(kind, duplicates=duplicates, closing=not duplicates))
+    life = Life(spec_of(kind, duplicates=duplicates, closing=not duplicates), at_commit)
     timed = kind != "window"
 
     def shown(row: tuple[str, int]) -> Any:
@@ -255,9 +279,10 @@ def test_a_window_store_does_what_a_dict_does(kind: StoreKind, duplicates: bool,
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("kind", ["session", "session-with-headers"])
-def test_a_session_store_does_what_a_dict_does(kind: StoreKind, seed: int) -> None:
+@LOGS
+def test_a_session_store_does_what_a_dict_does(at_commit: bool, kind: StoreKind, seed: int) -> None:
     chance, now = random.Random(seed), [seed * 50_000]
-    life = Life(spec_of(kind, closing=True))
+    life = Life(spec_of(kind, closing=True), at_commit)
 
     def shown(value: str) -> Any:
         return AggregationWithHeaders(value, headers_for(value)) if kind == "session-with-headers" else value

@@ -15,7 +15,7 @@ from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.stores.expiring_store import AT_ONCE, ExpiringStore
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.testing import TopologyTestDriver
-from tests.common.task.test_bounded_stores import TASK, Life, Message
+from tests.common.task.test_bounded_stores import LOGS, TASK, Life, Message
 
 TTL_MS = 50
 KEYS = ["", "a", "a\x00", "ab", "b", "\x7f" * 9]
@@ -24,11 +24,11 @@ KEYS = ["", "a", "a\x00", "ab", "b", "\x7f" * 9]
 class Expiring(Life):
     """A `Life` whose rows are (value, time) by key."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_commit: bool = False) -> None:
         self.entries: dict[str, tuple[str, int]] = {}
         self.highest = -1
         self.kept: tuple[dict[str, tuple[str, int]], int] = ({}, -1)
-        super().__init__(stores.key_value("s", str, str, ttl=TTL_MS))
+        super().__init__(stores.key_value("s", str, str, ttl=TTL_MS), at_commit)
 
     def begin(self, storage: MemoryTaskStorage) -> None:
         super().begin(storage)
@@ -75,9 +75,7 @@ class Expiring(Life):
 
     def roll_back_logged(self) -> None:
         """At least once: the changelog keeps what was rolled back, and gets more, by a clock far ahead of it."""
-        self.scope.drop()
-        self.stores.abort(logged=True)
-        self.cells.back(self.committed_memory)
+        self.abort_logged()
         self.stores.make_typed(self.record, cached=False)
         self.stores.log_again(10**12)
         self.done()
@@ -110,9 +108,10 @@ def check(life: Expiring, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_store_with_a_time_to_live_does_what_a_dict_with_times_does(seed: int) -> None:
+@LOGS
+def test_a_store_with_a_time_to_live_does_what_a_dict_with_times_does(at_commit: bool, seed: int) -> None:
     chance, now = random.Random(seed), 100
-    life = Expiring()
+    life = Expiring(at_commit)
     for _ in range(80):
         before = dict(life.entries), life.highest
         now += chance.choice([0, 1, 5, 20, 90])
@@ -137,9 +136,10 @@ def test_a_store_with_a_time_to_live_does_what_a_dict_with_times_does(seed: int)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_changelog_that_keeps_rolled_back_writes_restores_the_committed_entries(seed: int) -> None:
+@LOGS
+def test_a_changelog_that_keeps_rolled_back_writes_restores_the_committed_entries(at_commit: bool, seed: int) -> None:
     chance, now = random.Random(seed), 100
-    life = Expiring()
+    life = Expiring(at_commit)
     for _ in range(20):
         for _ in range(chance.randrange(4)):
             now += chance.choice([0, 1, 5])

@@ -18,7 +18,7 @@ from milestones.common.state.stores.lru_store import LruStore
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.testing import TopologyTestDriver
 from tests.common.task.harness import Harness, processing
-from tests.common.task.test_bounded_stores import TASK, Life, Message
+from tests.common.task.test_bounded_stores import LOGS, TASK, Life, Message
 
 MOST = 3
 KEYS = ["", "a", "a\x00", "ab", "b", "\x7f" * 9]
@@ -31,10 +31,10 @@ def spec_of(max_entries: int = MOST, **more: Any) -> StoreSpec:
 class Lru(Life):
     """A `Life` whose rows are an ordered dict, the eldest first."""
 
-    def __init__(self, spec: StoreSpec) -> None:
+    def __init__(self, spec: StoreSpec, at_commit: bool = False) -> None:
         self.entries: OrderedDict[str, str] = OrderedDict()
         self.committed_entries = self.entries.copy()
-        super().__init__(spec)
+        super().__init__(spec, at_commit)
 
     def put(self, key: str, value: str | None) -> None:
         self.store.put(key, value)
@@ -61,9 +61,7 @@ class Lru(Life):
 
     def roll_back_logged(self) -> None:
         """At least once: the changelog keeps what was rolled back, and gets more."""
-        self.scope.drop()
-        self.stores.abort(logged=True)
-        self.cells.back(self.committed_memory)
+        self.abort_logged()
         self.stores.make_typed(self.record, cached=False)
         self.stores.log_again(5)
         self.done()
@@ -109,9 +107,10 @@ def check(life: Lru, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_an_lru_store_does_what_an_ordered_dict_does(seed: int) -> None:
+@LOGS
+def test_an_lru_store_does_what_an_ordered_dict_does(at_commit: bool, seed: int) -> None:
     chance = random.Random(seed)
-    life = Lru(spec_of(chance.choice([1, 2, 3, 5, 100]), persistent=chance.random() < 0.5))
+    life = Lru(spec_of(chance.choice([1, 2, 3, 5, 100]), persistent=chance.random() < 0.5), at_commit)
     for _ in range(80):
         before = life.entries.copy()
         for _ in range(chance.randrange(4)):
@@ -136,9 +135,10 @@ def test_an_lru_store_does_what_an_ordered_dict_does(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_changelog_that_keeps_rolled_back_writes_restores_the_committed_entries(seed: int) -> None:
+@LOGS
+def test_a_changelog_that_keeps_rolled_back_writes_restores_the_committed_entries(at_commit: bool, seed: int) -> None:
     chance = random.Random(seed)
-    life = Lru(spec_of())
+    life = Lru(spec_of(), at_commit)
     for _ in range(20):
         for _ in range(chance.randrange(4)):
             life.put(chance.choice(KEYS), chance.choice([None, "v", "w"]))

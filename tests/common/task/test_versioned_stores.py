@@ -19,7 +19,7 @@ from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.state.stores.versioned_store import VersionedStore, VersionedValue
 from milestones.common.state.stores.versions import NOT_PUT, STILL
-from tests.common.task.test_bounded_stores import TASK, Life, Message
+from tests.common.task.test_bounded_stores import LOGS, TASK, Life, Message
 
 HISTORY_MS, SEGMENT_MS = 100, 30
 KEYS = ["", "a", "a\x00", "ab", "b", "\x7f" * 9]
@@ -82,9 +82,9 @@ class Model:
 class Versioned(Life):
     """A `Life` with a `Model`."""
 
-    def __init__(self, spec: StoreSpec) -> None:
+    def __init__(self, spec: StoreSpec, at_commit: bool = False) -> None:
         self.model, self.committed_model = Model(), Model()
-        super().__init__(spec)
+        super().__init__(spec, at_commit)
 
     def commit(self) -> None:
         super().commit()
@@ -96,9 +96,7 @@ class Versioned(Life):
 
     def roll_back_logged(self) -> None:
         """At least once: the changelog keeps what was rolled back, and gets more."""
-        self.scope.drop()
-        self.stores.abort(logged=True)
-        self.cells.back(self.committed_memory)
+        self.abort_logged()
         self.stores.make_typed(self.record, cached=False)
         self.stores.log_again(5)
         self.done()
@@ -139,9 +137,10 @@ def check(life: Versioned, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_versioned_store_does_what_a_dict_of_all_versions_does(seed: int) -> None:
+@LOGS
+def test_a_versioned_store_does_what_a_dict_of_all_versions_does(at_commit: bool, seed: int) -> None:
     chance, now = random.Random(seed), 1
-    life = Versioned(spec_of(segment_interval_ms=chance.choice([1, 7, 30, 500])))
+    life = Versioned(spec_of(segment_interval_ms=chance.choice([1, 7, 30, 500])), at_commit)
     for _ in range(60):
         before = life.model.copy()
         for _ in range(chance.randrange(4)):
@@ -195,10 +194,11 @@ def values(life: Versioned) -> dict[tuple[str, int], Any]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_changelog_that_keeps_rolled_back_versions_restores_the_values_that_held(seed: int) -> None:
+@LOGS
+def test_a_changelog_that_keeps_rolled_back_versions_restores_the_values_that_held(at_commit: bool, seed: int) -> None:
     """At least once. The times from which on values hold may be others, the values at each time aren't."""
     chance = random.Random(seed)
-    life = Versioned(spec_of())
+    life = Versioned(spec_of(), at_commit)
     *before, last = batches(chance)
     for batch in before:
         put_all(life, batch)
@@ -214,9 +214,12 @@ def test_a_changelog_that_keeps_rolled_back_versions_restores_the_values_that_he
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_changelog_of_roll_backs_restores_all_versions_when_the_same_records_come_again(seed: int) -> None:
+@LOGS
+def test_a_changelog_of_roll_backs_restores_all_versions_when_the_same_records_come_again(
+    at_commit: bool, seed: int
+) -> None:
     chance = random.Random(seed)
-    life = Versioned(spec_of())
+    life = Versioned(spec_of(), at_commit)
     for batch in batches(chance):
         while chance.random() < 0.4:
             put_all(life, batch[: chance.randrange(len(batch) + 1)])

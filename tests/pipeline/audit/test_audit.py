@@ -357,6 +357,36 @@ def lines(count: int) -> list[Sent]:
     return [Sent(number % PARTITIONS, "line", each.encode(), NOW_MS + number) for number, each in enumerate(text)]
 
 
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_a_changelog_of_the_last_value_of_each_key_and_commit_is_as_right_as_one_of_all(
+    app: App, guarantee: str
+) -> None:
+    app.config = app.config.replace(
+        milestones="m5", statestore_cache_max_bytes=1_000_000, processing_guarantee=guarantee
+    )
+    with app.running(app.counting(), commit_interval_ms=50) as streams:
+        for round_ in range(3):
+            app.send("in", inputs(400))
+            processed(streams, 400 * (round_ + 1))
+    changelog = app.probe.read(app.topic("counts-changelog"))
+    assert len(changelog) < 1_200, "a commit has several records of a key"
+    found = app.audit(app.counting())
+    assert (found.ok, found.doubtful, found.records, found.live) == (True, 0, 1_200, False)
+    assert [(one.expected, one.actual, one.counts) for one in found.topics] == [(1_200, 1_200, {})]
+    assert [(one.name, one.expected, one.actual) for one in found.stores] == [("counts", KEYS, KEYS)]
+    assert any("told as lost" in note for note in found.notes)
+
+
+def test_behind_a_cache_lost_outputs_are_doubtful_only_at_a_stage_that_leaves_out_some(app: App) -> None:
+    planted(app, lost, same)
+    verdicts = {}
+    for stage in ("m4", "m5"):
+        app.config = app.config.replace(milestones=stage, statestore_cache_max_bytes=1_000_000)
+        verdicts[stage] = app.audit(app.counting())
+    assert (verdicts["m4"].wrong, verdicts["m4"].doubtful) == (0, 1)
+    assert (verdicts["m5"].wrong, verdicts["m5"].doubtful) == (1, 0)
+
+
 @pytest.mark.parametrize("purged", [False, True])
 def test_a_repartition_topic_is_audited_where_it_is_whole_and_computed_where_it_was_purged(
     app: App, purged: bool
