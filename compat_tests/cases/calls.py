@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -46,6 +47,39 @@ class Call:
     def release(self) -> None:
         """From now on it returns, or succeeds."""
         self.end.touch()
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Inputs whose calls leave a note outside of Kafka: what a service saw that user code has called."""
+
+    world: World
+    file: Path
+
+    @classmethod
+    def of(cls, world: World) -> Noted:
+        return cls(world, _file(world))
+
+    def records(self, count: int, keys: int) -> list[Sent]:
+        """Records whose calls are noted, each under a name of its own."""
+        first = len(self.world.feeds["in"].rows)
+        return self.world.records(count, keys, lambda number: f"note {self.file} r{first + number}")
+
+    def send(self, count: int = 40, keys: int = 50) -> None:
+        self.world.feeds["in"].send(self.records(count, keys))
+
+    def calls(self) -> list[tuple[str, int]]:
+        """All that were made: the record's name, and when, by the wall clock in ms."""
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return [(name, int(at)) for name, at in (line.split() for line in lines)]
+
+    def times(self) -> Counter[str]:
+        """How often each record's was made."""
+        return Counter(name for name, _ in self.calls())
+
+    def again(self) -> dict[str, int]:
+        """Those that were made more than once."""
+        return {name: times for name, times in self.times().items() if times > 1}
 
 
 def taking(world: World, partition: int, ms: int) -> Call:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from milestones.common.errors import LeftOutError, ProcessingError
 from milestones.common.memory import Account
+from milestones.common.testing.faults import reach
 from milestones.common.topology.handlers import Action
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m4_polling_thread.collection import AskedBeside
@@ -70,7 +71,7 @@ class CommittedCollector(BufferedCollection):
             kept = self._of(task)
             if not self._may_be_taken(task, kept):
                 continue
-            kept.add(task.take_outputs())
+            self._take(task, kept)
             if kept.waiting and not held:
                 sent, before = True, left
                 left -= self._hand_over_some(task, kept, left)
@@ -83,6 +84,12 @@ class CommittedCollector(BufferedCollection):
             self._clients.producer.poll()
             self._settle()
         return sent
+
+    def _take(self, task: Task, kept: TaskIntervals) -> None:
+        begun = kept.begun
+        kept.add(task.take_outputs())
+        if kept.begun and not begun:
+            reach("interval.first-record")
 
     def _may_be_taken(self, task: Task, kept: TaskIntervals) -> bool:
         return self._may_be_sent(task) and not (kept.cut and self._config.exactly_once)
