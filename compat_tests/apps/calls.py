@@ -5,7 +5,7 @@
 | `take MS BEGUN` | the call takes so long, the first time that it is made: the file is there from then on |
 | `wait END BEGUN` | as `take`, until the file `END` is there |
 | `slow MS` | the call takes so long, each time |
-| `note FILE NAME` | each call adds a line to the file: the name, and when (wall clock, in ms) |
+| `note FILE NAME ...` | each call adds a line to the file: the name, and when (wall clock, in ms) |
 | `fail TEXT END` | it raises, until the file `END` is there |
 | anything else | nothing |
 
@@ -51,7 +51,7 @@ def call(value: str) -> None:
                     time.sleep(LOOK_S)
         case ["slow", ms]:
             time.sleep(int(ms) / 1000)
-        case ["note", file, name]:
+        case ["note", file, name, *_]:
             _note(file, name)
         case ["fail", text, end] if not Path(end).exists():
             raise ServiceError(text)
