@@ -26,19 +26,22 @@ from compat_tests.cases.steps import (
     went_on,
 )
 from compat_tests.harness.instance import Settings
-from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.judge import end_and_judge, judge_store
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import in_place, kept, no_more_than
+from compat_tests.oracles.thinned import table
 from milestones.flags import parse_milestones
 from milestones.testing import Not
 
 COLLECTED = "committed_collector"
 ENDING, NEXT = "commit.ending", "interval.first-record"
 STEPS = ENDING, NEXT
-TIMES = 3
-"""How often each fault meets each step in the full selection."""
+TIMES, KILLS, LONG_S = 3, 50, 1_500
+"""How often each fault meets each step in the full selection; crashes in all, and what these take at most."""
+RARELY_MS = 6_000
+"""Between two commits; what happens within half of that after one is outside of any."""
 ARRIVED_S = 1.0
 """What a process had sent when it was killed is at the broker by then."""
 
@@ -143,3 +146,29 @@ def test_a_broker_that_is_killed_between_two_intervals_costs_nothing(world: Worl
     assert before is not None
     if world.has(TOLERANT) and world.exactly_once:
         hold(in_place(before, after))
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(KILLS, marks=[pytest.mark.full, pytest.mark.timeout(LONG_S)])])
+def test_at_least_once_crashes_outside_of_commits_count_nothing_twice(plain_world: World, kills: int) -> None:
+    """What goes to the changelog goes there in a commit. Outputs are sent as they are made, and are repeated."""
+    world = plain_world
+    if not world.has(COLLECTED):
+        pytest.skip("a changelog's records are sent as they are made")
+    feed = world.input("in", 3, out=3)
+    app = world.instance("count", commit_interval_ms=RARELY_MS, group_instance_id="one")
+    with world.outputs() as outputs:
+        while kills:
+            app.start()
+            feed.send(world.records(100, keys=100))
+            world.processed()
+            over, seen = time.monotonic() + RARELY_MS / 2_000, outputs.poll()
+            feed.send(world.records(500, keys=100))
+            await_outputs(world, outputs, seen + world.rng.randint(1, 400))
+            if time.monotonic() < over:
+                app.kill()
+                kills -= 1
+            else:
+                app.stop()
+    app.start()
+    end_and_judge(world, COUNT, crashed=True)
+    hold(judge_store(world, "counts", table(COUNT, feed.rows)))
