@@ -5,6 +5,7 @@
 | `take MS BEGUN` | the call takes so long, the first time that it is made: the file is there from then on |
 | `wait END BEGUN` | as `take`, until the file `END` is there |
 | `slow MS` | the call takes so long, each time |
+| `note FILE NAME ...` | each call adds a line to the file: the name, and when (wall clock, in ms) |
 | `fail TEXT END` | it raises, until the file `END` is there |
 | anything else | nothing |
 
@@ -15,6 +16,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,8 +51,19 @@ def call(value: str) -> None:
                     time.sleep(LOOK_S)
         case ["slow", ms]:
             time.sleep(int(ms) / 1000)
+        case ["note", file, name, *_]:
+            _note(file, name)
         case ["fail", text, end] if not Path(end).exists():
             raise ServiceError(text)
+
+
+def _note(file: str, name: str) -> None:
+    """One write: lines of several threads, and of a process that is killed, stay whole."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, f"{name} {time.time_ns() // 10**6}\n".encode())
+    finally:
+        os.close(descriptor)
 
 
 def _first(begun: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from compat_tests.apps import memories
-from compat_tests.apps.calls import TICKS, Calls, Ticks
+from compat_tests.apps.calls import TICKS, Calls, Ticks, call
 from compat_tests.apps.slots import Slots, slots_store
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import Plan
@@ -192,6 +192,15 @@ def calls(app: str) -> StreamsBuilder:
     return builder
 
 
+def noting(app: str) -> StreamsBuilder:
+    """in -> out, each record behind the call that its value asks for; and the count of records per key to `counts`."""
+    builder = StreamsBuilder()
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    records.peek(lambda _, value: call(value)).to(f"{app}-out")
+    records.group_by_key().count("counts").to_stream().to(f"{app}-counts", value=LONG)
+    return builder
+
+
 def ticks(app: str) -> Topology:
     """in -> out, each behind the call that its value asks for; and what each task does by the clock, to `ticks`."""
     return (
@@ -287,7 +296,7 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     made.__name__.replace("_", "-"): made
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
-        calls, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
+        calls, noting, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
         foreign_keys, lookups, plain, upserts,
     )
 }  # fmt: skip

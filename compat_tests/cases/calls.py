@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -12,6 +14,7 @@ from compat_tests.harness.instance import Instance
 from compat_tests.harness.world import World
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Place
+from milestones.testing import Not
 
 
 def threaded(world: World) -> bool:
@@ -46,6 +49,55 @@ class Call:
     def release(self) -> None:
         """From now on it returns, or succeeds."""
         self.end.touch()
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Inputs whose calls leave a note outside of Kafka: what a service saw that user code has called."""
+
+    world: World
+    file: Path
+
+    @classmethod
+    def of(cls, world: World) -> Noted:
+        return cls(world, _file(world))
+
+    def records(self, count: int, keys: int) -> list[Sent]:
+        """Records whose calls are noted, each under a name of its own."""
+        first = len(self.world.feeds["in"].rows)
+        return self.world.records(count, keys, lambda number: f"note {self.file} r{first + number}")
+
+    def send(self, count: int = 40, keys: int = 50) -> None:
+        self.world.feeds["in"].send(self.records(count, keys))
+
+    def until(self, reached: Callable[[], object], what: str) -> None:
+        """Feed small batches until that holds."""
+
+        def fed() -> object:
+            seen = reached()
+            if not seen or isinstance(seen, Not):
+                self.send()
+            return seen
+
+        self.world.wait(fed, what)
+
+    def calls(self) -> list[tuple[str, int]]:
+        """All that were made: the record's name, and when, by the wall clock in ms."""
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return [(name, int(at)) for name, at in (line.split() for line in lines)]
+
+    def has_made(self, count: int) -> object:
+        """A condition: so many were made, at least."""
+        found = len(self.calls())
+        return found >= count or Not(f"{found} of {count} calls")
+
+    def times(self) -> Counter[str]:
+        """How often each record's was made."""
+        return Counter(name for name, _ in self.calls())
+
+    def again(self) -> dict[str, int]:
+        """Those that were made more than once."""
+        return {name: times for name, times in self.times().items() if times > 1}
 
 
 def taking(world: World, partition: int, ms: int) -> Call:

@@ -158,6 +158,10 @@ class InTransaction:
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
         return UnsentError(NO_ROOM, [task.id for task in commit_set])
 
+    def begin_end(self, call_ms: int) -> None:
+        self._clients.producer.begin_commit(call_ms)
+        reach("commit.ending")
+
     def failed(self, commit_set: CommitSet) -> None:
         """Nothing: the roll-back that follows the abort drops what was staged."""
 
@@ -174,7 +178,7 @@ class Transaction(InTransaction):
         )
 
     def end(self, offsets: Offsets) -> Steps[None]:
-        yield from self._retrying(lambda: self._clients.producer.begin_commit(self._call_ms), "commit_transaction")
+        yield from self._retrying(lambda: self.begin_end(self._call_ms), "commit_transaction")
         yield from ready_for_the_next(self._context, self._clients)
 
     @property
@@ -220,6 +224,7 @@ class OffsetCommit:
         member, config = self._clients.member, self._context.config
         # An answer may take twice the time-out (`GroupMember.begin_commit`), and tasks that leave wait for it.
         member.begin_commit(offsets, min(config.request_timeout_ms, self._context.longest_wait_ms // 2))
+        reach("commit.ending")
         yield from until_returned(member.commit_returned)
         yield from ready_for_the_next(self._context, self._clients)
 

@@ -56,7 +56,7 @@ class ResolvedTransaction(InTransaction):
     def end(self, offsets: Offsets) -> Steps[None]:
         unanswered: KafkaException | None = None
         try:
-            yield from self._repeat(self._clients.producer.begin_commit)
+            yield from self._repeat(self.begin_end)
         except KafkaException as error:
             unanswered = error
         if unanswered is None:

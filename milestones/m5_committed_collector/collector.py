@@ -21,6 +21,7 @@ from milestones.baseline.collection import changelog_offsets
 from milestones.baseline.sending import OutputSender
 from milestones.common.errors import LeftOutError, UnsentError
 from milestones.common.memory import Account
+from milestones.common.testing.faults import reach
 from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m5_committed_collector.intervals import TaskIntervals
 
@@ -77,7 +78,7 @@ class CommittedCollector:
             kept = self._of(task)
             if not self._may_be_taken(task, kept):
                 continue
-            kept.add(task.take_outputs())
+            self._take(task, kept)
             if kept.waiting and not held:
                 sent, before = True, left
                 left -= self._hand_over_some(task, kept, left)
@@ -90,6 +91,12 @@ class CommittedCollector:
             self._clients.producer.poll()
             self._sender.settle()
         return sent
+
+    def _take(self, task: Task, kept: TaskIntervals) -> None:
+        begun = kept.begun
+        kept.add(task.take_outputs())
+        if kept.begun and not begun:
+            reach("interval.first-record")
 
     def _may_be_taken(self, task: Task, kept: TaskIntervals) -> bool:
         """Under exactly once an output is in a transaction only if its task's offsets will be."""

@@ -59,6 +59,11 @@ class TaskIntervals:
         return self._handed < len(self._outputs)
 
     @property
+    def begun(self) -> bool:
+        """Whether there are outputs of the interval that is open."""
+        return bool(self._waiting.outputs) or len(self._outputs) > (self._cut or 0)
+
+    @property
     def letters(self) -> list[Output]:
         """The dead letters for outputs that were left out."""
         return [*self._letters, *self._next_letters]

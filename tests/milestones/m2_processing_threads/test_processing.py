@@ -196,11 +196,21 @@ def test_wall_clock_punctuations_go_on_when_the_clock_is_put_back() -> None:
     assert (before > 0, len(calls) >= before + 2) == (True, True)
 
 
-def test_a_call_whose_task_was_revoked_leaves_nothing_and_its_directory_is_locked_until_it_returns() -> None:
+def test_a_record_in_work_of_a_task_that_is_given_away_is_committed_unless_its_call_is_long() -> None:
+    r = running(0, 1)
+    put(r.world, 0, "a")
+    in_the_midst(r, lambda: r.assign(1))
+    r.step(5)
+    assert r.world.state.held == {B}
+    assert r.world.written() == [("k", 1)]
+
+
+def test_a_long_call_whose_task_was_revoked_leaves_nothing_and_its_directory_is_locked_until_it_returns() -> None:
     r = running(0, 1)
     held: list[set[TaskId]] = []
 
     def revoke() -> None:
+        r.world.clock.advance(SLICE_MS + LONG_CALL_MS)
         r.assign(1)
         held.append(set(r.world.state.held))
 

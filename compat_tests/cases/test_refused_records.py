@@ -1,0 +1,132 @@
+"""One record in a thousand that Kafka refuses: the handler decides about it, and no call of user code is repeated.
+
+From M5 on an interval is sent again without what was left out; a task that fails of its record goes back alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pytest
+
+from compat_tests.apps.handlers import CONFUSED
+from compat_tests.cases.calls import Noted
+from compat_tests.cases.ends import ENDED
+from compat_tests.cases.failures import key_of
+from compat_tests.cases.flows import COPY, FRAGILE_COUNT
+from compat_tests.cases.test_committed_collector import COLLECTED
+from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
+from compat_tests.harness.instance import Instance, Settings
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
+from compat_tests.oracles.rows import Row
+
+KEYS, PARTITIONS, PARTITION = 200, 6, 0
+COUNT, IN = 4_000, 1_000
+"""Records, of which one in so many is refused."""
+MADE_MS = 1_000_000_000_000
+"""A time in 2001, which a topic may find too old."""
+YEARS_MS = 6 * 365 * 24 * 3_600_000
+DEAD = "errors_dead_letter_queue_topic_name"
+SETTINGS: Settings = {"num_stream_threads": 1, "num_processing_threads": 3, "transaction_timeout_ms": 10_000}
+
+
+class Refusal(NamedTuple):
+    """What the output topic takes, and what mends that; of a record that it refuses how much longer its value is, and
+    its time."""
+
+    takes: Mapping[str, str]
+    mended: Mapping[str, str]
+    padding: int = 0
+    timestamp: int = FIRST_TIMESTAMP
+
+
+REFUSALS = {
+    "too large": Refusal({"max.message.bytes": "20000"}, {"max.message.bytes": "1000000"}, padding=50_000),
+    "too old": Refusal(
+        {"message.timestamp.before.max.ms": str(YEARS_MS)}, {"message.timestamp.before.max.ms": str(10 * YEARS_MS)},
+        timestamp=MADE_MS,
+    ),
+}  # fmt: skip
+refusals = pytest.mark.parametrize("refusal", ["too large", pytest.param("too old", marks=pytest.mark.full)])
+
+
+@pytest.fixture(autouse=True)
+def _decides_about_one(world: World) -> None:
+    if not world.has("polling_thread"):
+        pytest.skip("the thread ends, or all of its tasks go back: `test_task_failures.py`")
+
+
+def started(world: World, refusal: Refusal, **settings: str) -> tuple[Instance, Noted]:
+    world.cluster.create({world.topic("out"): PARTITIONS}, dict(refusal.takes))
+    world.input("in", PARTITIONS, counts=PARTITIONS, dead=1)
+    app = world.instance("noting", **{**SETTINGS, **settings}).start()
+    return app, Noted.of(world)
+
+
+def send(world: World, noted: Noted, refusal: Refusal, count: int = COUNT, first: int = IN) -> list[Row]:
+    """Records, one in a thousand of them such that its output is refused, all of one task; where these lie."""
+    records = noted.records(count, KEYS)
+    for at in range(first // 2, count, IN):
+        value = (records[at].value or b"") + b" " + b"x" * refusal.padding
+        records[at] = Sent(key_of(PARTITION), value, refusal.timestamp)
+    rows = []
+    for start in range(0, count, 500):
+        rows += world.feeds["in"].send(records[start : start + 500])
+    return rows[first // 2 :: IN]
+
+
+def calls_were_made_once(world: World, noted: Noted, but: int | None = None) -> None:
+    """From M5 on; `but`: of a partition nothing is said."""
+    rows, again = world.feeds["in"].rows, noted.again()
+    print(f"{world.stage}: of {len(rows)} records calls of {len(again)} were made again")
+    if world.has(COLLECTED):
+        assert not [name for name in again if rows[int(name[1:])].partition != but]
+
+
+@refusals
+def test_a_refused_record_that_is_skipped_costs_no_call_and_has_its_dead_letter(world: World, refusal: str) -> None:
+    what = REFUSALS[refusal]
+    _, noted = started(world, what, production_exception_handler="log_and_continue", **{DEAD: world.topic("dead")})
+    refused = send(world, noted, what)
+    values = frozenset(row.value or b"" for row in refused)
+    world.processed()
+    calls_were_made_once(world, noted)
+    end_and_judge(world, FRAGILE_COUNT)
+    letters = Counter(row.value for row in world.cluster.read(world.topic("dead")))
+    outputs = Counter(row.value for row in world.cluster.read(world.topic("out")))
+    if world.exactly_once:
+        assert {*letters.values(), *outputs.values()} == {1}
+    assert letters.keys() == values
+    assert outputs.keys() == {row.value for row in world.feeds["in"].rows} - values
+
+
+FAILING = {
+    "FAIL": "log_and_fail",
+    "RETRY": "compat_tests.apps.handlers:again",
+    "raises": "compat_tests.apps.handlers:confused",
+}
+
+
+@refusals
+@pytest.mark.parametrize("handler", ["FAIL", *(pytest.param(one, marks=pytest.mark.full) for one in [*FAILING][1:])])
+def test_a_task_that_ends_of_a_refused_record_costs_the_others_no_call(
+    world: World, refusal: str, handler: str
+) -> None:
+    """What won't succeed later isn't tried again, also if a handler says so; one that raises has said to fail."""
+    what = REFUSALS[refusal]
+    app, noted = started(world, what, production_exception_handler=FAILING[handler])
+    refused = send(world, noted, what)
+    app.says(ENDED)
+    others = [place for place in world.cluster.places([world.topic("in")]) if place.partition != PARTITION]
+    world.wait(lambda: world.inputs_committed(others), "the other tasks are committed")
+    assert world.committed().get(refused[0].place, 0) <= refused[0].offset
+    assert (CONFUSED in app.log()) == (handler == "raises")
+    calls_were_made_once(world, noted, but=PARTITION)
+    app.stop()
+    world.cluster.set_topic(world.topic("out"), what.mended)
+    app.start()
+    end_and_judge(world, COPY, FRAGILE_COUNT, crashed=True)
+    calls_were_made_once(world, noted, but=PARTITION)

@@ -1,0 +1,163 @@
+"""What a transaction that fails costs: from M5 on nothing is processed again, before the whole interval.
+
+User code notes its calls outside of Kafka, where no roll-back reaches: each record's is made once, or more often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from compat_tests.cases.calls import Noted
+from compat_tests.cases.flows import CALLS
+from compat_tests.cases.steps import PATIENT, TOLERANT, await_timed_out, proxy_of, standing
+from compat_tests.cases.test_committed_collector import COLLECTED, ENDING, NEXT
+from compat_tests.harness.followers import METRICS, PUBLISHED_S, of_all
+from compat_tests.harness.instance import Instance, Settings
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
+from compat_tests.network.faults import Side
+from compat_tests.network.frames import Api
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.in_place import Standing, in_place
+from milestones.testing import Not
+
+OPEN = "commit.before-flush", "commit.after-flush", "commit.after-offsets"
+"""Steps at which a transaction is open."""
+STEPS = *OPEN, ENDING, NEXT
+SHORT = "commit.after-flush", ENDING
+SETTINGS: Settings = {**PATIENT, **METRICS, "num_stream_threads": 1}
+HALF_FULL = 100
+"""Calls that are made beside what has no answer."""
+
+steps = pytest.mark.parametrize(
+    "step", [step if step in SHORT else pytest.param(step, marks=pytest.mark.full) for step in STEPS]
+)
+
+
+@pytest.fixture(autouse=True)
+def _keeps_its_producer(request: pytest.FixtureRequest, exact_world: World) -> None:
+    if not exact_world.has(TOLERANT):
+        pytest.skip("the tasks are lost with their producer: `test_commit_steps.py`")
+    if request.node.callspec.params.get("step") == NEXT and not exact_world.has(COLLECTED):
+        pytest.skip("what comes after a commit is no interval of its own")
+
+
+def started(world: World, fault: str | None = None, **settings: object) -> tuple[Instance, Noted]:
+    world.input("in", 2, out=2)
+    return world.instance("calls", **{**SETTINGS, **settings}).start(fault=fault), Noted.of(world)
+
+
+def judge_calls(world: World, app: Instance, noted: Noted, before: Standing, *, lost: bool) -> None:
+    """More is processed, and all is exact; each call was made once, or, where an interval is `lost` before M5, again.
+    """
+    noted.send(200)
+    world.processed()
+    app.must_live()
+    world.let_pass(PUBLISHED_S, "metrics are published")
+    in_vain, after = of_all(app, "thread_rolled_back_records_total"), standing(world, app)
+    again = noted.again()
+    print(f"{world.stage}: {len(noted.times())} records, calls of {len(again)} made again; {in_vain} rolled back")
+    end_and_judge(world, CALLS, crashed=True)
+    hold(in_place(before, after))
+    assert len(noted.times()) == len(world.feeds["in"].rows)
+    if world.has(COLLECTED):
+        assert (again, in_vain) == ({}, 0)
+    elif lost:
+        assert again
+        assert in_vain
+
+
+@steps
+def test_a_stall_beyond_the_transactions_time_repeats_no_call_of_user_code(exact_world: World, step: str) -> None:
+    world = exact_world
+    app, noted = started(world, f"{step}:stop:3")
+    noted.until(lambda: app.standing, "the fault stops it")
+    before = standing(world, app)
+    await_timed_out(world, 1 if step in OPEN else 0)
+    noted.send(400)
+    app.resume()
+    judge_calls(world, app, noted, before, lost=step in OPEN)
+
+
+@steps
+def test_a_producer_that_was_lost_to_another_one_repeats_no_call_of_user_code(exact_world: World, step: str) -> None:
+    """One takes its transactional id, and goes away."""
+    world = exact_world
+    app, noted = started(world, f"{step}:stop:3")
+    noted.until(lambda: app.standing, "the fault stops it")
+    before = standing(world, app)
+    fence(world)
+    noted.send(400)
+    app.resume()
+    judge_calls(world, app, noted, before, lost=step in OPEN)
+
+
+@pytest.mark.full
+def test_producers_that_are_lost_in_the_midst_of_an_interval_repeat_no_call_of_user_code(exact_world: World) -> None:
+    world = exact_world
+    app, noted = started(world, commit_interval_ms=700)
+    noted.until(world.transactions, "there is a transaction")
+    world.processed()
+    before = standing(world, app)
+    for _ in range(2):
+        goal = len(noted.calls()) + 400
+        noted.until(partial(noted.has_made, goal), "calls are made")
+        fence(world)
+        noted.send(400)
+        world.processed()
+    judge_calls(world, app, noted, before, lost=True)
+
+
+def fence(world: World) -> None:
+    """Another producer takes the transactional id, which ends what its owner has open."""
+    (id,) = {one.id for one in world.transactions()}
+
+    def taken() -> object:
+        other = Producer({"bootstrap.servers": world.cluster.bootstrap_servers, "transactional.id": id, "log_level": 0})
+        with suppress(KafkaException):
+            other.init_transactions(10)
+            return True
+        return Not("the id isn't free yet")
+
+    world.wait(taken, f"another producer takes {id}")
+
+
+@pytest.mark.broker_faults
+@pytest.mark.parametrize("side", [Side.ANSWER, Side.REQUEST], ids=["found made", "found rolled back"])
+def test_a_commit_that_is_never_answered_repeats_no_call_of_user_code_with_the_next_interval_half_full(
+    exact_world: World, side: Side
+) -> None:
+    world = exact_world
+    proxy = proxy_of(world)
+    app, noted = started(
+        world, bootstrap_servers=proxy.bootstrap_servers, session_timeout_ms=60_000, transaction_timeout_ms=8_000,
+        producer_socket_timeout_ms=2_000,
+    )  # fmt: skip
+    noted.send(300)
+    world.processed()
+    before = standing(world, app)
+    begins = proxy.delay(0, Api.INIT_PRODUCER_ID)
+    ends = proxy.lose(Api.END_TXN, side)
+    noted.until(lambda: ends.hits > 0, "the network meets a commit")
+    beside_it(world, app, noted, lambda: begins.hits > 0)
+    ends.end()
+    judge_calls(world, app, noted, before, lost=side is Side.REQUEST)
+
+
+def beside_it(world: World, app: Instance, noted: Noted, over: Callable[[], bool]) -> None:
+    """Until then there is input; calls are made."""
+    made = len(noted.calls())
+
+    def half_full() -> object:
+        beside = len(noted.calls()) - made
+        if beside < HALF_FULL:
+            noted.send()
+        return (over() and beside >= HALF_FULL) or Not(f"{beside} calls were made beside it")
+
+    world.wait(half_full, "the commit is given up, and the next interval is half full")
+    app.must_live()
