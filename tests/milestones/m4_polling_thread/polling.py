@@ -77,8 +77,9 @@ class RunningPolling(RunningProcessing):
 
     world: PollingWorld
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(PollingWorld(**settings))
+    def __init__(self, world: PollingWorld | None = None, **settings: Any) -> None:
+        """`settings`: of a world that isn't given."""
+        super().__init__(world or PollingWorld(**settings))
         self.roll_backs = Counter[TaskId]()
         began = self.tasks.roll_backs.began
 

@@ -1,0 +1,127 @@
+"""A commit that has no answer yet stops nobody; what may be sent beside it, and what waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milestones.common.kafka.membership import CommitRetriableError, JoinNeeded
+from milestones.common.records import TaskId
+from tests.milestones.fakes import CHANGELOG
+from tests.milestones.m5_committed_collector.collecting import ALOS, RunningCollector, answer, committing
+
+CALLS = pytest.mark.parametrize("call", ["flush", "send_offsets", "commit"])
+
+
+@CALLS
+def test_processing_goes_on_and_nothing_of_the_next_interval_is_sent_before_the_end(call: str) -> None:
+    r = committing(call)
+    before = len(r.tries[-1].outputs)
+    r.feed("b", "c", steps=5)
+    r.feed("x", partition=1, steps=5)
+    assert sorted(r.world.user_code.seen) == ["a", "b", "c", "x"]
+    assert len(r.tries[-1].outputs) == before
+    answer(r)
+    assert (r.offset(), r.sent()) == (1, [("k", 1)])
+    r.until_committed(3, 1)
+    assert sorted(r.sent()) == [("k", 1), ("k", 1), ("k", 2), ("k", 3)]
+    assert sorted(r.world.user_code.seen) == ["a", "b", "c", "x"]
+
+
+def test_at_least_once_sinks_flow_during_the_offset_commit_and_changelog_records_wait() -> None:
+    r = committing("OffsetCommit", processing_guarantee=ALOS)
+    r.feed("b", "c", steps=5)
+    assert r.sent() == [("k", 1), ("k", 2), ("k", 3)]
+    assert r.world.written() == [("k", 1)]
+    answer(r)
+    r.until_committed(3)
+    assert r.world.written() == [("k", 1), ("k", 3)]
+
+
+def test_a_changelogs_offset_is_that_of_its_own_interval() -> None:
+    r = committing("OffsetCommit", processing_guarantee=ALOS)
+    r.feed("b", steps=5)
+    answer(r)
+    r.step(2)
+    assert r.world.state.offset(TaskId(0, 0)) == 1
+
+
+@pytest.mark.parametrize("call", ["flush", "OffsetCommit"])
+def test_at_least_once_nothing_is_processed_twice_however_late_an_answer_is(call: str) -> None:
+    r = committing(call, processing_guarantee=ALOS)
+    r.feed("b", steps=5)
+    answer(r)
+    r.until_committed(2)
+    assert r.sent() == [("k", 1), ("k", 2)]
+    assert r.world.user_code.seen == ["a", "b"]
+
+
+def test_an_offset_commit_that_fails_is_made_again_with_the_same_offsets_and_nothing_is_sent_twice() -> None:
+    r = committing("OffsetCommit", processing_guarantee=ALOS)
+    r.world.member.commit_errors.append(CommitRetriableError("no answer"))
+    r.feed("b", steps=5)
+    answer(r)
+    r.until_committed(1)
+    r.until_committed(2)
+    assert r.sent() == [("k", 1), ("k", 2)]
+    assert r.world.written() == [("k", 1), ("k", 2)]
+    assert r.tasks.roll_backs.count == 0
+
+
+def test_an_interval_of_which_the_engines_know_nothing_yet_is_followed_by_no_other() -> None:
+    r = committing("commit")
+    r.feed("b", steps=3)
+    r.world.workers.stuck = True
+    answer(r)
+    r.step(5, ms=100)
+    assert (r.offset(), r.world.state.offset(TaskId(0, 0))) == (1, None)
+    r.world.workers.stuck = False
+    r.until_committed(2)
+
+
+def test_the_member_joins_while_the_end_of_a_transaction_has_no_answer() -> None:
+    r = committing("commit")
+    joins = len(r.world.member.joins)
+    r.hear(JoinNeeded("a test"))
+    assert len(r.world.member.joins) == joins + 1
+
+
+def test_one_changelog_record_per_key_and_interval_and_every_update_is_emitted() -> None:
+    r = RunningCollector(cached=True, statestore_cache_max_bytes=10_000_000)
+    r.run(0)
+    for interval in range(2):
+        r.feed("v", "v", "v", steps=3)
+        r.until_committed(3 * (interval + 1))
+    assert r.world.written() == [("k", 3), ("k", 6)]
+    assert r.sent() == [("k", number) for number in range(1, 7)]
+
+
+def test_a_changelogs_record_has_the_time_of_its_keys_last_write() -> None:
+    r = RunningCollector()
+    r.run(0)
+    log = r.world.logs[next(iter(r.world.consumer.positions))]
+    log.add("v", timestamp=5_000)
+    log.add("v", timestamp=4_000)
+    r.until_committed(2)
+    (record,) = r.tries[0].to(CHANGELOG)
+    assert record.timestamp == 4_000
+
+
+def test_a_commit_cuts_a_task_before_the_call_that_it_is_in() -> None:
+    r = RunningCollector()
+    r.run(0)
+    seen: list[int | None] = []
+
+    def commit_meanwhile(record: Any) -> None:
+        if record.value == "long":
+            for _ in range(30):
+                r.step(ms=20)
+            seen.append(r.offset())
+
+    r.world.user_code.at = commit_meanwhile
+    r.feed("a", "long")
+    r.until(lambda: seen)
+    assert seen == [1]
+    r.until_committed(2)
+    assert r.world.user_code.seen == ["a", "long"]
