@@ -128,25 +128,28 @@ class CommittedCollector:
             kept.tell()
         if self._clients.producer.undecided:
             yield from self._sender.decided()
-        complete = yield from self._sender.push_letters(within_ms)
-        for task in commit_set:
-            complete = complete and (yield from self._push_interval(task, within_ms))
-        return complete
+        if not (yield from self._sender.push_letters(within_ms)):
+            return False
+        return (yield from self._push(commit_set, within_ms))
 
-    def _push_interval(self, task: Task, within_ms: int) -> Steps[bool]:
-        """Hand over what is left of the task's interval; False when nothing has left for `within_ms`."""
-        kept, wait_ms, until_ms = self._of(task), 0, self._until_ms(within_ms)
-        while chunk := kept.of_the_cut(CHUNK):
-            self._sender.must_be_in_session()
-            left_ms = max(0, until_ms - self._clock.monotonic_ms())
-            left = self._sender.hand_over(task.id, chunk, task.changelog_topics, min(wait_ms, left_ms))
-            taken = len(chunk) - len(left)
-            kept.handed_over(taken)
-            if taken:
-                until_ms = self._until_ms(within_ms)
-            elif not left_ms:
-                return False
-            wait_ms = yield
+    def _push(self, tasks: Iterable[Task], within_ms: int) -> Steps[bool]:
+        """Hand over what is left of the tasks' intervals, `CHUNK` in a step; False when nothing has left for
+        `within_ms`."""
+        wait_ms, until_ms, rest = 0, self._until_ms(within_ms), CHUNK
+        for task in tasks:
+            kept = self._of(task)
+            while chunk := kept.of_the_cut(rest):
+                self._sender.must_be_in_session()
+                left_ms = max(0, until_ms - self._clock.monotonic_ms())
+                left = self._sender.hand_over(task.id, chunk, task.changelog_topics, min(wait_ms, left_ms))
+                kept.handed_over(len(chunk) - len(left))
+                rest -= len(chunk) - len(left)
+                if len(left) < len(chunk):
+                    until_ms = self._until_ms(within_ms)
+                elif not left_ms:
+                    return False
+                if left or rest <= 0:
+                    wait_ms, rest = (yield), CHUNK
         return True
 
     def flush(self) -> Steps[None]:
