@@ -9,7 +9,8 @@ from __future__ import annotations
 from milestones.flags import parse_milestones
 
 COLLECTED = "committed_collector"
-"""The flag of stages that emit every update, and log the last one of each key and commit."""
+"""The flag of stages that emit every update, log the last one of each key and commit, and send again what a failed
+transaction held."""
 
 
 def thins_out(cache: int, *stages: str) -> bool:

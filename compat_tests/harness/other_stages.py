@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from compat_tests.harness.emitting import COLLECTED
 from milestones.flags import STAGES, parse_milestones, stage_name
 
 FLAGS = [stage.flag for stage in STAGES if stage.flag is not None]
@@ -22,6 +23,11 @@ def the_one_before(stage: str) -> str:
 def the_one_before_that(stage: str) -> str:
     """The set of flags that lacks the newest two of this one's."""
     return the_one_before(the_one_before(stage))
+
+
+def one_that_rolls_back(stage: str) -> str:
+    """The stage itself, or the newest one on which a transaction that fails takes its tasks back."""
+    return "m4" if COLLECTED in parse_milestones(stage) else stage
 
 
 def the_baseline(_: str) -> str:

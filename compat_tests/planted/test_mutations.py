@@ -20,6 +20,7 @@ from compat_tests.cases.steps import armed, await_outputs, feed_until_it_dies, f
 from compat_tests.harness.emitting import COLLECTED
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge_disks
+from compat_tests.harness.other_stages import one_that_rolls_back
 from compat_tests.harness.stores import opened_at
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import kinds
@@ -348,7 +349,8 @@ def rolled_back(world: World) -> bool:
     """User code that remembers meets roll-backs, goes on, and ends. False: it has found that something is gone."""
     world.create(ticks=2)
     feed = world.feeds["in"]
-    app = world.instance("remembering").start(fault=armed(STEP, "abort", TIMES, first=2))
+    app = world.instance("remembering", milestones=one_that_rolls_back(world.stage))
+    app.start(fault=armed(STEP, "abort", TIMES, first=2))
     feed_until_it_says(world, app, f"injected at {STEP}", TIMES)
     feed.send(world.records(100, keys=50))
     try:

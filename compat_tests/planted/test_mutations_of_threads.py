@@ -14,6 +14,7 @@ from compat_tests.cases.calls import Call, failing, waiting
 from compat_tests.cases.flows import CALLS, COUNT
 from compat_tests.cases.steps import feed_until_it_says
 from compat_tests.harness.instance import Instance
+from compat_tests.harness.other_stages import one_that_rolls_back
 from compat_tests.harness.world import World
 from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
@@ -29,10 +30,14 @@ def shows(kind: str, found: set[str]) -> None:
 
 
 def started(
-    broken: Break, mutation: str, topology: str = "calls", fault: str | None = None, **config: Any
-) -> tuple[World, Instance]:
-    """An instance with processing threads, and some input."""
+    broken: Break, mutation: str, topology: str = "calls", fault: str | None = None, rolls_back: bool = False,
+    **config: Any,
+) -> tuple[World, Instance]:  # fmt: skip
+    """An instance with processing threads, and some input; `rolls_back`: at a stage whose failed transactions take
+    tasks back."""
     world = broken(mutation, EOS, "processing_threads")
+    if rolls_back:
+        config["milestones"] = one_that_rolls_back(world.stage)
     app = world.instance(topology, group_instance_id="one", num_processing_threads=PARTITIONS, **config)
     app.start(fault, watch=True)
     load(world)
@@ -81,7 +86,8 @@ def test_a_boundary_that_takes_half_a_record_is_found(broken: Break, mutation: s
 @pytest.mark.full
 @pytest.mark.parametrize(("mutation", "kind"), [("a-void-result-is-sent-after-all", "duplicate"), (NOTHING, "")])
 def test_a_result_of_an_old_epoch_that_counts_is_found(broken: Break, mutation: str, kind: str) -> None:
-    world, app = running(broken, mutation, fault="commit.after-flush:abort:12")
+    world, app = started(broken, mutation, fault="commit.after-flush:abort:12", rolls_back=True)
+    world.processed()
     call = in_a_call(world, app)
     feed_until_it_says(world, app, ROLLED_BACK)
     call.release()

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +51,7 @@ def transactions_have_no_offsets() -> None:
 
     @around(OutputProducer, "begin_send_offsets")
     def begin_send_offsets(_original: Any, producer: Any, *_: Any) -> None:
-        producer._begin_call(lambda: None, 0, nullcontext, lambda: None)
+        producer._begin_call(lambda: None, 0)
 
 
 @mutation
