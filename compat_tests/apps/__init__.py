@@ -12,6 +12,8 @@ STATUS = "status on demand: "
 """What the log says before the client's status, when SIGUSR1 has asked for it."""
 ADDED, REMOVED = "stream thread added: ", "stream thread removed: "
 """What the log says before the name of a thread that came (SIGUSR2) or went (SIGHUP)."""
+PAUSED, RESUMED = "processing is paused", "processing goes on"
+"""What the log says once SIGTTOU has paused all sub-topologies, and SIGTTIN has had them go on."""
 
 
 def begin_log() -> None:

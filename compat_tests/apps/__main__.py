@@ -1,7 +1,8 @@
 """Runs one instance of an application under test.
 
 *Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes all threads' stacks and the client's status into
-the log; SIGUSR2 adds a stream thread and SIGHUP removes one, the log says when that is done; with `--census` a file
+the log; SIGUSR2 adds a stream thread and SIGHUP removes one, SIGTTOU pauses processing and SIGTTIN has it go on, the
+log says when that is done; with `--census` a file
 says what the process had before and after; with `--watch` the log says when a stream thread waited for another thread;
 with `--refusals` stores fail as files say (`refusals.py`).
 From m1 on the log says when a thread that polls used a file or a store (`disk.py`).
@@ -32,7 +33,7 @@ from typing import Any
 
 import psutil
 
-from compat_tests.apps import ADDED, REMOVED, STATE, STATUS, begin_log
+from compat_tests.apps import ADDED, PAUSED, REMOVED, RESUMED, STATE, STATUS, begin_log
 from compat_tests.apps.disk import watch_disk
 from compat_tests.apps.refusals import refuse
 from compat_tests.apps.topologies import named
@@ -80,11 +81,12 @@ def census(known: Collection[str] | None = None) -> dict[str, Any]:
     }
 
 
-def on_signal(number: signal.Signals, said: str, change: Callable[[], str]) -> None:
-    """Change the stream threads when the signal comes: in a thread of its own, as that may take a while."""
+def on_signal(number: signal.Signals, said: str, change: Callable[[], str | None]) -> None:
+    """Change the client when the signal comes: in a thread of its own, as that may take a while. `said`: once it is
+    done, followed by what it gives."""
 
     def done() -> None:
-        log.info("%s%s", said, change())
+        log.info("%s%s", said, change() or "")
 
     signal.signal(number, lambda *_: threading.Thread(target=done, daemon=True).start())
 
@@ -102,12 +104,14 @@ def run(topology: str, config_file: str, handler: str | None = None) -> int:
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
         on_signal(signal.SIGUSR2, ADDED, streams.add_stream_thread)
         on_signal(signal.SIGHUP, REMOVED, streams.remove_stream_thread)
+        on_signal(signal.SIGTTOU, PAUSED, streams.pause)
+        on_signal(signal.SIGTTIN, RESUMED, streams.resume)
         return streams.run()
     except MilestonesError as error:
         log.error("%s: %s", type(error).__name__, error)
         return error.exit_code
     finally:
-        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTTOU, signal.SIGTTIN):
             signal.signal(number, signal.SIG_IGN)  # the handlers hold the client
 
 

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.broker_faults
 LATE_S, LATE_FOR_S = 3.0, 12.0
 PROMPT_S = 1.5
 """What a loaded machine, which reads the notes beside it, makes of 50 ms: half of `LATE_S`."""
+STARTED_S = 1.0
+"""A batch of records that a thread has begun when it is told to pause."""
 PARTITIONS = 4
 SETTINGS: Settings = {
     "num_stream_threads": 1, "num_processing_threads": 2, "session_timeout_ms": 60_000,
@@ -105,6 +107,23 @@ def test_threads_come_and_go_and_another_instance_joins_while_a_commit_has_no_an
         world.instance("calls", "other", **settings).start()
         noted.until(lambda: generation(world) > before, "both are in the new generation")
         assert fault.hits == 1
+    fault.end()
+    end_and_judge(world, CALLS)
+    assert noted.again() == {}
+
+
+def test_processing_pauses_and_goes_on_while_a_commit_has_no_answer(world: World) -> None:
+    app, noted = started(world)
+    fault = unanswered(world, noted)
+    app.pause_processing()
+    over = time.monotonic() + STARTED_S
+    noted.until(lambda: time.monotonic() > over, "records that were begun are done")
+    made, over = len(noted.calls()), time.monotonic() + STARTED_S
+    noted.until(lambda: time.monotonic() > over, "there is input")
+    assert len(noted.calls()) == made
+    app.resume_processing()
+    noted.until(partial(noted.has_made, made + 50), "calls are made again")
+    assert fault.hits == 1
     fault.end()
     end_and_judge(world, CALLS)
     assert noted.again() == {}

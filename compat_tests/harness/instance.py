@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import psutil
 
-from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
+from compat_tests.apps import ADDED, PAUSED, REMOVED, RESUMED, STATE, STATUS
 from compat_tests.oracles.disk import nothing_used
 from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
@@ -145,13 +145,21 @@ class Instance:
 
     def add_thread(self) -> None:
         """Have the living process start one more stream thread; returns when it has done so."""
-        self._change_threads(signal.SIGUSR2, ADDED)
+        self._change(signal.SIGUSR2, ADDED)
 
     def remove_thread(self) -> None:
         """Have the living process end one of its stream threads; returns when that one has ended."""
-        self._change_threads(signal.SIGHUP, REMOVED)
+        self._change(signal.SIGHUP, REMOVED)
 
-    def _change_threads(self, number: Signals, said: str) -> None:
+    def pause_processing(self) -> None:
+        """Have the living process pause all sub-topologies (KIP-834)."""
+        self._change(signal.SIGTTOU, PAUSED)
+
+    def resume_processing(self) -> None:
+        """Have it go on with them."""
+        self._change(signal.SIGTTIN, RESUMED)
+
+    def _change(self, number: Signals, said: str) -> None:
         before = self.log().count(said)
         self.signal(number)
         until(lambda: self.log().count(said) > before, f"{self.name} logs {said!r}", EXIT_S, self.must_live)
