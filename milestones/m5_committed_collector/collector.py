@@ -90,6 +90,7 @@ class CommittedCollector(BufferedCollection):
     def _hand_over_some(self, task: Task, kept: TaskIntervals, most: int) -> int:
         """Hand over at most so many, as far as there is room; how many."""
         handed = 0
+        self._write(task.id, kept.take_letters())
         while handed < most and (chunk := kept.of_the_next(CHUNK)):
             self._must_be_in_session()
             taken = len(chunk) - len(self._hand_over(task, chunk, 0))
@@ -111,6 +112,7 @@ class CommittedCollector(BufferedCollection):
             kept = self._of(task)
             kept.cut_at(boundary)
             kept.tell()
+            self._write(task.id, kept.take_letters())
         if self._clients.producer.undecided:
             yield from self._decided()
         complete = yield from self._push_letters(within_ms)
@@ -148,10 +150,8 @@ class CommittedCollector(BufferedCollection):
     def send_again(self, tasks: Mapping[TaskId, Task]) -> None:
         self._left_out = self._full_since_ms = None
         self._intervals = {id: kept for id, kept in self._intervals.items() if id in tasks and kept.are_of(tasks[id])}
-        for id, kept in self._intervals.items():
+        for kept in self._intervals.values():
             self.sent_again += kept.again()
-            if kept.letters:
-                self._clients.producer.letters[id] = kept.letters
 
     def _follow(self, answer: Answer) -> None:
         """Leave the output out of its interval, if the handler says so; else raise."""

@@ -56,7 +56,7 @@ class Scheduled:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.prepared, self.released = True, 0
         self.step: CommitStep | None = None
-        self.withheld = False
+        self.withheld = self.keeps = False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
         ends = ThreadEnds(self.world.context)
