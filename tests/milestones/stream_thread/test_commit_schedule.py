@@ -57,6 +57,7 @@ class Scheduled:
         self.prepared, self.released = True, 0
         self.step: CommitStep | None = None
         self.withheld = self.keeps = False
+        self.is_void: Any = lambda _: False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
         ends = ThreadEnds(self.world.context)
