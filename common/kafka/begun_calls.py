@@ -31,6 +31,11 @@ class BegunCalls(Owned):
         self._call_thread = CallThread(name, when_late)
         self._look: Callable[[int], bool] | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether another thread makes a call: the client is of no use until that is over."""
+        return self._look is not None and self._call_thread.busy
+
     def returned(self, wait_ms: int) -> bool:
         """Whether the begun call is over, after a wait of at most `wait_ms`; raises the call's error."""
         self._check_owner()
@@ -48,7 +53,7 @@ class BegunCalls(Owned):
 
     def _check_free(self) -> None:
         self._check_owner()
-        if self._look is not None and self._call_thread.busy:
+        if self.busy:
             raise OwnershipError("a call of this client is under way: this is a bug")
 
     def _finish(self, timeout_ms: int) -> None:

@@ -163,9 +163,11 @@ class InPlaceRecovery(RecoveryAtOnce):
         if not producer.transactional:
             yield from self._clients.renew_producer()
             return
-        if (failed := (yield from self._try_abort(budget))) is not None:
+        spoilt = producer.busy  # in a call of steps that were given up
+        if not spoilt and (failed := (yield from self._try_abort(budget))) is not None:
             self._takeovers.note(failed, age_ms)
-        if failed is not None or not can_start_another_transaction(producer):
+            spoilt = True
+        if spoilt or not can_start_another_transaction(producer):
             within_ms = budget.left_ms(self._context.config.heartbeat_interval_ms)
             yield from caught_in_steps(self._clients.renew_producer(within_ms), KafkaUnreachableError)
 

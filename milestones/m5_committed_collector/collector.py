@@ -105,6 +105,7 @@ class CommittedCollector:
     def _hand_over_some(self, task: Task, kept: TaskIntervals, most: int) -> int:
         """Hand over at most so many, as far as there is room; how many."""
         handed = 0
+        self._sender.write(task.id, kept.take_letters())
         while handed < most and (chunk := kept.of_the_next(CHUNK)):
             self._sender.must_be_in_session()
             taken = len(chunk) - len(self._sender.hand_over(task.id, chunk, task.changelog_topics, 0))
@@ -126,6 +127,7 @@ class CommittedCollector:
             kept = self._of(task)
             kept.cut_at(boundary)
             kept.tell()
+            self._sender.write(task.id, kept.take_letters())
         if self._clients.producer.undecided:
             yield from self._sender.decided()
         if not (yield from self._sender.push_letters(within_ms)):
@@ -171,10 +173,8 @@ class CommittedCollector:
         self._left_out = None
         self._sender.begin_anew()
         self._intervals = {id: kept for id, kept in self._intervals.items() if id in tasks and kept.are_of(tasks[id])}
-        for id, kept in self._intervals.items():
+        for kept in self._intervals.values():
             self.sent_again += kept.again()
-            if kept.letters:
-                self._clients.producer.letters[id] = kept.letters
 
     def leave_out(self, refused: Refused, letters: Sequence[Output], error: ProductionError) -> None:
         kept = self._intervals.get(refused.task)

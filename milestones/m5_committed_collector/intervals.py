@@ -36,6 +36,7 @@ class TaskIntervals:
         self._outputs: list[Emitted] = []
         self._waiting = WaitingOutputs(upsert_sinks(task.subtopology))
         self._handed = 0
+        self._letters_wait = False
         self._cut: int | None = None
         self._changelog = NOTHING
         self._chunk: list[Emitted] = []
@@ -116,8 +117,15 @@ class TaskIntervals:
     def again(self) -> int:
         """Have all of it handed over once more; the number of outputs, but for a changelog's, that were before."""
         handed, self._handed = self._handed, 0
+        self._letters_wait = True
         self._begin_changelog()
         return handed
+
+    def take_letters(self) -> Sequence[Output]:
+        """The dead letters that are to be handed over again: with outputs of the task, or its offsets, as those of
+        another task may be in a transaction of their own."""
+        wait, self._letters_wait = self._letters_wait, False
+        return self.letters if wait else ()
 
     def leave_out(self, output: Output, letters: Sequence[Output]) -> None:
         """Hand over the dead letters in place of this output from now on."""

@@ -249,11 +249,16 @@ class CommitSchedule:
 
     def commit_now(self, now_ms: int) -> bool:
         """The same, and all steps are taken at once; earlier commits are brought to their ends before."""
+        return self.finish_kept(now_ms) and self._begin_all(now_ms) and self.finish()
+
+    def finish_kept(self, now_ms: int) -> bool:
+        """Take all steps of earlier commits, also of those that are to be made again. Whether none of these is left:
+        else outputs of other tasks must wait, which would be in its transaction."""
         self.finish()
         while self.keeps:
             if not (self._begin(now_ms) and self.finish()):
                 return False
-        return self._begin_all(now_ms) and self.finish()
+        return True
 
     def finish(self) -> bool:
         """Take the steps that are left of the one that is under way, if there is one. Whether it was made.

@@ -160,9 +160,12 @@ class StreamLoop:
         self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])
 
     def _has_work(self, id: TaskId) -> bool:
-        """Whether the task has anything to commit, and may be committed once its caches are flushed."""
+        """Whether the task has anything to commit, and may be committed once its caches are flushed; or a commit of it
+        is to be made again."""
         task = self._tasks.processing.get(id)
-        return task is not None and task.commit_needed() and (task.committable or task.unflushed)
+        if task is None or task in self._commits.committing:
+            return task is not None
+        return task.commit_needed() and (task.committable or task.unflushed)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Leave the tasks of these sub-topologies, and only these, alone; what they did is committed (KIP-834)."""
@@ -201,8 +204,9 @@ class StreamLoop:
         self._recoveries.finish()
         self._commits.finish()
         self._ends.stop_isolating()
-        self._collect_all()
-        self._commits.commit_now(self._clock.monotonic_ms())
+        if self._commits.finish_kept(self._clock.monotonic_ms()):
+            self._collect_all()
+            self._commits.commit_now(self._clock.monotonic_ms())
 
     def _collect_all(self) -> None:
         self._unsent = dict.fromkeys(self._tasks.processing.values())

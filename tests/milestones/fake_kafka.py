@@ -276,9 +276,13 @@ class FakeProducer:
         self._must_be_free(name)
         self._under_way = name, call
 
+    @property
+    def busy(self) -> bool:
+        return self._under_way is not None and self._under_way[0] != "flush"
+
     def _must_be_free(self, name: str) -> None:
-        if self._under_way is not None and self._under_way[0] != "flush":
-            raise AssertionError(f"{name}, while {self._under_way[0]} is under way")
+        if self.busy:
+            raise AssertionError(f"{name}, while {self._under_way} is under way")
 
     def returned(self, wait_ms: int) -> bool:
         if self._under_way is None:

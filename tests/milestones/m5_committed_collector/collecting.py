@@ -90,8 +90,8 @@ class MoodyLedger(Ledger):
             self.refused = [Refused(task, INVALID, one, sent=True) for task, one in here if self._is_bad(one)]
 
     def send_offsets(self, offsets: Any, group_metadata: bytes, timeout_ms: int) -> None:
-        super().send_offsets(offsets, group_metadata, timeout_ms)
         self._tries[-1].offsets.update(offsets)
+        super().send_offsets(offsets, group_metadata, timeout_ms)
         if any(map(self._is_bad, self._open)):
             raise RefusedInTransactionError("the broker refuses a record", single=True)
 
@@ -152,7 +152,8 @@ class RunningCollector(RunningPolling):
     world: CollectorWorld
 
     def __init__(self, world: CollectorWorld | None = None, **settings: Any) -> None:
-        super().__init__(world or CollectorWorld(**{"commit_interval_ms": 100, "num_processing_threads": 2, **settings}))
+        defaults = {"commit_interval_ms": 100, "num_processing_threads": 2}
+        super().__init__(world or CollectorWorld(**{**defaults, **settings}))
 
     @property
     def commits(self) -> Any:

@@ -13,7 +13,6 @@ from milestones.common.topology.handlers import Action
 from tests.milestones.fakes import CHANGELOG, FENCED, IN, A, B, kafka_error
 from tests.milestones.m5_committed_collector.collecting import (
     LETTER,
-    CollectorWorld,
     RunningCollector,
     answer,
     committing,
@@ -55,7 +54,7 @@ def test_what_failed_is_sent_again_as_it_was_and_nothing_is_processed_again(call
 def test_the_metadata_and_the_commit_number_are_the_same_however_often_it_is_sent() -> None:
     r = committing("commit")
     for _ in range(3):
-        r.world.producer.fail("commit", FENCED)
+        r.world.producer.fail("commit", DEAD)
         r.world.producer.withheld.clear()
         tries = len(r.tries)
         r.until(lambda tries=tries: len(r.tries) > tries or r.offset() is not None)
@@ -127,8 +126,8 @@ def test_dead_letters_are_sent_again_with_their_interval_and_once_in_all() -> No
 
 def test_at_the_end_of_the_client_what_failed_is_committed_before_what_others_have_put_out_since() -> None:
     """Else it would be in the transaction of the former interval, without the offsets of its task."""
-    r = committing("commit")
-    r.world.producer.fail("commit", FENCED)
+    r = committing("send_offsets")
+    r.world.producer.fail("send_offsets", DEAD)
     r.world.moods.unready = True
     r.world.producer.withheld.clear()
     r.until(lambda: r.loop._recoveries.under_way)
@@ -195,7 +194,7 @@ def test_dead_letters_go_with_the_offsets_of_their_task_also_while_tasks_are_com
 
 
 def test_what_is_kept_of_a_task_that_left_is_sent_no_more() -> None:
-    r = RunningCollector(CollectorWorld(commit_interval_ms=60_000))
+    r = RunningCollector(commit_interval_ms=5_000)
     r.run(0, 1)
     r.feed("x", partition=1, steps=3)
     r.assign(0, steps=10)

@@ -57,6 +57,7 @@ class Scheduled:
         self.prepared, self.released = True, 0
         self.step: CommitStep | None = None
         self.withheld = self.keeps = self.collects_beside = False
+        self.is_void: Any = lambda _: False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
         ends = ThreadEnds(self.world.context)
@@ -64,9 +65,6 @@ class Scheduled:
 
     def _unlock(self) -> None:
         self.released += 1
-
-    def is_void(self, task: TaskId) -> bool:
-        return False
 
     def begin(self, commit_set: dict[FakeTask, object]) -> None:
         self.step, self.begun = CommitStep.SENDING, list(commit_set)
