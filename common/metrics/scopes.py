@@ -65,11 +65,15 @@ def text(doc: str, *, own: bool = False) -> SensorSpec[Text]:
     return SensorSpec(Text, doc, own=own)
 
 
-def timing(doc: str, *, unit_ns: int = MS, ratio: bool = False, hourly: bool = False) -> SensorSpec[Timing]:
+def timing(
+    doc: str, *, unit_ns: int = MS, ratio: bool = False, hourly: bool = False, own: bool = False
+) -> SensorSpec[Timing]:
     unit = "ms" if unit_ns == MS else "ns"
-    return SensorSpec(
-        lambda now_ms: Timing(now_ms, unit_ns=unit_ns, ratio=ratio, hourly=hourly), f"{doc}; latencies in {unit}"
-    )
+
+    def make(now_ms: int) -> Timing:
+        return Timing(now_ms, unit_ns=unit_ns, ratio=ratio, hourly=hourly)
+
+    return SensorSpec(make, f"{doc}; latencies in {unit}", own=own)
 
 
 class Published(NamedTuple):
@@ -168,6 +172,10 @@ class ThreadMetrics(Scope):
     group: ClassVar[str] = "stream-thread-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("thread-id",)
     commit: Final = timing("commits that succeeded", ratio=True)
+    commit_sending: Final = timing("times that a commit handed the rest of its outputs to the client", own=True)
+    commit_flushing: Final = timing("times that a commit waited until Kafka had acknowledged its outputs", own=True)
+    commit_offsets: Final = timing("times that a commit put its offsets into the transaction", own=True)
+    commit_ending: Final = timing("times that a commit waited until Kafka had made it", own=True)
     poll: Final = timing("polls for input, their waits included", ratio=True)
     poll_records: Final = value("records that one poll brought, of those that brought any")
     process: Final = timing(f"records processed, skipped ones included; {TURN}", ratio=True)
@@ -205,6 +213,11 @@ class ThreadMetrics(Scope):
         "age of the open transaction, looked at in each turn of the loop, in ms", own=True
     )
     time_between_poll: Final = value("time between two looks at the group, in ms", own=True)
+    commit_age_ms: Final = gauge("age of the commit that is under way, in ms; 0 without one", own=True)
+    sent_again: Final = count("outputs that were sent again, as their transaction had failed, from m5 on", own=True)
+    suppressed: Final = count(
+        "outputs of upsert sinks that weren't sent, as a later one of their key and commit was, from m5 on", own=True
+    )
     ended_tasks: Final = gauge("tasks that have failed for good, from m4 on", own=True)
 
 

@@ -55,6 +55,8 @@ class DirectCollection:
     """
 
     room_ms = ROOM_MS
+    sent_again = suppressed = 0
+    """Nothing is kept."""
 
     def __init__(self, context: ThreadContext, clients: Sending, handler: ProductionHandler | None = None) -> None:
         """`handler`: by default the user's is asked in the calling thread."""

@@ -42,12 +42,13 @@ CHUNK, MOST = 2_000, 20_000
 
 class CommittedCollector:
     """*Owns*: the intervals of the tasks. *Receives*: answers of the user's handler. `dropped`, `unsent`: as of
-    `DirectCollection`. For metrics: `sent_again` outputs."""
+    `DirectCollection`."""
 
     held = False
     """Each task waits for itself, once its buffer is full."""
 
     sent_again: int
+    suppressed: int
 
     def __init__(self, context: ThreadContext, clients: Sending, handler: ProductionHandler | None = None) -> None:
         """`handler`: by default the user's is asked by handler threads."""
@@ -59,7 +60,7 @@ class CommittedCollector:
         self._refused_since_ms: dict[TaskId, int] = {}
         self.dropped: Counter[TaskId] = Counter()
         self.unsent: Collection[Task] = ()
-        self.sent_again = 0
+        self.sent_again = self.suppressed = 0
 
     def _of(self, task: Task) -> TaskIntervals:
         """What is kept of the task: nothing of an epoch before."""
@@ -125,7 +126,7 @@ class CommittedCollector:
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
         for task, boundary in commit_set.items():
             kept = self._of(task)
-            kept.cut_at(boundary)
+            self.suppressed += kept.cut_at(boundary)
             kept.tell()
             self._sender.write(task.id, kept.take_letters())
         if self._clients.producer.undecided:

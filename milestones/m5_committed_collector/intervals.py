@@ -35,7 +35,7 @@ class TaskIntervals:
         self._next_letters: list[Output] = []
         self._outputs: list[Emitted] = []
         self._waiting = WaitingOutputs(upsert_sinks(task.subtopology))
-        self._handed = 0
+        self._handed = self._suppressed = 0
         self._letters_wait = False
         self._cut: int | None = None
         self._changelog = NOTHING
@@ -48,11 +48,6 @@ class TaskIntervals:
     def are_of(self, task: Task) -> bool:
         """Whether the task is the same, and wasn't rolled back since."""
         return self._task is task and self._epoch == task.epoch
-
-    @property
-    def suppressed(self) -> int:
-        """The number of records of upsert sinks that weren't handed over, as a later one of their key was."""
-        return self._waiting.suppressed
 
     @property
     def waiting(self) -> bool:
@@ -78,15 +73,19 @@ class TaskIntervals:
         """Whether an interval was cut that isn't confirmed."""
         return self.boundary is not None
 
-    def cut_at(self, boundary: PendingCommit) -> None:
-        """End the interval at this boundary; one that was cut there before stays as it is."""
-        if self.boundary is not boundary:
-            self.boundary = boundary
-            self.add(boundary.outputs)
-            self._outputs += self._waiting.take()
-            self._cut = len(self._outputs)
-            self._letters, self._next_letters = self.letters, []
-            self._begin_changelog()
+    def cut_at(self, boundary: PendingCommit) -> int:
+        """End the interval at this boundary; one that was cut there before stays as it is. The number of upserts that
+        are left out of it."""
+        if self.boundary is boundary:
+            return 0
+        self.boundary, before = boundary, self._suppressed
+        self.add(boundary.outputs)
+        self._outputs += self._waiting.take()
+        self._cut = len(self._outputs)
+        self._letters, self._next_letters = self.letters, []
+        self._begin_changelog()
+        self._suppressed = self._waiting.suppressed
+        return self._suppressed - before
 
     def _begin_changelog(self) -> None:
         self._chunk = []

@@ -28,6 +28,16 @@ class OutputCollection(Protocol):
         ...
 
     @property
+    def sent_again(self) -> int:
+        """The number of outputs that were handed over once more, as their transaction had failed."""
+        ...
+
+    @property
+    def suppressed(self) -> int:
+        """The number of outputs that weren't sent, as a later one of their key and interval was."""
+        ...
+
+    @property
     def held(self) -> bool:
         """Whether outputs wait for room in the client, so that no task should make others."""
         ...

@@ -26,10 +26,11 @@ from milestones.parts import Clients, ThreadParts
 from milestones.stream_thread.answering import BeforeAnswers
 from milestones.stream_thread.commit_schedule import STEP_MS, CommitSchedule
 from milestones.stream_thread.inputs import Inputs
-from milestones.stream_thread.metrics import Measured, ThreadMeasures, TimedCommit
+from milestones.stream_thread.metrics import Measured, ThreadMeasures
 from milestones.stream_thread.rebalance import Rebalance
 from milestones.stream_thread.recoveries import Recoveries
 from milestones.stream_thread.tasks import ThreadTasks
+from milestones.stream_thread.timed_commit import TimedCommit
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from milestones.common.memory import Account
@@ -26,60 +25,23 @@ from milestones.common.metrics import (
     TaskMetrics,
     ThreadMetrics,
 )
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.operators.suppression import SUPPRESSION_EMIT
+from milestones.parts import CommitStep
+from milestones.stream_thread.timed_commit import StepTime, TimedCommit
 
 if TYPE_CHECKING:
-    from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext, ThreadReport
     from milestones.instance.states import ThreadState
-    from milestones.parts import Clients, Commit, CommitStep, OutputCollection, Recovery, Restoration
+    from milestones.parts import Clients, OutputCollection, Recovery, Restoration
     from milestones.stream_thread.inputs import Inputs
     from milestones.stream_thread.rebalance import Rebalance
     from milestones.stream_thread.tasks import ThreadTasks
 
 
 IDLE = 0, 0, 0, 0
-
-
-class TimedCommit:
-    """A `Commit` that counts the commits that succeeded, and their time from beginning to end."""
-
-    calls: int
-    elapsed_ns: int
-
-    def __init__(self, commit: Commit) -> None:
-        self._commit = commit
-        self.keeps: bool = commit.keeps
-        self._began_ns = self.calls = self.elapsed_ns = 0
-
-    @property
-    def step(self) -> CommitStep | None:
-        return self._commit.step
-
-    @property
-    def joins_beside(self) -> bool:
-        return self._commit.joins_beside
-
-    @property
-    def collects_beside(self) -> bool:
-        return self._commit.collects_beside
-
-    def begin(self, commit_set: CommitSet) -> None:
-        self._began_ns = perf_counter_ns()
-        self._commit.begin(commit_set)
-
-    def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
-        committed = self._commit.run_once(wait_ms)
-        if committed is not None:
-            self.calls += 1
-            self.elapsed_ns += perf_counter_ns() - self._began_ns
-        return committed
-
-    def abandon(self) -> None:
-        self._commit.abandon()
 
 
 class Growth:
@@ -205,6 +167,13 @@ class ThreadMeasures:
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self._polls, self._poll_ns, self._fetched = Growth(), Growth(), Growth()
         self._commits, self._commit_ns = Growth(), Growth()
+        self._steps = {step: (Growth(), Growth()) for step in CommitStep}
+        self._timings = {
+            CommitStep.SENDING: self._thread.commit_sending,
+            CommitStep.FLUSHING: self._thread.commit_flushing,
+            CommitStep.OFFSETS: self._thread.commit_offsets,
+            CommitStep.ENDING: self._thread.commit_ending,
+        }
         self._rebalances, self._rebalance_ns = Growth(), Growth()
         self._blocked = tuple(Growth() for _ in range(4))
         self._next_publication_ms = 0
@@ -239,10 +208,15 @@ class ThreadMeasures:
         if records:
             thread.process_records.add(records)
         thread.commit.add(self._commit_ns.to(parts.commit.elapsed_ns), self._commits.to(parts.commit.calls))
+        self._note_steps(parts.commit.steps)
         if (age_ms := parts.clients.producer.age_ms()) is not None:
             thread.transaction_age_ms.add(age_ms)
         rebalance = parts.rebalance
         self._group.rebalance.add(self._rebalance_ns.to(rebalance.elapsed_ns), self._rebalances.to(rebalance.completed))
+
+    def _note_steps(self, steps: Mapping[CommitStep, StepTime]) -> None:
+        for step, (times, spent_ns) in self._steps.items():
+            self._timings[step].add(spent_ns.to(steps[step].elapsed_ns), times.to(steps[step].calls))
 
     def _measures_of(self, task: Task) -> TaskMeasures | None:
         """None of a task that is about to go."""
@@ -309,6 +283,9 @@ class ThreadMeasures:
         thread.producer_lost.total = recovery.lost
         thread.active_tasks.value, thread.restoring_tasks.value = len(tasks.owned), len(report.restoring)
         thread.ended_tasks.value = len(report.ended)
+        thread.commit_age_ms.value = self._measured.commit.age_ns // 1_000_000
+        thread.sent_again.total = self._measured.collection.sent_again
+        thread.suppressed.total = self._measured.collection.suppressed
         thread.standby_updating_tasks.value = len(tasks.standbys)
         inputs = self._measured.inputs
         thread.input_buffer_bytes_total.value, thread.pauses.total = inputs.buffered_bytes, inputs.pauses
