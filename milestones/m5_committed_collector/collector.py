@@ -116,23 +116,26 @@ class CommittedCollector(BufferedCollection):
         if self._clients.producer.undecided:
             yield from self._decided()
         complete = yield from self._push_letters(within_ms)
-        for task in commit_set:
-            complete = complete and (yield from self._push_interval(task, within_ms))
-        return complete
+        return complete and (yield from self._push_intervals(commit_set, within_ms))
 
-    def _push_interval(self, task: Task, within_ms: int) -> Steps[bool]:
-        """Hand over what is left of the task's interval; False when nothing has left for `within_ms`."""
-        kept, wait_ms, until_ms = self._of(task), 0, self._until_ms(within_ms)
-        while chunk := kept.of_the_cut(CHUNK):
-            self._must_be_in_session()
-            left_ms = max(0, until_ms - self._clock.monotonic_ms())
-            taken = len(chunk) - len(self._hand_over(task, chunk, min(wait_ms, left_ms)))
-            kept.handed_over(taken)
-            if taken:
-                until_ms = self._until_ms(within_ms)
-            elif not left_ms:
-                return False
-            wait_ms = yield
+    def _push_intervals(self, tasks: Iterable[Task], within_ms: int) -> Steps[bool]:
+        """Hand over what is left of the tasks' intervals, `CHUNK` outputs in a step; False when nothing has left for
+        `within_ms`."""
+        handed, wait_ms, until_ms = 0, 0, self._until_ms(within_ms)
+        for task in tasks:
+            kept = self._of(task)
+            while chunk := kept.of_the_cut(CHUNK):
+                self._must_be_in_session()
+                left_ms = max(0, until_ms - self._clock.monotonic_ms())
+                taken = len(chunk) - len(self._hand_over(task, chunk, min(wait_ms, left_ms)))
+                kept.handed_over(taken)
+                handed, wait_ms = handed + taken, 0
+                if taken:
+                    until_ms = self._until_ms(within_ms)
+                elif not left_ms:
+                    return False
+                if not taken or handed >= CHUNK:
+                    handed, wait_ms = 0, (yield)
         return True
 
     def _until_ms(self, within_ms: int) -> int:

@@ -76,6 +76,7 @@ class StreamLoop:
         self._recoveries = Recoveries(
             context, clients, recovery, self._collection, self._commits, self._tasks, self._ends
         )
+        self._commits.kept_up = lambda: self._recoveries.under_way
         self._answering = BeforeAnswers(
             context, clients, self._tasks, self._processing, self._collection, self._ends, self._commits,
             self._recoveries, self._collect_all, self._hold_back,
