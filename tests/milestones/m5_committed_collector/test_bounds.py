@@ -56,7 +56,7 @@ def uncommitted(r: RunningCollector) -> int:
 def test_outputs_that_are_kept_hold_the_bound_and_are_committed_long_before_the_clock_asks(guarantee: str) -> None:
     r = instance(output_buffer_max_bytes=LIMIT, processing_guarantee=guarantee)
     feed_all(r, 40)
-    assert 0 < most(r, outputs, turns=200) <= LIMIT + len(TASKS) * 2 * RECORD
+    assert 0 < most(r, outputs, turns=80) <= LIMIT + len(TASKS) * 2 * RECORD
     assert all(r.offset(partition) is not None for partition in TASKS)
 
 
@@ -75,7 +75,7 @@ def test_outputs_that_are_kept_through_a_long_commit_hold_the_bound() -> None:
     r = instance(output_buffer_max_bytes=LIMIT, commit_interval_ms=100)
     r.world.producer.withheld = {"commit"}
     feed_all(r, 60)
-    assert 0 < most(r, outputs, turns=200) <= LIMIT + len(TASKS) * 2 * RECORD
+    assert 0 < most(r, outputs, turns=80) <= LIMIT + len(TASKS) * 2 * RECORD
     r.world.producer.withheld.clear()
     r.until(lambda: all(r.offset(partition) == 60 for partition in TASKS), steps=1_000)
 
@@ -84,10 +84,10 @@ def test_state_of_both_intervals_holds_the_bound_while_an_end_has_no_answer() ->
     limit = 40_000
     r = instance(statestore_uncommitted_max_bytes=limit, commit_interval_ms=100)
     r.world.producer.withheld = {"commit"}
-    held = most(r, uncommitted, turns=200, records=1)
+    held = most(r, uncommitted, turns=80, records=1)
     assert limit // 2 < held < 2 * limit
     r.world.producer.withheld.clear()
-    r.until(lambda: all(r.offset(partition) == 200 for partition in TASKS), steps=2_000)
+    r.until(lambda: all(r.offset(partition) == 80 for partition in TASKS), steps=2_000)
 
 
 @pytest.mark.parametrize("wait", ["abort", "init_transactions"])
@@ -98,12 +98,12 @@ def test_state_holds_the_bound_while_a_recovery_has_no_answer(wait: str) -> None
     abortable = wait == "abort"
     error = KafkaError._MSG_TIMED_OUT if abortable else KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
     r.world.producer.fail("send_offsets", kafka_error(error, abort=abortable, fatal=not abortable))
-    held = most(r, uncommitted, turns=200, records=1)
+    held = most(r, uncommitted, turns=80, records=1)
     assert r.loop._recoveries.under_way
     assert limit // 2 < held < 2 * limit
     r.world.moods.unready = False
     r.world.producer.withheld.clear()
-    r.until(lambda: all(r.offset(partition) == 200 for partition in TASKS), steps=2_000)
+    r.until(lambda: all(r.offset(partition) == 80 for partition in TASKS), steps=2_000)
 
 
 def test_half_of_the_bound_of_state_asks_for_a_commit() -> None:
@@ -113,13 +113,13 @@ def test_half_of_the_bound_of_state_asks_for_a_commit() -> None:
 
 
 def test_at_three_quarters_the_greedy_task_waits_and_the_others_go_on() -> None:
-    r = committing("commit", statestore_uncommitted_max_bytes=20_000)
-    for number in range(2_000):
+    r = committing("commit", statestore_uncommitted_max_bytes=200_000)
+    for number in range(1_000):
         put(r.world, 0, "v", key=f"key-{number}")
         if number % 20 == 0:
             r.step(ms=5)
     stands = r.world.user_code.seen.count("v")
-    assert 0 < stands < 2_000
+    assert 0 < stands < 1_000
     r.feed("x", "y", partition=1, steps=5, ms=5)
     assert {"x", "y"} <= set(r.world.user_code.seen)
     assert r.world.user_code.seen.count("v") == stands
