@@ -2,9 +2,9 @@
 revoke, add and remove threads; then calm, and what comes of it.
 
 Each thread takes a step when the seed says so, also in the midst of another one's user code or call of a store. After
-each step of the polling thread `chaos_checks.py` looks at all of it.
+each step of the polling thread `checks.py` looks at all of it.
 
-    python -m tests.milestones.m4_polling_thread.chaos FIRST END [STAGE]
+    python -m tests.milestones.chaos.campaign FIRST END [STAGE]
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import Record, TaskId
 from milestones.instance.context import Exceptions, ProcessingThreadMoved
 from milestones.stream_thread.task_registry import Phase
+from tests.milestones.chaos import checks
+from tests.milestones.chaos.threads import SteppedPolling
+from tests.milestones.chaos.world import ChaosWorld
 from tests.milestones.disturber import Disturber
 from tests.milestones.fakes import put
-from tests.milestones.m4_polling_thread import chaos_checks
-from tests.milestones.m4_polling_thread.chaos_threads import SteppedPolling
-from tests.milestones.m4_polling_thread.chaos_world import ChaosWorld
 
 TASKS, STEPS, DEPTH, MOST_THREADS = 4, 240, 3, 4
 LAST_STEPS = 800
@@ -64,7 +64,7 @@ class Chaos:
             *[self.poison, self.break_stores, self.trouble, self.refuse, self.add_thread, self.remove_thread] * 2,
             *[self.jump, self.soothe, self.withhold_before_join] * 3,
         ]  # fmt: skip
-        world.group.told = partial(chaos_checks.check_told, self)
+        world.group.told = partial(checks.check_told, self)
         world.crew.start()
 
     def thinned(self, topic: str) -> bool:
@@ -89,7 +89,7 @@ class Chaos:
                 self.assign()
             polling.step()
             try:
-                chaos_checks.check(self)
+                checks.check(self)
             except AssertionError as error:
                 self.world.wrong.append(str(error))  # what is interrupted here may pass over the error
                 raise
@@ -120,7 +120,7 @@ class Chaos:
             thread = member.thread
             assert isinstance(thread, SteppedPolling)
             if thread.ended:
-                chaos_checks.note_end(self, thread)
+                checks.note_end(self, thread)
                 crew.ended(name) if member.leaves else crew.replace(name)
 
     def _others(self) -> None:
@@ -303,10 +303,10 @@ class Chaos:
             self.supervise()
         self.calm()
         self.settle()
-        chaos_checks.check_threads(self)
-        chaos_checks.check_outputs(self)
+        checks.check_threads(self)
+        checks.check_outputs(self)
         self.close()
-        chaos_checks.check_closed(self)
+        checks.check_closed(self)
 
     def calm(self) -> None:
         """All causes are mended."""
@@ -346,16 +346,16 @@ class Chaos:
                 if self._settled(assigned):
                     break
             else:
-                raise AssertionError(f"it doesn't come to an end with {list(assigned)}: {chaos_checks.places(self)}")
+                raise AssertionError(f"it doesn't come to an end with {list(assigned)}: {checks.places(self)}")
 
     def _settled(self, assigned: Iterable[int]) -> bool:
-        places = chaos_checks.places(self)
+        places = checks.places(self)
         if places != dict.fromkeys((TaskId(0, p) for p in assigned), Phase.PROCESSING) or self.world.group.joined:
             return False
         return not self.world.member.events and all(map(self._all_committed, assigned))
 
     def _all_committed(self, partition: int) -> bool:
-        return chaos_checks.committed(self, partition) == len(self.world.keys_of(partition))
+        return checks.committed(self, partition) == len(self.world.keys_of(partition))
 
     def close(self) -> None:
         """The last thread goes."""

@@ -19,9 +19,9 @@ from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
-from tests.milestones.m4_polling_thread.chaos_kafka import THE_GROUP, AskedClock, ChaosClients, Group, Moods, Waits
-from tests.milestones.m4_polling_thread.chaos_stores import ChaosState
-from tests.milestones.m4_polling_thread.chaos_threads import (
+from tests.milestones.chaos.kafka import THE_GROUP, AskedClock, ChaosClients, Group, Moods, Waits
+from tests.milestones.chaos.stores import ChaosState
+from tests.milestones.chaos.threads import (
     ChaosHandler,
     ChaosOpeners,
     ChaosUpdater,

@@ -9,12 +9,12 @@ from milestones.common.errors import TimeoutExceededError, TransactionalIdError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.parts import DecidedError
 from milestones.stream_thread.task_registry import OPENED, Phase
-from tests.milestones.m4_polling_thread.chaos_kafka import REFUSES
+from tests.milestones.chaos.kafka import REFUSES
 
 if TYPE_CHECKING:
     from milestones.common.assignment.model import Subscription
-    from tests.milestones.m4_polling_thread.chaos import Chaos
-    from tests.milestones.m4_polling_thread.chaos_threads import SteppedPolling
+    from tests.milestones.chaos.campaign import Chaos
+    from tests.milestones.chaos.threads import SteppedPolling
 
 HOLDER = {
     Phase.WAITING: set[str](), Phase.OPENING: {"opening"}, Phase.POSITIONING: set[str](),
