@@ -146,7 +146,7 @@ class CommittedCollector:
                 left_ms = max(0, until_ms - self._clock.monotonic_ms())
                 left = self._sender.hand_over(task.id, chunk, task.changelog_topics, min(wait_ms, left_ms))
                 kept.handed_over(len(chunk) - len(left))
-                rest -= len(chunk) - len(left)
+                rest, wait_ms = rest - len(chunk) + len(left), 0
                 if len(left) < len(chunk):
                     until_ms = self._until_ms(within_ms)
                 elif not left_ms:

@@ -16,7 +16,7 @@ committed. A turn looks at the tasks that have changed, a commit at those that h
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import TimeoutExceededError, UnsentError
@@ -85,6 +85,8 @@ class CommitSchedule:
         self.commits: int = 0
         self.stalls: int = 0
         """How often a commit failed that may yet succeed."""
+        self.kept_up: Callable[[], bool] = lambda: False
+        """Tells whether something else keeps the next commit from being begun, such as a recovery."""
 
     def tell(self, changed: Iterable[Task]) -> None:
         """Something has happened to these tasks: the next `run_once` looks at them."""
@@ -189,8 +191,8 @@ class CommitSchedule:
 
     @property
     def behind(self) -> bool:
-        """Commits fail, and what isn't committed has reached its limit, or what has come since the one that is under
-        way was begun: no more should be added to it."""
+        """Commits fail, or none can be begun, and what isn't committed has reached its limit, or what has come since
+        the one that is under way was begun: no more should be added to it."""
         return self._added_bytes() >= self._most_bytes()
 
     @property
@@ -200,8 +202,8 @@ class CommitSchedule:
         return self._uncommitted.greedy() if 4 * self._added_bytes() >= 3 * self._most_bytes() else frozenset()
 
     def _added_bytes(self) -> int:
-        """What isn't committed, while a commit fails or is under way."""
-        if not (self.failing or self.under_way):
+        """What isn't committed, while a commit fails, is under way, or can't be begun."""
+        if not (self.failing or self.under_way or self.keeps or self.kept_up()):
             return 0
         frozen_bytes = self._frozen_bytes if self.under_way and not self._commit.keeps else 0
         return self._uncommitted.bytes - frozen_bytes

@@ -77,6 +77,7 @@ class StreamLoop:
         self._recoveries = Recoveries(
             context, clients, recovery, self._collection, self._commits, self._tasks, self._ends
         )
+        self._commits.kept_up = lambda: self._recoveries.under_way
         self._answering = BeforeAnswers(
             context, clients, self._tasks, self._processing, self._collection, self._ends, self._commits,
             self._recoveries, self._collect_all, self._hold_back,
@@ -232,8 +233,7 @@ class StreamLoop:
         try:
             self._recoveries.finish()
             self._commits.finish()
-            while not self._processing.prepare_commit(clock.monotonic_ms(), patience_ms, final=True):
-                clock.sleep_ms(SHORT_MS)
+            self._rest(patience_ms)
             self._commit()
             most_ms = min(LAST_COMMIT_MS, self._context.config.close_timeout_ms // 3)
             until_ms = clock.monotonic_ms() + min(most_ms, self._context.retry_policy.rest_ms())
@@ -249,6 +249,17 @@ class StreamLoop:
             )  # fmt: skip
             return False
         return True
+
+    def _rest(self, patience_ms: int) -> None:
+        """Have all tasks rest, so that the last commit takes all that they have done."""
+        clock, tasks = self._context.clock, frozenset(self._tasks.processing)
+        until_ms = clock.monotonic_ms() + patience_ms
+        self._processing.hold_back(tasks)
+        while True:
+            prepared = self._processing.prepare_commit(clock.monotonic_ms(), patience_ms, final=True)
+            if prepared and (self._processing.at_rest(tasks) or clock.monotonic_ms() >= until_ms):
+                return
+            clock.sleep_ms(SHORT_MS)
 
     def fail(self, *, shut_application_down: str | None) -> None:
         """Ended by an error: close every task, nothing more is committed; tell the other instances when asked to."""

@@ -89,8 +89,8 @@ class Uncommitted:
         self.bytes, self.commit_bytes = self.bytes - held, self.commit_bytes - to_commit
 
     def greedy(self) -> frozenset[TaskId]:
-        """The tasks that hold more than an equal share of `bytes`."""
-        share = self.bytes // max(1, len(self._counts))
+        """The tasks that hold more than an equal share of `bytes`, those counted that hold nothing."""
+        share = self.bytes // max(1, len(self._thread_tasks.processing))
         return frozenset(id for id, (held, _) in self._counts.items() if held > share)
 
     def needed(self) -> list[Task]:

@@ -134,12 +134,13 @@ def with_ledger(world: World) -> World:
 
 class UserCode:
     """What the topology's processor does besides counting: `at` is called in the midst of each record; the values in
-    `refused` raise."""
+    `refused` raise. `seen`: the values that it was called with; `done`: those of them that it has done."""
 
     def __init__(self) -> None:
         self.at: Callable[[Record], None] = lambda _: None
         self.refused: set[str] = set()
         self.seen: list[str] = []
+        self.done: list[str] = []
 
     def processor(self) -> type[Counting]:
         user_code = self
@@ -151,6 +152,7 @@ class UserCode:
                 if record.value in user_code.refused:
                     raise RuntimeError(f"user code refuses {record.value}")
                 super().process(record)
+                user_code.done.append(record.value)
 
         return Watched
 
@@ -158,8 +160,16 @@ class UserCode:
 class ProcessingWorld(UpdaterWorld):
     """A world of stage m2: in -> count per key -> out."""
 
-    def __init__(self, topology: Topology | None = None, *, cached: bool = False, **settings: Any) -> None:
-        self.user_code = UserCode()
+    def __init__(
+        self,
+        topology: Topology | None = None,
+        *,
+        user_code: UserCode | None = None,
+        cached: bool = False,
+        **settings: Any,
+    ) -> None:
+        """`user_code`: that of the topology, if that is given."""
+        self.user_code = user_code or UserCode()
         super().__init__(topology or counting(processor=self.user_code.processor(), cached=cached), settings)
 
     def __post_init__(self) -> None:

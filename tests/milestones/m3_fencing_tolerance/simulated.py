@@ -34,6 +34,8 @@ class Coordinator:
         self.committed: list[Output] = []
         self.epoch = 0
         self.late: list[tuple[int, bool]] = []
+        self.watch: Callable[[Sequence[Output], Mapping[TopicPartition, OffsetAndMetadata]], object] = lambda *_: None
+        """Sees what is about to be committed: records, and offsets."""
         self._open: tuple[list[tuple[Output, int]], dict[TopicPartition, OffsetAndMetadata]] | None = None
         self._last: bool | None = None
 
@@ -78,8 +80,9 @@ class Coordinator:
         self._open, self._last = None, commit
 
     def _commit(
-        self, records: Iterable[tuple[Output, int]], offsets: Mapping[TopicPartition, OffsetAndMetadata]
+        self, records: Sequence[tuple[Output, int]], offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
+        self.watch([output for output, _ in records], offsets)
         self.offsets.update(offsets)
         for output, offset in records:
             log = self._logs[TopicPartition(output.topic, output.partition)]

@@ -17,7 +17,7 @@ from tests.milestones.stepped_workers import SteppedWorker
 if TYPE_CHECKING:
     from milestones.baseline.refused_outputs import Answer
     from milestones.instance.context import ThreadContext
-    from tests.milestones.m4_polling_thread.chaos_world import ChaosWorld
+    from tests.milestones.chaos.world import ChaosWorld
 
 
 class UnderWay:

@@ -30,6 +30,8 @@ from tests.milestones.m3_fencing_tolerance.tolerant import unready
 from tests.milestones.stepped_workers import Ledger
 
 REFUSED = KafkaError(KafkaError.INVALID_RECORD)
+MAY_BE_TAKEN = KafkaError(KafkaError.INVALID_RECORD, "a test", False, True)
+"""The same, of a record that may be taken when it is sent again."""
 REFUSES = "the broker refuses a record"
 """The text of a transaction's failure that is one task's."""
 
@@ -37,14 +39,17 @@ REFUSES = "the broker refuses a record"
 @dataclass
 class Moods:
     """What Kafka is up to. `trouble`: how probably a call of a producer goes wrong; `stale`: the next offsets are
-    refused for their generation; `refused`: keys whose outputs the broker refuses."""
+    refused for their generation; `refused`: keys whose outputs the broker refuses, with `error`; `renewal_steps`: how
+    often a new producer is looked at before it is ready."""
 
     trouble: float = 0.0
     stale: bool = False
     refused: set[bytes] = field(default_factory=set)
+    error: KafkaError = REFUSED
+    renewal_steps: int = 0
 
     def calm(self) -> None:
-        self.trouble, self.stale = 0.0, False
+        self.trouble, self.stale, self.renewal_steps = 0.0, False, 0
         self.refused.clear()
 
 
@@ -157,6 +162,14 @@ class AskedCalls(FakeProducer):
     def _unanswered(self, name: str) -> None:
         """The call has come to its time-out."""
 
+    def begin_abort(self, timeout_ms: int) -> None:
+        self._within_ms = timeout_ms
+        super().begin_abort(timeout_ms)
+
+    def begin_nothing(self) -> None:
+        """Begin a call of which another one looks after the end."""
+        self._begin("init_transactions", lambda: None)
+
     def abort(self, timeout_ms: int) -> None:
         self.waits_of.ask("abort", timeout_ms)
         self.waits_of.spent.clear()
@@ -196,7 +209,7 @@ class ChaosProducer(AskedCalls, SimulatedProducer):
     def flush(self, timeout_ms: int) -> None:
         super().flush(timeout_ms)
         if self.one_record_per_batch:
-            self.refused = [Refused(task, REFUSED, output, sent=True) for task, output in self._bad()]
+            self.refused = [Refused(task, self._moods.error, output, sent=True) for task, output in self._bad()]
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
@@ -232,7 +245,7 @@ class LooseProducer(AskedCalls, Ledger):
     def send(self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), **more: Any) -> Any:
         all_outputs = [Output._make(output) for output in outputs]
         bad = [output for output in all_outputs if is_refused(output, self._moods)]
-        self.refused += [Refused(task, REFUSED, output, sent=True) for output in bad]
+        self.refused += [Refused(task, self._moods.error, output, sent=True) for output in bad]
         return super().send(task, [output for output in all_outputs if output not in bad], changelogs, **more)
 
 
@@ -323,15 +336,27 @@ class ChaosClients(SimulatedClients):
         return ChaosProducer(self, ready=ready) if self._transactional else LooseProducer(self)
 
     def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
-        yield from ()
         self.waits.ask("a new producer", within_ms or 0)
         self.renewed += 1
         old, ready = self.producer, not self._transactional or self.chance.random() >= self.moods.trouble / 2
         self.producer = self._new(ready=ready)
         self.producer.one_record_per_batch = one_record_per_batch
-        old.close()
+        try:
+            if self._transactional:
+                yield from self._readied(self.producer)
+        finally:
+            old.close()
         if not ready:
             raise unready(UNANSWERED)
+
+
+    def _readied(self, producer: FakeProducer) -> Steps[None]:
+        """Its call is under way for some steps: until then it is of no other use."""
+        producer.begin_nothing()  # type: ignore[attr-defined]
+        for _ in range(self.moods.renewal_steps):
+            self.clock.advance(min(20, (yield)))
+            self.waits.others()
+        producer._under_way = None
 
 
 class Group:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from milestones.common.errors import TimeoutExceededError, TransactionalIdError
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.parts import DecidedError
 from milestones.stream_thread.task_registry import OPENED, Phase
-from tests.milestones.m4_polling_thread.chaos_kafka import REFUSES
+from tests.milestones.chaos.kafka import REFUSES
 
 if TYPE_CHECKING:
     from milestones.common.assignment.model import Subscription
-    from tests.milestones.m4_polling_thread.chaos import Chaos
-    from tests.milestones.m4_polling_thread.chaos_threads import SteppedPolling
+    from tests.milestones.chaos.campaign import Chaos
+    from tests.milestones.chaos.threads import SteppedPolling
 
 HOLDER = {
     Phase.WAITING: set[str](), Phase.OPENING: {"opening"}, Phase.POSITIONING: set[str](),
@@ -50,6 +52,7 @@ def check(chaos: Chaos) -> None:
     assert not chaos.world.wrong, chaos.world.wrong
     assert not chaos.world.state.wrong, chaos.world.state.wrong
     check_waits(chaos)
+    note_excuses(chaos)
     if tasks_of(chaos) is not None:
         check_places(chaos)
         check_leases(chaos)
@@ -142,10 +145,13 @@ def check_told(chaos: Chaos, said: Subscription) -> None:
 def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
     """A polling thread has ended: as it may, and what is still open belongs to a call that hasn't returned."""
     if polling.died is not None:
+        chaos.excused.add("a polling thread has died")
         assert isinstance(polling.died, DEATHS), f"the polling thread died of {polling.died!r}"
         assert REFUSES not in str(polling.died), f"the polling thread died of one task's outputs: {polling.died!r}"
     chaos.happened["polling threads stopped" if polling.died is None else type(polling.died).__name__] += 1
     loop: Any = polling.loop
+    if loop._processing._scheduler._void:
+        chaos.excused.add("a task was taken away in the midst of a long call")
     counts = {"commits": loop._commits.commits, "tasks rolled back": loop._tasks.roll_backs.count}
     recovered = loop._recoveries._recovery.recovered
     chaos.happened.update(counts | {"tasks made": loop._tasks.created, "recovered": recovered})
@@ -161,14 +167,75 @@ def check_threads(chaos: Chaos) -> None:
     assert not registry.leaving, f"threads that never left: {registry.leaving}"
 
 
+def check_transaction(
+    chaos: Chaos, records: Sequence[Output], offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> None:
+    """A transaction that is about to be committed has what its inputs have led to, and nothing else."""
+    keys = {p.partition: chaos.world.keys_of(p.partition) for p in offsets}
+    for at in offsets:
+        before = chaos.world.clients.coordinator.offsets.get(at)
+        check_interval(chaos, records, keys[at.partition], 0 if before is None else before.offset, offsets[at].offset)
+    own = {key for of_one in keys.values() for key in of_one}
+    foreign = {(record.topic, record.key) for record in records if record.key and record.key.decode() not in own}
+    if foreign:
+        chaos.world.wrong.append(f"outputs without offsets of their task: {sorted(map(str, foreign))}")
+    chaos.happened["transactions"] += 1
+
+
+def check_interval(chaos: Chaos, records: Sequence[Output], keys: Sequence[str], begin: int, end: int) -> None:
+    """Of the records of one partition's input from `begin` to `end` there are all outputs, and no others."""
+    counted, made = Counter(keys[:begin]), dict[str, list[int]]()
+    for key in keys[begin:end]:
+        counted[key] += 1
+        made.setdefault(key, []).append(counted[key])
+    found: dict[str, dict[str, list[int]]] = {}
+    for record in records:
+        key, count = (record.key or b"").decode(), int.from_bytes(record.value or b"", "big")
+        topic = "changelog" if record.topic.endswith("-changelog") else record.topic
+        if key in set(keys):
+            found.setdefault(topic, {}).setdefault(key, []).append(count)
+    for key in sorted({*made, *chain.from_iterable(found.values())}):
+        wanted, letters = made.get(key, []), found.get("letters", {}).get(key, [])
+        for topic in ("out", "latest", "changelog"):
+            seen = found.get(topic, {}).get(key, [])
+            whole = sorted([*seen, *letters]) if topic == "out" else seen
+            right = seen == sorted(seen) and whole == (wanted[-1:] if chaos.keeps and topic != "out" else wanted)
+            if not (right or (chaos.cached and not chaos.keeps)):
+                what = f"{topic}: {key} has {seen}, letters {letters}, of {wanted}"
+                chaos.world.wrong.append(f"a transaction from {begin} to {end}: {what}")
+        chaos.happened["letters"] += len(letters)
+
+
+def check_user_code(chaos: Chaos) -> None:
+    """Each record was done once, where no task has failed by itself, and what isn't confirmed is kept."""
+    if not chaos.keeps or chaos.excused:
+        return
+    twice = {value: count for value, count in Counter(chaos.world.user_code.done).items() if count > 1}
+    assert not twice, f"records were done more than once: {twice}"
+    chaos.happened["done once in all"] += 1
+
+
+def note_excuses(chaos: Chaos) -> None:
+    """What explains that records are done again."""
+    if chaos.world.state.failed_writes:
+        chaos.excused.add("a store has failed")
+    if tasks_of(chaos) is not None:
+        if tasks_of(chaos).ended:
+            chaos.excused.add("a task has failed for good")
+        if tasks_of(chaos)._processing._scheduler._void:
+            chaos.excused.add("a task was taken away in the midst of a long call")
+
+
 def check_outputs(chaos: Chaos) -> None:
-    """Every input counts: once, or at least once."""
+    """Every input counts: once, or at least once. What a handler left out is in its dead letters."""
     world = chaos.world
+    letters, written = world.out("letters"), dict[str, list[tuple[str, int]]]()
+    written["out"], written["latest"] = sorted([*world.out(), *letters]) if letters else world.out(), world.out("latest")
     for partition in range(4):
-        keys = world.keys_of(partition)
+        keys, written["changelog"] = world.keys_of(partition), world.written(partition)
         for key in sorted(set(keys)):
-            for topic, written in (("changelog", world.written(partition)), ("out", world.out())):
-                counts = [count for other, count in written if other == key]
+            for topic, records in written.items():
+                counts = [count for other, count in records if other == key]
                 if not chaos.exactly_once:
                     highest = max(count for count in counts if count is not None)  # a roll-back undoes what it finds
                     assert highest >= keys.count(key), f"{topic}: input of {key} is lost: {counts}"

@@ -28,7 +28,7 @@ class ChaosState(FakeState):
         self.orphaned: Callable[[], bool] = lambda: False
         self.wrong: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
-        self.closes = 0
+        self.closes = self.failed_writes = 0
 
     def open(
         self, id: TaskId, specs: Iterable[StoreSpec], transactional_id: str | None = None, owner: str | None = None
@@ -69,9 +69,11 @@ class ChaosStorage(FakeTaskStorage):
         self._call("write")
         match self._state.broken.get(self.task):
             case "write":
+                self._state.failed_writes += 1
                 raise DISK_FULL
             case "corrupt":
                 del self._state.broken[self.task]
+                self._state.failed_writes += 1
                 raise StateCorruptError("damaged", [StoreId(self.task, store) for store in self.stores])
         super().apply(batches, offsets)
 

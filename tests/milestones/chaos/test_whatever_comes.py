@@ -16,8 +16,8 @@ from milestones.parts import RemovedTask
 from milestones.stream_thread.recoveries import Recoveries
 from milestones.stream_thread.task_removal import TaskRemoval
 from milestones.stream_thread.tasks import ThreadTasks
-from tests.milestones.m4_polling_thread.chaos import play
-from tests.milestones.m4_polling_thread.chaos_world import INTOLERANT
+from tests.milestones.chaos.campaign import play
+from tests.milestones.chaos.world import INTOLERANT
 from tests.milestones.planted import keep_programs
 
 SEEDS = range(24)
@@ -29,7 +29,7 @@ SEEDS_OF_REFUSALS = range(800, 900)
 @pytest.mark.parametrize("stage", ["m4", INTOLERANT, "m5"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_task_is_in_one_place_nothing_leaks_and_every_input_counts(seed: int, stage: str) -> None:
-    """Thousands of other seeds: `python -m tests.milestones.m4_polling_thread.chaos 0 3000 m5`."""
+    """Thousands of other seeds: `python -m tests.milestones.chaos.campaign 0 3000 m5`."""
     play(seed, stage)
 
 

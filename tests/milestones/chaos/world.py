@@ -10,7 +10,9 @@ from typing import Any
 
 from milestones import wiring
 from milestones.client.crew import Crew
+from milestones.common import serdes
 from milestones.common.records import TopicPartition
+from milestones.common.topology.handlers import Action, ErrorContext, Response
 from milestones.flags import parse_milestones
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
@@ -19,9 +21,9 @@ from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
-from tests.milestones.m4_polling_thread.chaos_kafka import THE_GROUP, AskedClock, ChaosClients, Group, Moods, Waits
-from tests.milestones.m4_polling_thread.chaos_stores import ChaosState
-from tests.milestones.m4_polling_thread.chaos_threads import (
+from tests.milestones.chaos.kafka import THE_GROUP, AskedClock, ChaosClients, Group, Moods, Waits
+from tests.milestones.chaos.stores import ChaosState
+from tests.milestones.chaos.threads import (
     ChaosHandler,
     ChaosOpeners,
     ChaosUpdater,
@@ -30,7 +32,9 @@ from tests.milestones.m4_polling_thread.chaos_threads import (
     UnderWay,
     next_context,
 )
+from tests.milestones.fakes import counting
 from tests.milestones.m4_polling_thread.polling import PollingWorld
+from tests.milestones.stepped_workers import UserCode
 
 TOLERANT = "fencing_tolerance"
 INTOLERANT = "state_updater+processing_threads+polling_thread"
@@ -43,11 +47,30 @@ SETTINGS: dict[str, Any] = {
 
 class ChaosWorld(PollingWorld):
     """Real parts of a stage from M4 on: the polling thread's loop, updaters, openers, workers, handler threads, a
-    crew."""
+    crew. The counts go to `out`, and to `latest`, where the last one per key and commit may do. `fate`: what the
+    production exception handler says."""
 
     def __init__(self, chance: random.Random, stage: str, *, cached: bool = False, **settings: Any) -> None:
         self.chance, self._flags = chance, parse_milestones(stage)
-        super().__init__(cached=cached, **{**SETTINGS, **settings})
+        self.fate = "fail"
+        user_code = UserCode()
+        topology = counting(processor=user_code.processor(), cached=cached)
+        topology.add_sink("latest", "latest", "counting", key=serdes.STRING, value=serdes.LONG, upserts=True)
+        defaults = {**SETTINGS, "production_exception_handler": self._handle}
+        super().__init__(topology, user_code=user_code, **{**defaults, **settings})
+
+    def _handle(self, context: ErrorContext, error: BaseException) -> Response:
+        """The production exception handler does what `fate` says. Its dead letters have the counts of what was left
+        out."""
+        output = context.output
+        match self.fate:
+            case "continue" if output is not None:
+                return Response(Action.CONTINUE, (output._replace(topic="letters", partition=0, node=None),))  # type: ignore[arg-type]
+            case "retry":
+                return Response(Action.RETRY)
+            case "raise":
+                raise RuntimeError("the handler fails")
+        return Response(Action.FAIL)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,12 +154,12 @@ class ChaosWorld(PollingWorld):
         entries: list[Any] = self.logs[TopicPartition("in", partition)].entries
         return [message.key().decode() for message in entries]
 
-    def out(self) -> list[tuple[str, int]]:
-        """Key and count of each output that readers of the output topic see."""
+    def out(self, topic: str = "out") -> list[tuple[str, int]]:
+        """Key and count of each output that readers of the topic see."""
         entries: list[Any] = [
             message
             for at, log in self.logs.items()
-            if at.topic == "out"
+            if at.topic == topic
             for message in log.entries
             if message is not None
         ]

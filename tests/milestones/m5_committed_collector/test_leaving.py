@@ -1,0 +1,91 @@
+"""A task that is given away, and all tasks at the end of the client, rest before their last cut: no record is done that
+isn't committed, and the next owner does none again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milestones.common.kafka.membership import Assigned, JoinNeeded
+from tests.milestones.fakes import A, B, assignment
+from tests.milestones.m5_committed_collector.collecting import ALOS, EXACTLY_ONCE, RunningCollector, answer, committing
+
+GUARANTEES = pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, ALOS])
+CALLS = pytest.mark.parametrize("call", ["flush", "send_offsets", "commit"])
+
+
+def give_away(r: RunningCollector, *left: int) -> None:
+    """The group gives away all tasks but these."""
+    r.generation += 1
+    r.hear(Assigned(r.generation, "member", assignment(r.world, *left)))
+
+
+@CALLS
+def test_a_task_that_leaves_begins_no_record_any_more_and_the_others_go_on(call: str) -> None:
+    r = committing(call)
+    give_away(r, 1)
+    r.step(2)
+    seen = list(r.world.user_code.seen)
+    r.feed("late", steps=5)
+    r.feed("x", partition=1, steps=5)
+    assert r.world.user_code.seen == [*seen, "x"]
+    answer(r)
+    r.until(lambda: r.tasks.owned == {B})
+    assert (r.offset(), r.world.user_code.seen.count("late")) == (1, 0)
+
+
+@CALLS
+def test_what_it_has_done_beside_a_commit_is_committed_before_it_leaves(call: str) -> None:
+    r = committing(call)
+    r.feed("b", "c", steps=3)
+    give_away(r, 1)
+    answer(r)
+    r.until(lambda: r.tasks.owned == {B})
+    assert (r.offset(), r.world.written()) == (3, [("k", 1), ("k", 3)])
+
+
+@GUARANTEES
+def test_a_task_that_comes_back_goes_on_where_it_was_and_no_record_is_done_twice(guarantee: str) -> None:
+    r = RunningCollector(processing_guarantee=guarantee)
+    r.run(0, 1)
+    for turn in range(5):
+        r.feed("v", "v", "v", steps=1)
+        r.assign(*([1] if turn % 2 == 0 else [0, 1]), steps=6, ms=5)
+    r.rebalance(0, 1, steps=10, ms=20)
+    r.until_committed(15)
+    assert len(r.world.user_code.done) == 15
+
+
+def test_it_rests_until_it_is_given_away_also_while_another_answer_comes_first() -> None:
+    r = committing("flush")
+    r.world.member.events.append(JoinNeeded("a test"))
+    give_away(r, 1)
+    answer(r)
+    r.until(lambda: r.tasks.owned == {B})
+    assert r.offset() == 1
+
+
+@GUARANTEES
+def test_at_the_end_of_the_client_no_record_is_done_after_the_last_cut(guarantee: str) -> None:
+    r = RunningCollector(processing_guarantee=guarantee, commit_interval_ms=5_000)
+    r.run(0, 1)
+    clock: Any = r.world.clock
+    sleep, returned = clock.sleep_ms, r.world.producer.returned
+
+    def meanwhile() -> None:
+        """Threads work, and records come, while the polling thread waits."""
+        r.world.workers.step()
+
+    def slowly(wait_ms: int) -> bool:
+        meanwhile()
+        return returned(wait_ms)
+
+    clock.sleep_ms = lambda ms: (sleep(ms), meanwhile())
+    r.world.producer.returned = slowly  # type: ignore[method-assign]
+    r.feed(*"abc", steps=3)
+    r.feed(*"de")
+    with r.turn():
+        r.loop.shut_down(leave_group=True)
+    assert len(r.world.user_code.done) == r.offset()
+    assert A not in r.tasks.owned
