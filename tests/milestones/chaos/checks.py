@@ -230,7 +230,8 @@ def check_outputs(chaos: Chaos) -> None:
     """Every input counts: once, or at least once. What a handler left out is in its dead letters."""
     world = chaos.world
     letters, written = world.out("letters"), dict[str, list[tuple[str, int]]]()
-    written["out"], written["latest"] = sorted([*world.out(), *letters]) if letters else world.out(), world.out("latest")
+    written["out"] = sorted([*world.out(), *letters]) if letters else world.out()
+    written["latest"] = world.out("latest")
     for partition in range(4):
         keys, written["changelog"] = world.keys_of(partition), world.written(partition)
         for key in sorted(set(keys)):
