@@ -225,7 +225,7 @@ class Chaos:
         """A call of a commit has no answer for a while."""
         producer = self.world.producer
         producer.withheld = {self.rng.choice(["flush", "send_offsets", "commit"])}
-        producer.withheld |= {"abort"} if self.rng.random() < 0.3 else set()
+        producer.withheld |= {"abort"} if self.keeps and self.rng.random() < 0.3 else set()
         producer.answers_ms = self.world.clock.monotonic_ms() + self.rng.choice(for_ms or [30, 500, 3_000])
         self.world.member.withholds = not self.exactly_once and self.rng.random() < 0.5
 
@@ -253,7 +253,7 @@ class Chaos:
 
     def slow_down(self) -> None:
         """New producers are ready some steps later."""
-        self.world.moods.renewal_steps = self.rng.choice([0, 1, 3, 10])
+        self.world.moods.renewal_steps = self.rng.choice([0, 1, 3, 10]) if self.keeps else 0
 
     def kill_updater(self) -> None:
         if not self.world.restorer.next:

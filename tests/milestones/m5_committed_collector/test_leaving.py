@@ -84,7 +84,9 @@ def test_at_the_end_of_the_client_no_record_is_done_after_the_last_cut(guarantee
     clock.sleep_ms = lambda ms: (sleep(ms), meanwhile())
     r.world.producer.returned = slowly  # type: ignore[method-assign]
     r.feed(*"abc", steps=3)
+    r.world.workers.stuck = True
     r.feed(*"de")
+    r.world.workers.stuck = False
     with r.turn():
         r.loop.shut_down(leave_group=True)
     assert len(r.world.user_code.done) == r.offset()
