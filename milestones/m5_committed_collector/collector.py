@@ -145,9 +145,12 @@ class CommittedCollector:
                 self._sender.must_be_in_session()
                 left_ms = max(0, until_ms - self._clock.monotonic_ms())
                 left = self._sender.hand_over(task.id, chunk, task.changelog_topics, min(wait_ms, left_ms))
-                kept.handed_over(len(chunk) - len(left))
-                rest, wait_ms = rest - len(chunk) + len(left), 0
-                if len(left) < len(chunk):
+                taken = len(chunk) - len(left)
+                kept.handed_over(taken)
+                rest, wait_ms = rest - taken, 0
+                if left and self._sender.must_wait_for_answers():
+                    yield from self._sender.decided()  # the transaction has failed: room isn't what lacks
+                if taken:
                     until_ms = self._until_ms(within_ms)
                 elif not left_ms:
                     return False

@@ -3,7 +3,7 @@
     what the group said ---> earlier commits are over ---> the tasks are ready ---> cut: one more commit ---> the answer
 
 *Guarantees*: nothing waits in here but what is given away without transactions and not taken by Kafka: each turn looks,
-for `longest_wait_ms` at most, or until Kafka hasn't taken what a commit needs; then the group is answered all the same.
+for `longest_wait_ms` at most, `STALLED_MS` where Kafka takes nothing; then the group is answered all the same.
 What isn't committed by then of a task that is given away is dropped, and nothing more of it is sent.
 *Assumes*: driven by the thread that owns the tasks, once per turn, for one answer at a time.
 """
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from milestones.stream_thread.commit_schedule import CommitSchedule
     from milestones.stream_thread.recoveries import Recoveries
     from milestones.stream_thread.tasks import ThreadTasks
+
+
+STALLED_MS = 10_000
+"""How long the group waits for outputs that Kafka doesn't take at all."""
 
 
 class BeforeAnswers:
@@ -55,7 +59,7 @@ class BeforeAnswers:
         self._hold_back = hold_back
         self.leaving: Set[TaskId] = frozenset()
         self._until_ms: int | None = None
-        self._cut = False
+        self._since_ms, self._cut = 0, False
         self._commits_before = self._stalls_before = 0
 
     def may_join(self, now_ms: int) -> bool:
@@ -76,13 +80,13 @@ class BeforeAnswers:
     def _committed(self, now_ms: int, *, final: bool) -> bool:
         """Whether a commit that was cut for this answer is over, made or not, or it isn't waited for any longer."""
         if self._until_ms is None:
-            self._until_ms, self._cut = now_ms + self._context.longest_wait_ms, False
+            self._since_ms, self._until_ms, self._cut = now_ms, now_ms + self._context.longest_wait_ms, False
             self._commits_before, self._stalls_before = self._commits.commits, self._stalls()
         if now_ms >= self._until_ms:
             self._recovering(lambda: self._give_up_commit(final=final), now_ms)
         elif self._busy():
             return False
-        elif self._stalls() > self._stalls_before:
+        elif self._stalls() > self._stalls_before and now_ms - self._since_ms >= STALLED_MS:
             self._until_ms = now_ms
             self._recovering(lambda: self._give_up_commit(final=final), now_ms)
         elif self._commits.keeps:
@@ -91,9 +95,9 @@ class BeforeAnswers:
             rest = self._processing.at_rest(self.leaving)
             if not (self._processing.prepare_commit(now_ms, final=final) and rest):
                 return False
-            self._cut, self._commits_before = True, self._commits.commits
+            self._commits_before = self._commits.commits
             self._recovering(lambda: self._commit(now_ms), now_ms)
-            if self._recoveries.under_way:
+            if not self._cut or self._commits.keeps or self._recoveries.under_way:
                 return False
         if self._commits.under_way and (final or not self._commits.joins_beside):
             return False
@@ -117,8 +121,11 @@ class BeforeAnswers:
             self._recoveries.recover(error, now_ms)
 
     def _commit(self, now_ms: int) -> None:
+        """Where what isn't committed is kept, an error before the cut is followed by another try."""
+        self._cut = not self._commits.keeps_boundaries
         self._ends.stop_isolating()
         self._collect()
+        self._cut = True
         self._commits.begin_now(now_ms)
 
     def _give_up_commit(self, *, final: bool) -> None:
