@@ -86,9 +86,9 @@ class BeforeAnswers:
             rest = self._processing.at_rest(self.leaving)
             if not (self._processing.prepare_commit(now_ms, final=final) and rest):
                 return False
-            self._cut, self._commits_before = True, self._commits.commits
+            self._commits_before = self._commits.commits
             self._recovering(lambda: self._commit(now_ms), now_ms)
-            if self._recoveries.under_way:
+            if not self._cut or self._commits.keeps or self._recoveries.under_way:
                 return False
         if self._commits.under_way and (final or not self._commits.joins_beside):
             return False
@@ -108,8 +108,11 @@ class BeforeAnswers:
             self._recoveries.recover(error, now_ms)
 
     def _commit(self, now_ms: int) -> None:
+        """Where what isn't committed is kept, an error before the cut is followed by another try."""
+        self._cut = not self._commits.keeps_boundaries
         self._ends.stop_isolating()
         self._collect()
+        self._cut = True
         self._commits.begin_now(now_ms)
 
     def _give_up_commit(self, *, final: bool) -> None:
