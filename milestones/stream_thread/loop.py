@@ -48,6 +48,10 @@ LAST_COMMIT_MS = 10_000
 """How long a last commit that may yet succeed is tried again, or a third of `close_timeout_ms` if that is less."""
 
 
+MOST_LAST_COMMITS = 5
+"""How often a last commit is made again that fails at once: to know which record Kafka refuses takes three."""
+
+
 class StreamLoop:
     """Answers the group, restores, fetches, processes, sends, commits.
 
@@ -231,12 +235,11 @@ class StreamLoop:
         clock = self._context.clock
         patience_ms = min(LAST_FLUSH_MS, self._context.config.close_timeout_ms // 3)
         try:
-            self._recoveries.finish()
-            self._commits.finish()
-            self._rest(patience_ms)
-            self._commit()
             most_ms = min(LAST_COMMIT_MS, self._context.config.close_timeout_ms // 3)
+            self._recovered(self._finish_begun, clock.monotonic_ms() + most_ms)
+            self._rest(patience_ms)
             until_ms = clock.monotonic_ms() + min(most_ms, self._context.retry_policy.rest_ms())
+            self._recovered(self._commit, until_ms)
             while self._commits.failing and clock.monotonic_ms() < until_ms:
                 clock.sleep_ms(RETRY_PAUSE_MS)
                 self._commit()
@@ -249,6 +252,21 @@ class StreamLoop:
             )  # fmt: skip
             return False
         return True
+
+    def _finish_begun(self) -> None:
+        self._recoveries.finish()
+        self._commits.finish()
+
+    def _recovered(self, commit: Callable[[], object], until_ms: float) -> None:
+        """Commit; where what isn't confirmed is kept, recover from what that fails of, and do it again."""
+        for _ in range(MOST_LAST_COMMITS):
+            error = caught(commit, KafkaException, MilestonesError)
+            if error is None:
+                return
+            if not self._commits.keeps_boundaries or self._clock.monotonic_ms() >= until_ms:
+                break
+            self._recoveries.recover(error, self._clock.monotonic_ms())
+        raise error
 
     def _rest(self, patience_ms: int) -> None:
         """Have all tasks rest, so that the last commit takes all that they have done."""

@@ -32,7 +32,7 @@ from tests.milestones.fakes import put
 TASKS, STEPS, DEPTH, MOST_THREADS = 4, 240, 3, 4
 GENTLE = 0.4
 """The part of the seeds in which neither the membership is lost, nor the outcome of a commit remains unknown."""
-LAST_STEPS = 800
+LAST_STEPS, LONG_MS = 800, 5_000
 
 
 class PlannedDeath(RuntimeError):
@@ -229,6 +229,11 @@ class Chaos:
         producer.answers_ms = self.world.clock.monotonic_ms() + self.rng.choice(for_ms or [30, 500, 3_000])
         self.world.member.withholds = not self.exactly_once and self.rng.random() < 0.5
 
+    def excuse_long(self, ms: int) -> None:
+        """What keeps the group waiting for so long may cost tasks that leave what isn't committed."""
+        if ms >= LONG_MS:
+            self.excused.add("the group couldn't be kept waiting any longer")
+
     def withhold_before_join(self) -> None:
         """The same of a commit that is waited for, before the member joins."""
         if self.world.running.stack:
@@ -236,6 +241,7 @@ class Chaos:
         self.feed()
         for step in (self.poll, self.work, self.work, self.work, self.world.group.need):
             step()
+        self.excuse_long(15_000)
         self.withhold(15_000)
         self.poll()
 
@@ -291,6 +297,7 @@ class Chaos:
         if not self.world.running.stack:
             self.answer()
             ms = self.rng.choice([200, 1_500] if self.gentle else [200, 1_500, 25_000])
+            self.excuse_long(ms)
             self.world.clock.advance(ms)
             self.world.member.stood_still(ms)
 

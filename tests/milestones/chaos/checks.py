@@ -150,8 +150,10 @@ def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
         assert REFUSES not in str(polling.died), f"the polling thread died of one task's outputs: {polling.died!r}"
     chaos.happened["polling threads stopped" if polling.died is None else type(polling.died).__name__] += 1
     loop: Any = polling.loop
-    if loop._processing._scheduler._void:
+    if polling.in_calls:
         chaos.excused.add("a task was taken away in the midst of a long call")
+    if polling.unanswered:
+        chaos.excused.add("the last commit had no answer")
     counts = {"commits": loop._commits.commits, "tasks rolled back": loop._tasks.roll_backs.count}
     recovered = loop._recoveries._recovery.recovered
     chaos.happened.update(counts | {"tasks made": loop._tasks.created, "recovered": recovered})

@@ -142,13 +142,14 @@ class ChaosHandler(AskedBeside):
 
 
 class SteppedPolling:
-    """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed."""
+    """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed;
+    `in_calls`: some tasks were in calls at its end; `unanswered`: Kafka didn't answer its last commit."""
 
     def __init__(self, world: ChaosWorld) -> None:
         self.world = world
         self.loop: StreamLoop | None = None
         self.died: BaseException | None = None
-        self.ended = self.left_group = False
+        self.ended = self.left_group = self.in_calls = self.unanswered = False
         self._stops = False
 
     @property
@@ -190,6 +191,8 @@ class SteppedPolling:
         if self.died is not None:
             with suppress(Exception):
                 loop.fail(shut_application_down=None)
+        self.in_calls = bool(loop._processing._scheduler._void)  # type: ignore[attr-defined]
+        self.unanswered = bool(self.clients.producer.withheld or self.clients.member.withholds)
         self.clients.close(leave_group=True)
         with suppress(Exception):
             loop.close()

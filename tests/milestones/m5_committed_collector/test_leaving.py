@@ -6,11 +6,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from milestones.common.kafka.membership import Assigned, JoinNeeded
-from tests.milestones.fakes import A, B, assignment
-from tests.milestones.m5_committed_collector.collecting import ALOS, EXACTLY_ONCE, RunningCollector, answer, committing
+from milestones.common.topology.handlers import Action
+from tests.milestones.fakes import A, B, assignment, kafka_error, put
+from tests.milestones.m5_committed_collector.collecting import (
+    ALOS,
+    EXACTLY_ONCE,
+    LETTER,
+    RunningCollector,
+    answer,
+    committing,
+    feed_keys,
+    saying,
+)
 
+DEAD = kafka_error(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True)
 GUARANTEES = pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, ALOS])
 CALLS = pytest.mark.parametrize("call", ["flush", "send_offsets", "commit"])
 
@@ -57,6 +69,38 @@ def test_a_task_that_comes_back_goes_on_where_it_was_and_no_record_is_done_twice
     assert len(r.world.user_code.done) == 15
 
 
+@pytest.mark.parametrize("call", ["poll", "send_offsets", "commit"])
+def test_what_fails_at_its_last_cut_is_sent_again_before_it_leaves(call: str) -> None:
+    """Also when all of that takes one turn."""
+    r = RunningCollector(commit_interval_ms=5_000)
+    r.run(0, 1)
+    r.feed("a", "b", steps=3)
+    r.world.workers.stuck = True
+    r.feed("c")
+    r.world.workers.stuck = False
+    r.world.workers.step()
+    r.world.producer.fail(call, DEAD)
+    give_away(r, 1)
+    r.until(lambda: r.tasks.owned == {B})
+    assert (r.offset(), r.world.user_code.done) == (3, ["a", "b", "c"])
+    assert r.sent() == [("k", 1), ("k", 2), ("k", 3)]
+
+
+def test_a_task_leaves_once_it_is_known_which_record_of_another_one_is_refused() -> None:
+    r = RunningCollector(processing_guarantee=ALOS, commit_interval_ms=5_000)
+    r.run(0, 1)
+    r.feed("a", "b", steps=3)
+    r.world.moods.refused = {b"bad"}
+    r.world.workers.stuck = True
+    put(r.world, 1, "x", key="bad")
+    r.feed("c")
+    r.world.workers.stuck = False
+    r.world.workers.step()
+    give_away(r, 1)
+    r.until(lambda: A not in r.tasks.owned)
+    assert r.offset() == 3
+
+
 def test_it_rests_until_it_is_given_away_also_while_another_answer_comes_first() -> None:
     r = committing("flush")
     r.world.member.events.append(JoinNeeded("a test"))
@@ -91,3 +135,27 @@ def test_at_the_end_of_the_client_no_record_is_done_after_the_last_cut(guarantee
         r.loop.shut_down(leave_group=True)
     assert len(r.world.user_code.done) == r.offset()
     assert A not in r.tasks.owned
+
+
+@pytest.mark.parametrize("call", ["poll", "flush", "send_offsets", "commit"])
+def test_a_last_commit_that_fails_is_sent_again_before_the_client_ends(call: str) -> None:
+    r = RunningCollector(commit_interval_ms=5_000)
+    r.run(0, 1)
+    r.feed(*"abc", steps=3)
+    r.world.producer.fail(call, DEAD)
+    with r.turn():
+        r.loop.shut_down(leave_group=True)
+    assert (r.offset(), r.sent()) == (3, [("k", 1), ("k", 2), ("k", 3)])
+
+
+def test_a_last_commit_of_which_a_record_is_refused_is_made_without_it_as_the_handler_says() -> None:
+    r = RunningCollector(
+        commit_interval_ms=5_000, production_exception_handler=saying(Action.CONTINUE, LETTER),
+    )  # fmt: skip
+    r.world.moods.refused = {b"bad"}
+    r.run(0, 1)
+    feed_keys(r, 0, "k", "bad", "k")
+    r.step(3)
+    with r.turn():
+        r.loop.shut_down(leave_group=True)
+    assert (r.offset(), r.sent(), r.sent("letters")) == (3, [("k", 1), ("k", 2)], [("k", 7)])
