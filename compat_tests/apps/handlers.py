@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from milestones import ErrorContext, Response
-from milestones.common.topology.handlers import Action
+from milestones import Action, ErrorContext, Response
 
 CONFUSED = "the handler doesn't know"
 
