@@ -41,10 +41,11 @@ def _stops_nobody(world: World) -> None:
         pytest.skip("its threads wait for commits")
 
 
-def started(world: World) -> tuple[Instance, Noted]:
+def started(world: World, **settings: object) -> tuple[Instance, Noted]:
     """At work, and reaching the broker through the proxy."""
     world.input("in", PARTITIONS, out=PARTITIONS)
-    app = world.instance("calls", bootstrap_servers=proxy_of(world).bootstrap_servers, **SETTINGS).start()
+    through_it: Settings = {"bootstrap_servers": proxy_of(world).bootstrap_servers, **SETTINGS, **settings}
+    app = world.instance("calls", **through_it).start()
     noted = Noted.of(world)
     noted.send(200)
     world.processed()
@@ -133,7 +134,7 @@ def test_processing_pauses_and_goes_on_while_a_commit_has_no_answer(world: World
 def test_a_process_that_is_told_to_stop_while_a_commit_has_no_answer_ends_cleanly(
     world: World, answered: bool
 ) -> None:
-    app, noted = started(world)
+    app, noted = started(world, request_timeout_ms=5_000)
     fault = unanswered(world, noted)
     goal = len(noted.calls()) + 100
     noted.until(partial(noted.has_made, goal), "the next interval is half full")

@@ -39,6 +39,11 @@ CALL_MS = 10_000
 NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
 
 
+def end_begun() -> None:
+    """The request that makes a commit is on its way."""
+    reach("commit.ending")
+
+
 class Committer:
     """Commits tasks of one thread, step by step. While a commit is under way nothing else is sent.
 
@@ -160,7 +165,7 @@ class InTransaction:
 
     def begin_end(self, call_ms: int) -> None:
         self._clients.producer.begin_commit(call_ms)
-        reach("commit.ending")
+        end_begun()
 
     def failed(self, commit_set: CommitSet) -> None:
         """Nothing: the roll-back that follows the abort drops what was staged."""
@@ -224,7 +229,7 @@ class OffsetCommit:
         member, config = self._clients.member, self._context.config
         # An answer may take twice the time-out (`GroupMember.begin_commit`), and tasks that leave wait for it.
         member.begin_commit(offsets, min(config.request_timeout_ms, self._context.longest_wait_ms // 2))
-        reach("commit.ending")
+        end_begun()
         yield from until_returned(member.commit_returned)
         yield from ready_for_the_next(self._context, self._clients)
 

@@ -79,7 +79,7 @@ class CommittedCollector:
             kept = self._of(task)
             if not self._may_be_taken(task, kept):
                 continue
-            self._take(task, kept)
+            self._add(task, kept)
             if kept.waiting and not held:
                 sent, before = True, left
                 left -= self._hand_over_some(task, kept, left)
@@ -93,7 +93,7 @@ class CommittedCollector:
             self._sender.settle()
         return sent
 
-    def _take(self, task: Task, kept: TaskIntervals) -> None:
+    def _add(self, task: Task, kept: TaskIntervals) -> None:
         begun = kept.begun
         kept.add(task.take_outputs())
         if kept.begun and not begun:
