@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import LeftOutError, ProcessingError
+from milestones.common.errors import LeftOutError, ProcessingError, SendAgainError
 from milestones.common.memory import Account
 from milestones.common.topology.handlers import Action
 from milestones.m2_processing_threads.collection import BufferedCollection
@@ -162,8 +162,11 @@ class CommittedCollector(BufferedCollection):
         refused, error = question.refused, question.error
         if isinstance(response, ProcessingError) or response.action is not Action.CONTINUE:
             self._must_be_in_time(refused.task, error)
-            super()._follow(answer)
-            return
+            if isinstance(response, ProcessingError):
+                raise response
+            if response.action is Action.RETRY and question.context.retriable:
+                raise SendAgainError(f"{error}; it is sent again", [refused.task])
+            raise error
         if not question.may_be_left_out:
             raise error
         letters = self._letters_for(refused, response)
