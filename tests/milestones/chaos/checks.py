@@ -152,6 +152,8 @@ def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
     loop: Any = polling.loop
     if polling.in_calls:
         chaos.excused.add("a task was taken away in the midst of a long call")
+    if polling.unwritten:
+        chaos.excused.add("no processing thread was left")
     if polling.unanswered:
         chaos.excused.add("the last commit had no answer")
     counts = {"commits": loop._commits.commits, "tasks rolled back": loop._tasks.roll_backs.count}
