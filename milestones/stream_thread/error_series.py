@@ -1,7 +1,8 @@
 """`ErrorSeries`: limits how long a stream thread recovers from one error after the other.
 
 *Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`. A lost generation isn't a
-failure of Kafka, nor is an output that a handler leaves out, or has sent again, or what one task ends of: a new series begins after it.
+failure of Kafka, nor is an output that a handler leaves out or has sent again, or what one task ends of: a new series
+begins after it.
 *Assumes*: one owner.
 """
 

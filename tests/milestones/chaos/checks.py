@@ -233,8 +233,9 @@ def note_excuses(chaos: Chaos) -> None:
 def check_outputs(chaos: Chaos) -> None:
     """Every input counts: once, or at least once. What a handler left out is in its dead letters."""
     world = chaos.world
-    letters, written = world.out("letters"), dict[str, list[tuple[str, int]]]()
-    written["out"], written["latest"] = sorted([*world.out(), *letters]) if letters else world.out(), world.out("latest")
+    letters, written = world.out("letters"), {"out": world.out(), "latest": world.out("latest")}
+    if letters:
+        written["out"] = sorted([*written["out"], *letters])
     for partition in range(4):
         keys, written["changelog"] = world.keys_of(partition), world.written(partition)
         for key in sorted(set(keys)):

@@ -142,8 +142,9 @@ class ChaosHandler(AskedBeside):
 
 
 class SteppedPolling:
-    """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed;
-    `unwritten`: no thread was left that writes what is confirmed; `in_calls`: some tasks were in calls at its end; `unanswered`: Kafka didn't answer its last commit."""
+    """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed. At its
+    end: `in_calls`: some tasks were in calls; `unanswered`: Kafka didn't answer its last commit; `unwritten`: no
+    processing thread was left that writes what is confirmed."""
 
     def __init__(self, world: ChaosWorld) -> None:
         self.world = world

@@ -32,8 +32,8 @@ M5 = wiring.parts(parse_milestones("m5")).thread
 @dataclass
 class Moods:
     """What Kafka is up to. `refused`: keys whose outputs it refuses; `too_large`: keys whose outputs the client itself
-    refuses; `made_unanswered`: the next end of a transaction is made, and its answer lost; `failing_ends`: so many ends kill their producer; `unready`: new producers
-    aren't initialised."""
+    refuses; `made_unanswered`: the next end of a transaction is made, and its answer lost; `failing_ends`: so many ends
+    kill their producer; `unready`: new producers aren't initialised."""
 
     refused: set[bytes] = field(default_factory=set)
     too_large: set[bytes] = field(default_factory=set)
