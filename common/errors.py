@@ -174,6 +174,10 @@ class LeftOutError(UnsentError):
     """A handler has left outputs of these tasks out: the transaction that has failed of them is made again without."""
 
 
+class SendAgainError(UnsentError):
+    """A handler has outputs of these tasks sent again, which Kafka may take then: it says for how long."""
+
+
 class RefusedTogetherError(UnsentError):
     """Kafka refused a batch of outputs of these tasks for one in it: sent one by one it will be known which."""
 

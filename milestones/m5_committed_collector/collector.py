@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from milestones.baseline.collection import changelog_offsets
 from milestones.baseline.sending import OutputSender
-from milestones.common.errors import LeftOutError, UnsentError
+from milestones.common.errors import LeftOutError, SendAgainError
 from milestones.common.memory import Account
 from milestones.common.testing.faults import reach
 from milestones.m4_polling_thread.collection import AskedBeside
@@ -196,7 +196,7 @@ class CommittedCollector:
         since_ms = self._refused_since_ms.setdefault(refused.task, now_ms)
         if now_ms - since_ms > self._config.task_timeout_ms:
             raise error
-        raise UnsentError(f"{error}; it is sent again", [refused.task])
+        raise SendAgainError(f"{error}; it is sent again", [refused.task])
 
     def all_decided(self) -> None:
         """Have the transaction made again without what was left out."""

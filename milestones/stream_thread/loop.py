@@ -207,10 +207,7 @@ class StreamLoop:
 
     def _commit(self) -> None:
         """At once, and all tasks."""
-        self._recoveries.finish()
-        self._commits.finish()
-        self._ends.stop_isolating()
-        if self._commits.finish_kept(self._clock.monotonic_ms()):
+        if self._finish_begun():
             self._collect_all()
             self._commits.commit_now(self._clock.monotonic_ms())
 
@@ -253,9 +250,11 @@ class StreamLoop:
             return False
         return True
 
-    def _finish_begun(self) -> None:
+    def _finish_begun(self) -> bool:
+        """Bring what is under way to its end, and what is to be committed again; whether nothing of it is left."""
         self._recoveries.finish()
-        self._commits.finish()
+        self._ends.stop_isolating()
+        return self._commits.finish_kept(self._clock.monotonic_ms())
 
     def _recovered(self, commit: Callable[[], object], until_ms: float) -> None:
         """Commit; where what isn't confirmed is kept, recover from what that fails of, and do it again."""

@@ -60,10 +60,10 @@ class TaskFailures:
         self._untold.append((id, error, void))
 
     def tell(self) -> None:
-        """Have the noted failures decided about. Raises what ends the thread, or what the thread recovers from: all
-        failures of the same call come to an end with that."""
-        untold, self._untold = self._untold, []
-        for id, error, void in untold:
+        """Have the noted failures decided about. Raises what ends the thread, or what the thread recovers from: the
+        next call tells the others."""
+        while self._untold:
+            id, error, void = self._untold.pop(0)
             entry = self._registry.get(id)
             owned = entry is not None and entry.role is not None
             if owned and entry is not None and entry.failure is not None:

@@ -152,6 +152,8 @@ def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
     loop: Any = polling.loop
     if polling.in_calls:
         chaos.excused.add("a task was taken away in the midst of a long call")
+    if polling.unwritten:
+        chaos.excused.add("no processing thread was left")
     if polling.unanswered:
         chaos.excused.add("the last commit had no answer")
     counts = {"commits": loop._commits.commits, "tasks rolled back": loop._tasks.roll_backs.count}
@@ -231,9 +233,9 @@ def note_excuses(chaos: Chaos) -> None:
 def check_outputs(chaos: Chaos) -> None:
     """Every input counts: once, or at least once. What a handler left out is in its dead letters."""
     world = chaos.world
-    letters, written = world.out("letters"), dict[str, list[tuple[str, int]]]()
-    written["out"] = sorted([*world.out(), *letters]) if letters else world.out()
-    written["latest"] = world.out("latest")
+    letters, written = world.out("letters"), {"out": world.out(), "latest": world.out("latest")}
+    if letters:
+        written["out"] = sorted([*written["out"], *letters])
     for partition in range(4):
         keys, written["changelog"] = world.keys_of(partition), world.written(partition)
         for key in sorted(set(keys)):

@@ -142,14 +142,15 @@ class ChaosHandler(AskedBeside):
 
 
 class SteppedPolling:
-    """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed;
-    `in_calls`: some tasks were in calls at its end; `unanswered`: Kafka didn't answer its last commit."""
+    """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed. At its
+    end: `in_calls`: some tasks were in calls; `unanswered`: Kafka didn't answer its last commit; `unwritten`: no
+    processing thread was left that writes what is confirmed."""
 
     def __init__(self, world: ChaosWorld) -> None:
         self.world = world
         self.loop: StreamLoop | None = None
         self.died: BaseException | None = None
-        self.ended = self.left_group = self.in_calls = self.unanswered = False
+        self.ended = self.left_group = self.in_calls = self.unanswered = self.unwritten = False
         self._stops = False
 
     @property
@@ -181,10 +182,17 @@ class SteppedPolling:
                 if not self._stops:
                     loop.run_once(self.world.clock.monotonic_ms())
                     return
+                self.unwritten = self._unwritten(loop)
                 loop.shut_down(leave_group=True)
             except BaseException as error:
                 self.died = error
             self._end(loop)
+
+    def _unwritten(self, loop: Any) -> bool:
+        """Whether confirmed writes of tasks wait, or will, for processing threads, of which there is none any more."""
+        commits, tasks = loop._commits, loop._tasks.processing.values()
+        waits = commits.under_way or commits.keeps or loop._recoveries.under_way or any(task.applying for task in tasks)
+        return waits and not self.world.context.thread_registry.threads
 
     def _end(self, loop: StreamLoop) -> None:
         """Errors of stores that don't close cleanly are logged only."""

@@ -18,25 +18,27 @@ from milestones.flags import parse_milestones
 from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
-from tests.milestones.fake_kafka import FENCED
+from tests.milestones.fake_kafka import FENCED, kafka_error
 from tests.milestones.fakes import put
 from tests.milestones.m4_polling_thread.polling import PollingWorld, RunningPolling
 from tests.milestones.stepped_workers import Ledger
 
 ALOS, EXACTLY_ONCE = "at_least_once", "exactly_once_v2"
 INVALID = KafkaError(KafkaError.INVALID_RECORD)
+DEAD = kafka_error(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True)
 M5 = wiring.parts(parse_milestones("m5")).thread
 
 
 @dataclass
 class Moods:
     """What Kafka is up to. `refused`: keys whose outputs it refuses; `too_large`: keys whose outputs the client itself
-    refuses; `made_unanswered`: the next end of a transaction is made, and its answer lost; `unready`: new producers
-    aren't initialised."""
+    refuses; `made_unanswered`: the next end of a transaction is made, and its answer lost; `failing_ends`: so many ends
+    kill their producer; `unready`: new producers aren't initialised."""
 
     refused: set[bytes] = field(default_factory=set)
     too_large: set[bytes] = field(default_factory=set)
     made_unanswered: bool = False
+    failing_ends: int = 0
     unready: bool = False
 
 
@@ -96,6 +98,9 @@ class MoodyLedger(Ledger):
             raise RefusedInTransactionError("the broker refuses a record", single=True)
 
     def commit(self, timeout_ms: int) -> None:
+        if self._moods.failing_ends:
+            self._moods.failing_ends -= 1
+            raise DEAD
         super().commit(timeout_ms)
         if self._moods.made_unanswered:
             self._moods.made_unanswered = False

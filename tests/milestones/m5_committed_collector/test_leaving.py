@@ -159,3 +159,20 @@ def test_a_last_commit_of_which_a_record_is_refused_is_made_without_it_as_the_ha
     with r.turn():
         r.loop.shut_down(leave_group=True)
     assert (r.offset(), r.sent(), r.sent("letters")) == (3, [("k", 1), ("k", 2)], [("k", 7)])
+
+
+def test_at_the_end_of_the_client_what_was_done_beside_a_commit_that_failed_is_committed_too() -> None:
+    """Once the engines have what that commit has confirmed."""
+    r = committing("send_offsets")
+    r.feed("b", "c", steps=3)
+    r.world.producer.fail("send_offsets", DEAD)
+    r.world.moods.unready = True
+    r.world.producer.withheld.clear()
+    r.until(lambda: r.loop._recoveries.under_way)
+    clock: Any = r.world.clock
+    sleep = clock.sleep_ms
+    clock.sleep_ms = lambda ms: (sleep(ms), r.world.workers.step())
+    r.world.producer.withheld.clear()
+    with r.turn():
+        r.loop.shut_down(leave_group=True)
+    assert (r.offset(), r.world.user_code.seen) == (3, ["a", "b", "c"])

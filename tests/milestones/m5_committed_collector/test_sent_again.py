@@ -4,7 +4,6 @@ no record is processed again."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -54,16 +53,7 @@ def test_what_failed_is_sent_again_as_it_was_and_nothing_is_processed_again(call
 
 def test_the_metadata_and_the_commit_number_are_the_same_however_often_it_is_sent() -> None:
     r = committing("commit")
-    made, new_producer = [r.world.producer], r.world.new_producer
-
-    def failing_twice() -> Any:
-        made.append(new_producer())
-        if len(made) <= 3:
-            made[-1].fail("commit", DEAD)
-        return made[-1]
-
-    r.world.new_producer = failing_twice  # type: ignore[method-assign]
-    r.world.producer.fail("commit", DEAD)
+    r.world.moods.failing_ends = 3
     answer(r)
     r.until_committed(1)
     said = [one.offsets[IN] for one in r.tries if IN in one.offsets]
