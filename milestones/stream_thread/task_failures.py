@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.clock import Clock
+from milestones.common.kafka.failures import caught
 from milestones.instance.context import Exceptions
 from milestones.parts import DecidedError
 from milestones.stream_thread.task_registry import Phase, TaskRegistry
@@ -60,18 +62,25 @@ class TaskFailures:
         self._untold.append((id, error, void))
 
     def tell(self) -> None:
-        """Have the noted failures decided about. Raises what ends the thread, or what the thread recovers from: the
-        next call tells the others."""
-        while self._untold:
-            id, error, void = self._untold.pop(0)
-            entry = self._registry.get(id)
-            owned = entry is not None and entry.role is not None
-            if owned and entry is not None and entry.failure is not None:
-                continue
-            self._ends.fail(id, error, owned=owned)
-            if owned and entry is not None:
-                entry.failure = TaskFailed(error, void)
-                self._to_give_up[id] = entry
+        """Have the noted failures decided about, all of them. Raises the first of those that end the thread, or that the
+        thread recovers from: others of that kind come to an end with it."""
+        untold, self._untold = self._untold, []
+        raised: BaseException | None = None
+        for id, error, void in untold:
+            found = caught(partial(self._tell, id, error, void), BaseException)
+            raised = raised or found
+        if raised is not None:
+            raise raised
+
+    def _tell(self, id: TaskId, error: BaseException, void: bool) -> None:
+        entry = self._registry.get(id)
+        owned = entry is not None and entry.role is not None
+        if owned and entry is not None and entry.failure is not None:
+            return
+        self._ends.fail(id, error, owned=owned)
+        if owned and entry is not None:
+            entry.failure = TaskFailed(error, void)
+            self._to_give_up[id] = entry
 
     def take_to_give_up(self) -> Iterator[AssignedTask]:
         """The tasks that have failed and may be given up now, each once: the caller takes it from where it is."""

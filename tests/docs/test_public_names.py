@@ -70,7 +70,8 @@ ALLOWED = {
 
 NEVER_MET = {
     "CommitRetriableError", "ConnectionLostError", "CoordinatorError", "MailboxClosedError", "MailboxFullError",
-    "LeftOutError", "NoAnswerError", "RefusedTogetherError", "RolledBackError", "StaleGenerationError",
+    "LeftOutError", "NoAnswerError", "RefusedTogetherError", "RolledBackError", "SendAgainError",
+    "StaleGenerationError",
     "TaskCorruptedError", "TaskMigratedError", "ToldApartError", "UnknownOutcomeError", "UnsentError",
 }  # fmt: skip
 """Errors that steer the runtime: a thread of its own always catches them."""
