@@ -62,8 +62,8 @@ class TaskFailures:
         self._untold.append((id, error, void))
 
     def tell(self) -> None:
-        """Have the noted failures decided about, all of them. Raises the first of those that end the thread, or that the
-        thread recovers from: others of that kind come to an end with it."""
+        """Have the noted failures decided about, all of them. Raises the first of those that end the thread, or that
+        the thread recovers from: others of that kind come to an end with it."""
         untold, self._untold = self._untold, []
         raised: BaseException | None = None
         for id, error, void in untold:
