@@ -17,6 +17,7 @@ import pytest
 
 LONGEST = (
     "test_endurance",
+    "test_committed_collector",
     "test_take_over",
     "test_on_a_broker",
     "test_stalls",
