@@ -17,6 +17,7 @@ from milestones.common.kafka.membership.metadata import PREFIX, _build
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.records import StoreId
 from milestones.common.state.task_storage import LocalTaskStorage
+from milestones.common.steps import Steps
 from milestones.common.task.task import Task
 from milestones.m3_fencing_tolerance import transaction
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome
@@ -120,9 +121,9 @@ def recovery_wipes_stores() -> None:
 def recovery_gives_tasks_up() -> None:
     """A recovery never stays in place: all tasks are closed, and the thread rejoins."""
 
-    @around(InPlaceRecovery, "recover")
-    def recover(original: Any, *arguments: Any) -> bool:
-        original(*arguments)
+    @around(InPlaceRecovery, "recovery")
+    def recovery(original: Any, *arguments: Any) -> Steps[bool]:
+        yield from original(*arguments)
         return False
 
 

@@ -25,6 +25,9 @@ from milestones.stream_thread.task_removal import TaskRemoval
 SHORT = 5
 """Offsets that are left out: more than the control records at a changelog's end."""
 
+AGAIN = 20
+"""More than a task commits in a short life."""
+
 
 @mutation
 def what_is_frozen_is_applied_before_the_commit() -> None:
@@ -48,13 +51,13 @@ def what_is_committed_is_not_applied() -> None:
 
 
 @mutation
-def a_commit_logs_its_keys_twice() -> None:
-    """Of each key two changelog records, the same ones."""
+def a_commit_logs_its_keys_again_and_again() -> None:
+    """Of each key so many changelog records, the same ones."""
 
     @around(CommitLog, "records")
     def records(original: Any, log: Any, layout: Any, make: Any) -> Any:
         for record in original(log, layout, make):
-            yield from (record, record)
+            yield from [record] * AGAIN
 
 
 @mutation
