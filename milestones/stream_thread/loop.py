@@ -257,14 +257,14 @@ class StreamLoop:
 
     def _recovered(self, commit: Callable[[], object], until_ms: float) -> None:
         """Commit; where what isn't confirmed is kept, recover from what that fails of, and do it again."""
-        for _ in range(MOST_LAST_COMMITS):
+        for _ in range(MOST_LAST_COMMITS - 1):
             error = caught(commit, KafkaException, MilestonesError)
             if error is None:
                 return
             if not self._commits.keeps_boundaries or self._clock.monotonic_ms() >= until_ms:
-                break
+                raise error
             self._recoveries.recover(error, self._clock.monotonic_ms())
-        raise error
+        commit()
 
     def _rest(self, patience_ms: int) -> None:
         """Have all tasks rest, so that the last commit takes all that they have done."""

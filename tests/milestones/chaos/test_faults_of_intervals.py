@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -51,13 +50,12 @@ def test_the_last_value_of_a_key_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_key_collapsed_over_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    take, takes = WaitingOutputs.take, Iterator[bool]
+    take = WaitingOutputs.take
 
     def now_and_then(self: Any, count: list[int] = []) -> Any:  # noqa: B006
         count.append(1)
         return [] if len(count) % 2 else take(self)
 
-    assert takes
     monkeypatch.setattr(WaitingOutputs, "take", now_and_then)
     assert "latest: " in sees(A_TRANSACTION)
 
@@ -80,9 +78,8 @@ def test_a_write_applied_before_it_was_confirmed(monkeypatch: pytest.MonkeyPatch
     def too_early(self: Any, commit_set: Any) -> None:
         begin(self, commit_set)
         for task in commit_set:
-            for name, store in task._stores._stores.items():
-                store.namespace.apply(store.layers.frozen(), None)
-                assert name
+            for store in task._stores._stores.values():
+                store.namespace.apply(store.layers.frozen(), store.namespace.offset())
 
     monkeypatch.setattr(IntervalCommitter, "begin", too_early)
     sees(A_TRANSACTION, "changelog", "out")
@@ -121,6 +118,3 @@ def test_a_task_given_away_before_its_last_cut(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(BeforeAnswers, "may_part", at_once)
     sees("more than once", A_TRANSACTION)
-
-
-FAULTS: list[Callable[..., None]] = []
