@@ -97,7 +97,7 @@ class BeforeAnswers:
                 return False
             self._commits_before = self._commits.commits
             self._recovering(lambda: self._commit(now_ms), now_ms)
-            if not self._went_well():
+            if self._missed():
                 return False
         if self._commits.under_way and (final or not self._commits.joins_beside):
             return False
@@ -112,9 +112,9 @@ class BeforeAnswers:
         """What leaves is given away."""
         self.leaving = frozenset()
 
-    def _went_well(self) -> bool:
-        """Whether the cut was made, and nothing of it is to be sent again."""
-        return self._cut and not (self._commits.keeps or self._recoveries.under_way)
+    def _missed(self) -> bool:
+        """Whether the commit isn't cut, or is to be made again, after an error."""
+        return not self._cut or self._commits.keeps or self._recoveries.under_way
 
     def _busy(self) -> bool:
         return self._commits.under_way or self._recoveries.under_way

@@ -258,13 +258,14 @@ class StreamLoop:
 
     def _recovered(self, commit: Callable[[], object], until_ms: float) -> None:
         """Commit; where what isn't confirmed is kept, recover from what that fails of, and do it again."""
-        for left in reversed(range(MOST_LAST_COMMITS)):
+        for _ in range(MOST_LAST_COMMITS - 1):
             error = caught(commit, KafkaException, MilestonesError)
             if error is None:
                 return
-            if not (left and self._commits.keeps_boundaries and self._clock.monotonic_ms() < until_ms):
+            if not self._commits.keeps_boundaries or self._clock.monotonic_ms() >= until_ms:
                 raise error
             self._recoveries.recover(error, self._clock.monotonic_ms())
+        commit()
 
     def _rest(self, patience_ms: int) -> None:
         """Have all tasks rest, so that the last commit takes all that they have done."""

@@ -155,7 +155,7 @@ def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
     if polling.unwritten:
         chaos.excused.add("no processing thread was left")
     if polling.unanswered:
-        chaos.excused.add("the last commit had no answer")
+        chaos.excused.add("a last commit had no answer")
     counts = {"commits": loop._commits.commits, "tasks rolled back": loop._tasks.roll_backs.count}
     recovered = loop._recoveries._recovery.recovered
     chaos.happened.update(counts | {"tasks made": loop._tasks.created, "recovered": recovered})

@@ -143,7 +143,7 @@ class ChaosHandler(AskedBeside):
 
 class SteppedPolling:
     """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed. At its
-    end: `in_calls`: some tasks were in calls; `unanswered`: Kafka didn't answer its last commit; `unwritten`: no
+    end: `in_calls`: some tasks were in calls; `unanswered`: Kafka, or a handler, didn't answer it; `unwritten`: no
     processing thread was left that writes what is confirmed."""
 
     def __init__(self, world: ChaosWorld) -> None:
@@ -200,7 +200,8 @@ class SteppedPolling:
             with suppress(Exception):
                 loop.fail(shut_application_down=None)
         self.in_calls = bool(loop._processing._scheduler._void)  # type: ignore[attr-defined]
-        self.unanswered = bool(self.clients.producer.withheld or self.clients.member.withholds)
+        kafka = self.clients.producer.withheld or self.clients.member.withholds
+        self.unanswered = bool(kafka or self.world.handler_threads)
         self.clients.close(leave_group=True)
         with suppress(Exception):
             loop.close()
