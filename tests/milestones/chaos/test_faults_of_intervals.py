@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.steps import Steps
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome
 from milestones.m5_committed_collector.collector import CommittedCollector
@@ -78,8 +79,9 @@ def test_a_write_applied_before_it_was_confirmed(monkeypatch: pytest.MonkeyPatch
     def too_early(self: Any, commit_set: Any) -> None:
         begin(self, commit_set)
         for task in commit_set:
-            for store in task._stores._stores.values():
-                store.namespace.apply(store.layers.frozen(), store.namespace.offset())
+            stores = task._stores._stores.items()
+            batches = {name: store.layers.frozen() for name, store in stores if store.layers.frozen()}
+            MemoryTaskStorage.apply(task._stores.storage, batches, {})
 
     monkeypatch.setattr(IntervalCommitter, "begin", too_early)
     sees(A_TRANSACTION, "changelog", "out")

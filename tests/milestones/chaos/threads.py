@@ -182,11 +182,16 @@ class SteppedPolling:
                 if not self._stops:
                     loop.run_once(self.world.clock.monotonic_ms())
                     return
-                self.unwritten = self._unwritten(loop)
+                self.unwritten, self.unanswered = self._unwritten(loop), self._silent()
                 loop.shut_down(leave_group=True)
             except BaseException as error:
                 self.died = error
             self._end(loop)
+
+    def _silent(self) -> bool:
+        """Whether Kafka, or a handler, doesn't answer."""
+        kafka = self.clients.producer.withheld or self.clients.member.withholds
+        return bool(kafka or self.world.handler_threads)
 
     def _unwritten(self, loop: Any) -> bool:
         """Whether confirmed writes of tasks wait, or will, for processing threads, of which there is none any more."""
@@ -200,8 +205,7 @@ class SteppedPolling:
             with suppress(Exception):
                 loop.fail(shut_application_down=None)
         self.in_calls = bool(loop._processing._scheduler._void)  # type: ignore[attr-defined]
-        kafka = self.clients.producer.withheld or self.clients.member.withholds
-        self.unanswered = bool(kafka or self.world.handler_threads)
+        self.unanswered |= self._silent()
         self.clients.close(leave_group=True)
         with suppress(Exception):
             loop.close()
