@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
+from time import monotonic_ns
 
 import pytest
 
 from milestones.common.errors import OwnershipError
 from milestones.common.kafka.begun_calls import BegunCalls
+from milestones.common.steps import to_the_end
 
 
 class Client(BegunCalls):
@@ -19,7 +20,7 @@ class Client(BegunCalls):
         self.go_on, self.taken = threading.Event(), 0
 
     def begin(self) -> None:
-        self._begin_call(self._wait, 10_000, nullcontext, self._took)
+        self._begin_call(self._wait, 10_000, self._took)
 
     def begin_look(self) -> None:
         self._check_free()
@@ -32,7 +33,8 @@ class Client(BegunCalls):
         self.taken += 1
 
     def close(self, timeout_ms: int) -> None:
-        self._wait_for_call(timeout_ms)
+        until_ns = monotonic_ns() + timeout_ms * 1_000_000
+        to_the_end(self._call_over(lambda: (until_ns - monotonic_ns()) // 1_000_000))
         self._call_thread.close()
 
 
