@@ -1,20 +1,23 @@
 """`ErrorSeries`: limits how long a stream thread recovers from one error after the other.
 
 *Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`. A lost generation isn't a
-failure of Kafka, nor is an output that a handler leaves out or has sent again, or what one task ends of: a new series
+failure of Kafka, nor is an output that Kafka refuses, whatever becomes of it, or what one task ends of: a new series
 begins after it.
 *Assumes*: one owner.
 """
 
 from __future__ import annotations
 
-from milestones.common.errors import LeftOutError, SendAgainError, TimeoutExceededError
+from milestones.common.errors import LeftOutError, RefusedTogetherError, SendAgainError, TimeoutExceededError
 from milestones.common.kafka.failures import is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 
 CALM_MS = 60_000
 """The time without errors that ends a series, also when there was nothing to commit in it. The time of a failing call
 and of a recovery doesn't count."""
+
+ANSWERED = (StaleGenerationError, LeftOutError, SendAgainError, RefusedTogetherError)
+"""Errors of a Kafka that answers: a lost generation, and outputs that it refuses."""
 
 NONE = -1
 """A number of commits at which no series has begun."""
@@ -31,7 +34,7 @@ class ErrorSeries:
     def note(self, error: Exception, commits: int, turn_ms: int, now_ms: int) -> None:
         """Note an error in a turn of the loop that began at `turn_ms`, after `commits` successful commits.
         `TimeoutExceededError` when the series is too long."""
-        if isinstance(error, StaleGenerationError | LeftOutError | SendAgainError) or is_stale_member(error):
+        if isinstance(error, ANSWERED) or is_stale_member(error):
             self._commits = NONE
             return
         if commits != self._commits or turn_ms - self._over_ms > CALM_MS:

@@ -33,7 +33,8 @@ REFUSED = KafkaError(KafkaError.INVALID_RECORD)
 MAY_BE_TAKEN = KafkaError(KafkaError.INVALID_RECORD, "a test", False, True)
 """The same, of a record that may be taken when it is sent again."""
 REFUSES = "the broker refuses a record"
-"""The text of a transaction's failure that is one task's."""
+OF_ONE_TASK = (REFUSES, "Kafka refused a batch of records")
+"""Texts of transactions' failures that are one task's."""
 
 
 @dataclass

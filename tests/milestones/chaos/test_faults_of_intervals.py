@@ -31,8 +31,9 @@ def test_a_record_of_the_next_interval_in_this_transaction(monkeypatch: pytest.M
     def and_more(self: Any) -> Steps[None]:
         yield from flush(self)
         for kept in list(self._intervals.values()):
-            if kept.cut and (outputs := kept._task.take_outputs()):
-                self._hand_over(kept._task, outputs, 0)
+            task = kept._task
+            if kept.cut and (outputs := task.take_outputs()):
+                self._sender.hand_over(task.id, outputs, task.changelog_topics, 0)
 
     monkeypatch.setattr(CommittedCollector, "flush", and_more)
     assert "out: " in sees(A_TRANSACTION)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from milestones.common.errors import TimeoutExceededError
+from milestones.common.errors import RefusedTogetherError, TimeoutExceededError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.stream_thread.error_series import CALM_MS, ErrorSeries
 
@@ -73,3 +73,10 @@ def test_a_membership_that_was_lost_is_not_part_of_a_series(over: Exception) -> 
     failing_at(series, 2_500)
     with pytest.raises(TimeoutExceededError):
         failing_at(series, 2_501)
+
+
+def test_outputs_that_kafka_refuses_begin_a_new_series() -> None:
+    series = ErrorSeries(task_timeout_ms=1_000)
+    failing_at(series, 0)
+    failing_at(series, 1_001, RefusedTogetherError("sent one by one next", ()))
+    failing_at(series, 1_002)
