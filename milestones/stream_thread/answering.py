@@ -3,7 +3,8 @@
     what the group said ---> earlier commits are over ---> the tasks are ready ---> cut: one more commit ---> the answer
 
 *Guarantees*: nothing waits in here but what is given away without transactions and not taken by Kafka: each turn looks,
-for `longest_wait_ms` at most, `STALLED_MS` where Kafka takes nothing; then the group is answered all the same.
+for `longest_wait_ms` at most, `STALLED_MS` where Kafka takes nothing; then the group is answered all the same, and
+an answer that follows soon isn't waited with again.
 What isn't committed by then of a task that is given away is dropped, and nothing more of it is sent.
 *Assumes*: driven by the thread that owns the tasks, once per turn, for one answer at a time.
 """
@@ -61,6 +62,7 @@ class BeforeAnswers:
         self._until_ms: int | None = None
         self._since_ms, self._cut = 0, False
         self._commits_before = self._stalls_before = 0
+        self._untaken_until_ms = 0
 
     def may_join(self, now_ms: int) -> bool:
         if self._commits.under_way and self._commits.joins_beside:
@@ -80,16 +82,15 @@ class BeforeAnswers:
     def _committed(self, now_ms: int, *, final: bool) -> bool:
         """Whether a commit that was cut for this answer is over, made or not, or it isn't waited for any longer."""
         if self._until_ms is None:
+            if self._commits.commits > self._commits_before:
+                self._untaken_until_ms = 0
             self._since_ms, self._until_ms, self._cut = now_ms, now_ms + self._context.longest_wait_ms, False
             self._commits_before, self._stalls_before = self._commits.commits, self._stalls()
+        if self._takes_nothing(now_ms):
+            self._until_ms, self._untaken_until_ms = now_ms, now_ms + STALLED_MS
         if now_ms >= self._until_ms:
             self._recovering(lambda: self._give_up_commit(final=final), now_ms)
-        elif self._busy():
-            return False
-        elif self._stalls() > self._stalls_before and now_ms - self._since_ms >= STALLED_MS:
-            self._until_ms = now_ms
-            self._recovering(lambda: self._give_up_commit(final=final), now_ms)
-        elif self._commits.keeps:
+        elif self._busy() or self._commits.keeps:
             return False
         elif not self._cut:
             rest = self._processing.at_rest(self.leaving)
@@ -103,6 +104,13 @@ class BeforeAnswers:
             return False
         self._until_ms = None
         return True
+
+    def _takes_nothing(self, now_ms: int) -> bool:
+        """Whether Kafka has taken nothing for `STALLED_MS` of this wait, or of one that was shortly before."""
+        if self._commits.commits > self._commits_before:
+            return False
+        stalled = self._stalls() > self._stalls_before and now_ms - self._since_ms >= STALLED_MS
+        return stalled or now_ms < self._untaken_until_ms
 
     def _stalls(self) -> int:
         """How often Kafka hasn't taken what a commit needed."""

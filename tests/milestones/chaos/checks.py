@@ -147,7 +147,8 @@ def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
     if polling.died is not None:
         chaos.excused.add("a polling thread has died")
         assert isinstance(polling.died, DEATHS), f"the polling thread died of {polling.died!r}"
-        of_one_task = not isinstance(polling.died, DecidedError) and any(text in str(polling.died) for text in OF_ONE_TASK)
+        decided = isinstance(polling.died, DecidedError)
+        of_one_task = not decided and any(text in str(polling.died) for text in OF_ONE_TASK)
         assert not of_one_task, f"the polling thread died of one task's outputs: {polling.died!r}"
     chaos.happened["polling threads stopped" if polling.died is None else type(polling.died).__name__] += 1
     loop: Any = polling.loop
