@@ -32,11 +32,12 @@ M5 = wiring.parts(parse_milestones("m5")).thread
 @dataclass
 class Moods:
     """What Kafka is up to. `refused`: keys whose outputs it refuses; `too_large`: keys whose outputs the client itself
-    refuses; `made_unanswered`: the next end of a transaction is made, and its answer lost; `failing_ends`: so many ends
+    refuses; `full`: the client has no room for any more; `made_unanswered`: the next end of a transaction is made, and its answer lost; `failing_ends`: so many ends
     kill their producer; `unready`: new producers aren't initialised."""
 
     refused: set[bytes] = field(default_factory=set)
     too_large: set[bytes] = field(default_factory=set)
+    full: bool = False
     made_unanswered: bool = False
     failing_ends: int = 0
     unready: bool = False
@@ -68,6 +69,9 @@ class MoodyLedger(Ledger):
     def send(
         self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), **more: Any
     ) -> Sequence[Emitted]:
+        if self._moods.full:
+            self.clock.advance(more.get("wait_ms", 0))
+            return outputs
         taken = [Output._make(output) for output in outputs]
         too_large = [one for one in taken if one.topic == "out" and one.key in self._moods.too_large]
         error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.topology.handlers import Action
+from milestones.stream_thread.answering import STALLED_MS
 from tests.milestones.fakes import A, B, assignment, kafka_error, put
 from tests.milestones.m5_committed_collector.collecting import (
     ALOS,
@@ -176,3 +177,17 @@ def test_at_the_end_of_the_client_what_was_done_beside_a_commit_that_failed_is_c
     with r.turn():
         r.loop.shut_down(leave_group=True)
     assert (r.offset(), r.world.user_code.seen) == (3, ["a", "b", "c"])
+
+
+@GUARANTEES
+def test_a_kafka_that_takes_nothing_keeps_the_group_waiting_once_for_the_join_and_the_hand_over(guarantee: str) -> None:
+    r = RunningCollector(processing_guarantee=guarantee, task_timeout_ms=300_000)
+    r.run(0, 1)
+    r.world.moods.full = True
+    r.feed("a", steps=10)
+    began_ms, joins = r.world.clock.monotonic_ms(), len(r.world.member.joins)
+    r.hear(JoinNeeded("a test"))
+    r.until(lambda: len(r.world.member.joins) > joins, steps=2 * STALLED_MS // 100, ms=100)
+    give_away(r, 1)
+    r.until(lambda: r.tasks.owned == {B}, steps=STALLED_MS // 100, ms=100)
+    assert r.world.clock.monotonic_ms() - began_ms < 2 * STALLED_MS
