@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from milestones.common.records import StoreId, TaskId, TopicPartition
+from milestones.common.records import Output, StoreId, TaskId, TopicPartition
 from milestones.common.secrets import shown, without_credentials
 
 
@@ -179,8 +179,13 @@ class SendAgainError(UnsentError):
 
 
 class RefusedTogetherError(UnsentError):
-    """Kafka refused a batch of outputs of these tasks for one in it: sent one by one it will be known which."""
+    """Kafka refused a batch of outputs of these tasks for one in it: sent apart it will be known which. `suspects`: all
+    of the batch, as far as it is known."""
+
+    def __init__(self, message: str, tasks: Iterable[TaskId], suspects: Iterable[Output] = ()) -> None:
+        super().__init__(message, tasks)
+        self.suspects = tuple(suspects)
 
 
 class ToldApartError(TaskCorruptedError):
-    """It is known by now which output of these tasks Kafka refuses: they needn't be sent one by one any more."""
+    """It is known by now which output of these tasks Kafka refuses: they needn't be told apart any more."""

@@ -152,10 +152,9 @@ class ApplicationKeys:
         handler("a production exception handler", RETRY_OR_FAIL, LOG_AND_FAIL, LOG_AND_CONTINUE),
         RETRY_OR_FAIL, "medium", settle=built_in,
         doc="What happens to an output that can't be serialised, that the client refuses (it is larger than "
-        "`producer_message_max_bytes`), or that the broker refuses, be it in a batch with others. A batch that the "
-        "broker finds too large and, under `exactly_once_v2`, anything that the broker refuses ends the application, "
-        "whatever the handler says; but not under `exactly_once_v2` with `fencing_tolerance`, which has the handler "
-        "decide about each of them.",
+        "`producer_message_max_bytes`), or that the broker refuses, be it in a batch with others. Under "
+        "`exactly_once_v2` anything that the broker refuses ends the application, whatever the handler says; but not "
+        "with `fencing_tolerance`, which has the handler decide about each of them.",
     )
     topology_optimization: Final = ConfigKey(
         optional(OPTIMIZATION), None, "medium",

@@ -69,12 +69,7 @@ REFUSED_RECORD = TOO_LARGE | UNKNOWN_TOPIC | frozenset(
 )
 """Codes by which the broker, or the client at once, refuses a record for good; others may pass."""
 
-REFUSED_WITH_ANOTHER = frozenset(
-    {KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-)
-"""Codes of records that weren't refused themselves, but with another record of their batch or transaction."""
-
-REFUSED_BATCH = frozenset(
+REFUSED_BATCH = TOO_LARGE | frozenset(
     {
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.INVALID_RECORD,

@@ -31,6 +31,7 @@ from confluent_kafka import TopicPartition as Position
 from milestones.common.clock import Clock, Standstill, SystemClock
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.admin import Admin
+from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.begun_calls import BegunCalls
 from milestones.common.kafka.blocking_call import LateError
 from milestones.common.kafka.changelog_ends import ChangelogEnds, unknown
@@ -38,7 +39,6 @@ from milestones.common.kafka.clients import client_log
 from milestones.common.kafka.failures import (
     REFUSED_RECORD,
     REFUSED_TOPIC,
-    REFUSED_WITH_ANOTHER,
     TOO_LARGE,
     UNKNOWN_TOPIC,
     error_of,
@@ -106,8 +106,8 @@ Report = Callable[[KafkaError | None, Message], None]
 @dataclass(frozen=True, eq=False)
 class Refused:
     """An output that was refused: by the client, at once (`sent` is False), or by Kafka, as a delivery report says,
-    outside of transactions or with `one_record_per_batch`. Only the latter gives the whole output: a report of an error
-    lacks node, headers and timestamp."""
+    outside of transactions or by a producer that tells outputs apart. Only the latter gives the whole output: a report
+    of an error lacks node, headers and timestamp."""
 
     task: TaskId
     error: KafkaError
@@ -122,8 +122,8 @@ class OutputProducer(BegunCalls):
     `settings` with a `transactional.id` make the producer transactional. `acknowledged`: by changelog partition, the
     offset after the last record that Kafka acknowledged, complete after a `flush`. `refused`: the refused outputs, and,
     outside of transactions, those of the same batches. `send`, `poll` and `flush` fill both, in the owner's thread.
-    `one_record_per_batch`: each output is sent alone, very slowly, since a broker that refuses a record refuses its
-    whole batch; so `refused` has refused outputs only, of transactions, too. `letters`: a user's dead letters that wait
+    `apart`: how outputs are told apart; then `refused` has those of transactions, too, and of an output that is sent
+    alone it has no others of the batch. `letters`: a user's dead letters that wait
     for room, by task; those of a transaction end with it, as do the `undecided`: refused outputs about which a user's
     handler is being asked. `contributors`: the tasks with outputs in the transaction that is open, or was last.
     """
@@ -136,7 +136,7 @@ class OutputProducer(BegunCalls):
         clock: Clock | None = None,
         *,
         admin: Admin | None = None,
-        one_record_per_batch: bool = False,
+        apart: Apart | None = None,
     ) -> None:
         """`admin`: without transactions it is asked for the ends of changelogs."""
         super().__init__("producer-transactions", when_late=self._let_go)
@@ -145,9 +145,10 @@ class OutputProducer(BegunCalls):
         self.transactional: bool = "transactional.id" in settings
         reports = {"delivery.report.only.error": not self.transactional}
         self._watch = ProducerWatch(client_log, everything="debug" in settings)
-        self.one_record_per_batch = one_record_per_batch
-        alone = {"batch.num.messages": 1} if one_record_per_batch else {}
-        self._producer = Producer({**watched(settings), **reports, **alone}, logger=self._watch)
+        self.apart = apart
+        small = {"batch.num.messages": apart.most, "linger.ms": 0} if apart else {}
+        self._sent_alone = False
+        self._producer = Producer({**watched(settings), **reports, **small}, logger=self._watch)
         self._ends = ChangelogEnds(admin)
         self._offsets = TransactionOffsets(settings)
         self.in_transaction = self._spoilt = self._has_offsets = self._closed = False
@@ -157,7 +158,7 @@ class OutputProducer(BegunCalls):
         self.letters: dict[TaskId, Sequence[Emitted]] = {}
         self.undecided: set[Refused] = set()
         self.contributors: set[TaskId] = set()
-        self._reports: dict[tuple[TaskId, bool], tuple[Report, Callable[..., None]]] = {}
+        self._reports: dict[tuple[TaskId, bool], tuple[Callable[..., None], Callable[..., None]]] = {}
 
     def _check_free(self) -> None:
         super()._check_free()
@@ -190,11 +191,12 @@ class OutputProducer(BegunCalls):
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
         reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
-        if self.one_record_per_batch:
+        if self.apart is not None:
             reports = [partial(refuse, output=Output(*output)) for output in outputs]
         for index in last_of_changelogs(outputs, changelogs):
             if self.transactional:
-                reports[index] = acknowledge
+                told = self.apart is not None
+                reports[index] = partial(acknowledge, output=Output(*outputs[index])) if told else acknowledge
             else:
                 self._ends.wanted.add(TopicPartition(*outputs[index][:2]))
         until_ms: int | None = None
@@ -202,8 +204,9 @@ class OutputProducer(BegunCalls):
             topic, partition, key, value, timestamp, headers, _ = output
             while True:
                 try:
-                    produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
-                    break
+                    if self.apart is None or self._may_follow(output, self.apart):
+                        produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
+                        break
                 except BufferError:
                     pass  # nothing is asked of the client in here: see `failures.caught`
                 except KafkaException as exception:
@@ -221,6 +224,14 @@ class OutputProducer(BegunCalls):
                     check()
         return ()
 
+    def _may_follow(self, output: Emitted, apart: Apart) -> bool:
+        """Whether there is room: where one of both is to be alone, once the one before is acknowledged."""
+        alone = apart.most > 1 and apart.is_alone(output)
+        if (alone or self._sent_alone) and len(self._producer):
+            return False
+        self._sent_alone = alone
+        return True
+
     def _refusal(self, exception: KafkaException) -> KafkaError:
         """Why the client refuses one output; raises an error that isn't about that output alone."""
         error = error_of(exception)
@@ -232,20 +243,22 @@ class OutputProducer(BegunCalls):
                 self.commit(timeout_ms=10_000)
         raise exception
 
-    def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Callable[..., None]]:
+    def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Callable[..., None], Callable[..., None]]:
         """Two delivery reports of a task: one for a transaction's last record of a changelog, which notes the offset,
-        and one for all outputs without transactions or with `one_record_per_batch`. A record that a transaction loses
-        makes the transaction fail."""
+        and one for all outputs without transactions, or that are told apart. A record that a transaction loses makes
+        the transaction fail; only one that is refused for good is told."""
         if (task, dead_letters) not in self._reports:
 
             def refuse(error: KafkaError | None, message: Message, output: Output | None = None) -> None:
                 self._spoilt |= self.transactional and error is not None
-                if error is not None and not (self.transactional and error.code() in REFUSED_WITH_ANOTHER):
+                if error is not None and (not self.transactional or error.code() in REFUSED_RECORD | REFUSED_TOPIC):
                     refused = output or reported(message)
                     self.refused.append(Refused(task, error, refused, dead_letters, sent=True))
 
-            def acknowledge(error: KafkaError | None, message: Message) -> None:
-                self._spoilt |= self.transactional and error is not None
+            def acknowledge(error: KafkaError | None, message: Message, output: Output | None = None) -> None:
+                self._spoilt |= error is not None
+                if output is not None:
+                    refuse(error, message, output)
                 if error is None:
                     at = TopicPartition(message.topic() or "", message.partition() or 0)
                     self.acknowledged[at] = (message.offset() or 0) + 1

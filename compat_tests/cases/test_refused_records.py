@@ -79,11 +79,6 @@ def send(world: World, noted: Noted, refusal: Refusal, count: int = COUNT, first
     return rows[first // 2 :: IN]
 
 
-def asks(world: World, refusal: Refusal) -> bool:
-    """Whether a handler decides about such a record: it must be known which one it is."""
-    return world.exactly_once or not refusal.padding
-
-
 def calls_were_made_once(world: World, noted: Noted, but: int | None = None) -> None:
     """`but`: of this partition nothing is said."""
     rows, again = world.feeds["in"].rows, noted.again()
@@ -94,8 +89,6 @@ def calls_were_made_once(world: World, noted: Noted, but: int | None = None) -> 
 @refusals
 def test_a_refused_record_that_is_skipped_costs_no_call_and_has_its_dead_letter(world: World, refusal: str) -> None:
     what = REFUSALS[refusal]
-    if not asks(world, what):
-        pytest.skip("of a batch that is too large no handler is asked: it ends its task")
     _, noted = started(world, what, production_exception_handler="log_and_continue", **{DEAD: world.topic("dead")})
     refused = send(world, noted, what)
     values = frozenset(row.value or b"" for row in refused)
@@ -130,7 +123,7 @@ def test_a_task_that_ends_of_a_refused_record_costs_the_others_no_call(
     others = [place for place in world.cluster.places([world.topic("in")]) if place.partition != PARTITION]
     world.wait(lambda: world.inputs_committed(others), "the other tasks are committed")
     assert world.committed().get(refused[0].place, 0) <= refused[0].offset
-    assert (CONFUSED in app.log()) == (handler == "raises" and asks(world, what))
+    assert (CONFUSED in app.log()) == (handler == "raises")
     calls_were_made_once(world, noted, but=PARTITION)
     app.stop()
     world.cluster.set_topic(world.topic("out"), what.mended)

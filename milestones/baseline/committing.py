@@ -204,16 +204,15 @@ class Transaction(InTransaction):
 
 class OffsetCommit:
     """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit. After
-    one that is made, a producer that sends one record per batch is replaced: the outputs that were to be told apart are
-    committed."""
+    one that is made, a producer that tells outputs apart is replaced: they are committed."""
 
     room_ms = 2_000
     generation_counts = True
 
     @property
     def sends_beside(self) -> bool:
-        """A producer that sends one record per batch is replaced at the end, with all that it has."""
-        return not self._clients.producer.one_record_per_batch
+        """A producer that tells outputs apart is replaced at the end, with all that it has."""
+        return self._clients.producer.apart is None
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients

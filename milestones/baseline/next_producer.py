@@ -33,13 +33,13 @@ def patience_ms(context: ThreadContext) -> int:
 
 
 def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int | None = None) -> Steps[None]:
-    """Replace the producer, in steps, if it sends one record per batch, or is transactional and has lost a connection,
+    """Replace the producer, in steps, if it tells outputs apart, or is transactional and has lost a connection,
     or is dead. Waits at most `within_ms`, `patience_ms` by default. When no producer was ready in time, or none could
     be made, the next transaction fails as it begins; recovery makes another producer then, which costs the baseline the
     tasks."""
     producer = clients.producer
     fit = not producer.transactional or can_start_another_transaction(producer)
-    if fit and not producer.one_record_per_batch:
+    if fit and producer.apart is None:
         return
     acknowledged = dict(producer.acknowledged)
     log.info("%s: the next commit gets a new producer", context.name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from milestones.common.errors import ProcessingError, ProductionError, RefusedTogetherError
+from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.failures import REFUSED_BATCH, REFUSED_TOPIC, TOO_LARGE, may_succeed_later
 from milestones.common.kafka.producer import BY_SIZE, Refused
 from milestones.common.task.failures import ask
@@ -80,16 +81,25 @@ class AskedAtOnce:
         return answer(self._handler, self._questions.popleft()) if self._questions else None
 
 
-def must_be_of_one(refused: Sequence[Refused]) -> None:
-    """Nothing that the broker refused may have been in a batch with others. The innocent can't simply be sent again:
-    what was sent behind them may lie in Kafka by now."""
-    together = [one for one in refused if one.sent and one.error.code() in REFUSED_BATCH]
+def must_be_of_one(refused: Sequence[Refused], apart: Apart | None, *, transactional: bool) -> None:
+    """Raise when outputs were refused together, and it isn't known for which of them. The innocent can't simply be sent
+    again: what was sent behind them may lie in Kafka by now. A transaction says itself that it has failed."""
+    if transactional and apart is None:
+        return
+    batches: dict[tuple[str, int], list[Refused]] = {}
+    for one in refused:
+        if one.sent and one.error.code() in REFUSED_BATCH and not (apart is not None and apart.is_alone(one.output)):
+            batches.setdefault((one.output.topic, one.output.partition), []).append(one)
+    # A transaction says of the other records of a batch, where the broker has named one, nothing.
+    known = 1 if transactional else 0
+    together = [one for batch in batches.values() if len(batch) > known for one in batch]
     if together:
         topics = ", ".join(sorted({one.output.topic for one in together}))
         raise RefusedTogetherError(
             f"Kafka refused a batch of records for {topics} because of one in it ({together[0].error.str()}); they are "
-            "made again and sent one by one",
+            "made again and told apart",
             {one.task for one in together},
+            [one.output for one in together],
         )
 
 

@@ -4,7 +4,6 @@
 |---|---|---|---|
 | an output (too large for its limits) | the client itself | its handler decides | its handler decides |
 | an output | the broker | its handler decides | the thread ends: `RefusedInTransactionError` (*) |
-| a batch that is too large | the broker | the thread ends | the thread ends: `RefusedInTransactionError` |
 | a changelog record | either | the thread ends | the thread ends |
 | a topic (rights, an illegal name) | the broker | the thread ends | the thread ends |
 | an internal topic that the broker doesn't know | the broker | records are processed again | the same |
@@ -13,7 +12,7 @@
 failed of one); the transaction is made again then, without what was given up.
 
 A broker that refuses one record refuses the batch it is in. Under `at_least_once` the tasks go back to their last
-commit then, and recovery makes a producer that sends records one by one, which tells which one is refused. The next
+commit then, and recovery makes a producer that tells which one is refused (`Apart`). The next
 commit that is made ends that: `ready_for_the_next`.
 
 An internal topic that a broker doesn't know was just made, or was deleted. The housekeeper finds out which, and ends
@@ -228,8 +227,7 @@ class OutputSender:
         self.take_answers(wait_ms)
         while producer.refused:
             refused, producer.refused = producer.refused, []
-            if not (producer.one_record_per_batch or producer.transactional):
-                must_be_of_one(refused)
+            must_be_of_one(refused, producer.apart, transactional=producer.transactional)
             for number, one in enumerate(refused):
                 try:
                     if one.dead_letter:
@@ -299,9 +297,9 @@ class OutputSender:
         ]
 
     def _is_up_to_a_handler(self, refused: Refused) -> bool:
-        """Whether it is about this one output. Where outputs are told apart each is a batch of its own."""
-        alone = self._clients.producer.one_record_per_batch and refused.error.code() in TOO_LARGE
-        return not refused.dead_letter and (alone or is_about_one(refused))
+        """Whether it is about this one output, also because outputs are told apart."""
+        told = self._clients.producer.apart is not None and refused.error.code() in TOO_LARGE
+        return not refused.dead_letter and (told or is_about_one(refused))
 
     def write(self, task: TaskId, letters: Sequence[Output]) -> None:
         """Send them, behind those that wait; those without room wait with them."""

@@ -42,6 +42,7 @@ from milestones.common.errors import (
     ToldApartError,
     TransactionalIdError,
 )
+from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError, can_start_another_transaction
@@ -80,21 +81,22 @@ class InPlaceRecovery(RecoveryAtOnce):
 
     def recovery(self, error: Exception) -> Steps[bool]:
         """The steps of the recovery from this error, and whether the tasks are to be rolled back, as of `recover`."""
-        budget = Budget(self._context)
+        budget, producer = Budget(self._context), self._clients.producer
         match error:
             case RolledBackError():
                 self._takeovers.note(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
             case TaskCorruptedError() if not self._has_generation():
                 return self._lost(budget)
-            case RefusedInTransactionError() if error.single and not self._clients.producer.one_record_per_batch:
-                # Again with one record per batch: then the handler of the refused output is asked (KIP-691).
-                return self._rebuild(error, budget, one_record_per_batch=True)
-            case RefusedTogetherError() if self._clients.producer.transactional:
-                return self._rebuild(error, budget, one_record_per_batch=True)
-            case TaskCorruptedError() if self._clients.producer.one_record_per_batch:
+            case RefusedInTransactionError() if error.single and producer.apart is None:
+                # Again, told apart: then the handler of the refused output is asked (KIP-691).
+                return self._rebuild(error, budget, apart=self.apart(error, producer.apart))
+            case RefusedTogetherError() if producer.transactional or producer.apart is not None:
+                return self._rebuild(error, budget, apart=self.apart(error, producer.apart))
+            case TaskCorruptedError() if producer.apart is not None:
                 # Kafka has refused a record: the producer's sequence numbers have a gap in its place.
-                return self._rebuild(error, budget, one_record_per_batch=not self.told_apart(error))
+                apart = None if self.told_apart(error) else producer.apart
+                return self._rebuild(error, budget, apart=apart)
             case TaskCorruptedError() | StateCorruptError():
                 return self._abort(error, budget, ask=False)
             case StaleGenerationError():
@@ -107,6 +109,11 @@ class InPlaceRecovery(RecoveryAtOnce):
                 return self._answer(error, budget)
             case _:
                 raise error
+
+    def apart(self, error: Exception, before: Apart | None) -> Apart:
+        """How the outputs are sent next, after an error about those that Kafka has refused together; `before`: how they
+        were."""
+        return Apart()
 
     def told_apart(self, error: Exception) -> bool:
         """Whether it is known by now which outputs Kafka refuses."""
@@ -127,7 +134,8 @@ class InPlaceRecovery(RecoveryAtOnce):
         producer = self._clients.producer
         if not producer.transactional:
             # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
-            yield from self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
+            apart = self.apart(error, producer.apart) if isinstance(error, RefusedTogetherError) else None
+            yield from self._clients.renew_producer(apart=apart)
             return not ask or (yield from self._holds(budget)) or self._give_up(error)
         if (failed := (yield from self._try_abort(budget))) is not None:
             return (yield from self._answer(failed, budget, may_abort=False))
@@ -171,10 +179,10 @@ class InPlaceRecovery(RecoveryAtOnce):
             within_ms = budget.left_ms(self._context.config.heartbeat_interval_ms)
             yield from caught_in_steps(self._clients.renew_producer(within_ms), KafkaUnreachableError)
 
-    def _rebuild(self, error: Exception, budget: Budget, *, one_record_per_batch: bool = False) -> Steps[bool]:
+    def _rebuild(self, error: Exception, budget: Budget, *, apart: Apart | None = None) -> Steps[bool]:
         """Replace the producer, then ask the group. A producer that isn't ready in time is made again when the next
         output is sent, and an error of that leads here again; meanwhile the loop answers the group."""
-        renewal = self._clients.renew_producer(budget.left_ms(), one_record_per_batch=one_record_per_batch)
+        renewal = self._clients.renew_producer(budget.left_ms(), apart=apart)
         unready = yield from caught_in_steps(renewal, KafkaUnreachableError)
         if unready is None:
             return (yield from self._recovered(error, budget))

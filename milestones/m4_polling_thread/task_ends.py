@@ -86,13 +86,13 @@ class SingleTaskEnds:
         if not isinstance(error, ProductionError | ProcessingError):
             return None
         reached = transaction.reached
-        if error.task is not None or (len(reached) == 1 and transaction.one_by_one):
+        if error.task is not None or (len(reached) == 1 and transaction.told_apart):
             return Blame(failed=error.task or next(iter(reached)))
         if len(reached) > 1:
             self._isolate(reached, error)
             return Blame()
         self._suspects.keep(self._now_ms())
-        return Blame(one_by_one=True) if reached else None
+        return Blame(tell_apart=True) if reached else None
 
     def _isolate(self, reached: Mapping[TaskId, Reached], error: BaseException) -> None:
         log.warning(

@@ -4,8 +4,8 @@ The decisions are those of `InPlaceRecovery`; here they are steps, beside which 
 recovery in place is that the intervals are sent again. At least once there is nothing to abort: what the old producer
 has queued is dropped, and sent again by the new one, behind what Kafka has of it already.
 
-*Guarantees*: no call but the making of a client waits. What was left out of an interval needs no further records that
-are sent one by one.
+*Guarantees*: no call but the making of a client waits. A producer that tells outputs apart sends small batches; only of
+the outputs of one that was refused each is sent alone. What was left out of an interval needn't be told apart again.
 *Assumes*: as `InPlaceRecovery`; the collector keeps all that isn't confirmed.
 """
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import LeftOutError, OwnershipError
+from milestones.common.errors import LeftOutError, OwnershipError, RefusedTogetherError
+from milestones.common.kafka.apart import Apart, suspects
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.parts import Recovered
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from milestones.common.steps import Steps
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
+
+
+SMALL_BATCH = 100
+"""Records: four fifths of the records/s of whole batches, and few suspects."""
+
+MOST_SUSPECTS = 1_000
+"""With more it isn't the records that are too large, but the batches."""
 
 
 class KeepingRecovery(InPlaceRecovery):
@@ -35,6 +43,13 @@ class KeepingRecovery(InPlaceRecovery):
             raise OwnershipError("a recovery is under way. This is a bug")
         self._steps = self.recovery(error)
         self._begun = False
+
+    def apart(self, error: Exception, before: Apart | None) -> Apart:
+        """An interval may have more outputs than could be sent one by one in the time of a transaction."""
+        alone = before.alone if before is not None else frozenset()
+        if isinstance(error, RefusedTogetherError):
+            alone |= suspects(error.suspects)
+        return Apart(SMALL_BATCH, alone) if len(alone) <= MOST_SUSPECTS else Apart()
 
     def told_apart(self, error: Exception) -> bool:
         return super().told_apart(error) or isinstance(error, LeftOutError)

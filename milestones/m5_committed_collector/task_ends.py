@@ -1,6 +1,6 @@
 """Task ends of M5: whose outputs Kafka refuses is found out by sending them again, not by processing them again.
 
-*Guarantees*: as `SingleTaskEnds`. No task is suspected where records that are sent one by one will tell.
+*Guarantees*: as `SingleTaskEnds`. No task is suspected where outputs that are told apart will say whose it is.
 *Assumes*: as `SingleTaskEnds`.
 """
 
@@ -27,6 +27,6 @@ class IntervalTaskEnds(SingleTaskEnds):
         super().fail(task, error, owned=owned)
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
-        if isinstance(error, RefusedInTransactionError) and error.single and not transaction.one_by_one:
-            return Blame(one_by_one=True)
+        if isinstance(error, RefusedInTransactionError) and error.single and not transaction.told_apart:
+            return Blame(tell_apart=True)
         return super().blame(error, transaction)

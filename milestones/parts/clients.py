@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from milestones.common.kafka.apart import Apart
     from milestones.common.kafka.consumers import AssignedConsumer
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
@@ -24,9 +25,8 @@ class ClientFactory(Protocol):
 
     def restore_consumer(self) -> AssignedConsumer: ...
 
-    def producer(self, *, one_record_per_batch: bool = False) -> OutputProducer:
-        """A producer, not initialised. `one_record_per_batch`: when Kafka refuses a batch, the refused output is
-        known."""
+    def producer(self, *, apart: Apart | None = None) -> OutputProducer:
+        """A producer, not initialised. `apart`: how it tells which outputs Kafka refuses."""
         ...
 
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
@@ -84,9 +84,9 @@ class Clients(ReadClients, Protocol):
     producer: OutputProducer
     member: GroupMember
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
         """Replace the producer, in steps, by an initialised one of the same transactional id, which fences the old one.
-        `one_record_per_batch`: as in `ClientFactory.producer`.
+        `apart`: as in `ClientFactory.producer`.
 
         `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new producer
         is in place then, and its first transaction fails. Also when no producer can be made: a transactional old one

@@ -29,23 +29,23 @@ class TaskDecision:
 @dataclass(frozen=True)
 class Transacted:
     """The transaction that is open, or was last. `reached`: how far each of its tasks has come in its inputs;
-    `one_by_one`: its producer sends one record per batch."""
+    `told_apart`: its producer tells which outputs Kafka refuses."""
 
     reached: Mapping[TaskId, Mapping[TopicPartition, int]]
-    one_by_one: bool
+    told_apart: bool
 
 
 @dataclass(frozen=True)
 class Blame:
-    """`failed`: the task whose failure it is, if that is known by now. `one_by_one`: the next transaction needs a
-    producer that sends one record per batch. Only the tasks of the transaction are rolled back."""
+    """`failed`: the task whose failure it is, if that is known by now. `tell_apart`: the next transaction needs a
+    producer that tells which outputs Kafka refuses. Only the tasks of the transaction are rolled back."""
 
     failed: TaskId | None = None
-    one_by_one: bool = False
+    tell_apart: bool = False
 
     def void(self, message: str, tasks: Iterable[TaskId]) -> TaskCorruptedError:
         """The error that rolls these tasks back, by which recovery knows the next producer."""
-        if self.one_by_one:
+        if self.tell_apart:
             return RefusedTogetherError(message, tasks)
         return (TaskCorruptedError if self.failed is None else ToldApartError)(message, tasks)
 

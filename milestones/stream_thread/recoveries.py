@@ -165,7 +165,7 @@ class Recoveries:
             for id in ids
             if id in processing
         }
-        return Transacted(reached, one_by_one=producer.one_record_per_batch)
+        return Transacted(reached, told_apart=producer.apart is not None)
 
     def _go_on(self, recovering: Recovering, wait_ms: int) -> bool:
         """Whether the recovery is over now."""

@@ -42,6 +42,7 @@ from milestones.common.errors import (
     TaskMigratedError,
     TimeoutExceededError,
 )
+from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.failures import ErrorClass, classify, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.instance.application import Application
@@ -106,7 +107,7 @@ def _run(
         return _run_once(application, config, work, history, everyone)
     except RefusedTogetherError as error:
         log.info("task %s: %s", work.task, error)
-        return _run_once(application, config, work, history, everyone, one_record_per_batch=True)
+        return _run_once(application, config, work, history, everyone, apart=Apart())
     except KafkaException as error:
         if is_stale_member(error) or classify(error) is not ErrorClass.ABORTABLE:
             raise
@@ -121,12 +122,12 @@ def _run_once(
     history: str | None,
     everyone: WorkerGlobals | None,
     *,
-    one_record_per_batch: bool = False,
+    apart: Apart | None = None,
 ) -> RangeOutcome:
-    """`everyone`: the global stores of this process. `one_record_per_batch`: records are sent one by one, so that the
+    """`everyone`: the global stores of this process. `apart`: records are sent one by one, so that the
     one is known that Kafka refuses."""
     clients = HostedClients(
-        config, application, work, SystemClock(), history, everyone, one_record_per_batch=one_record_per_batch
+        config, application, work, SystemClock(), history, everyone, apart=apart
     )
     try:
         done: Done = HostedTask(clients, work).run()

@@ -24,6 +24,7 @@ from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateError, StateLockedError
 from milestones.common.kafka.admin import AdminCall, OwnAdmin
+from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.membership import BorrowedMembership
@@ -78,9 +79,9 @@ class HostedClients:
         history: str | None = None,
         everyone: WorkerGlobals | None = None,
         *,
-        one_record_per_batch: bool = False,
+        apart: Apart | None = None,
     ) -> None:
-        """`everyone`: the global stores of this process. `one_record_per_batch`: its producer does.
+        """`everyone`: the global stores of this process. `apart`: its producer does.
         `StaleGenerationError`."""
         name = transactional_id(application.id, work.task)
         self._config, self._name, self.everyone = config, name, everyone
@@ -92,7 +93,7 @@ class HostedClients:
             self._admin = OwnAdmin(lambda: Cluster(config.admin_settings(name)))
             self.producer: OutputProducer = OutputProducer(
                 config.producer_settings(name, transactional), clock,
-                admin=self._admin, one_record_per_batch=one_record_per_batch,
+                admin=self._admin, apart=apart,
             )  # fmt: skip
             closing.callback(self.producer.close)
             if transactional is not None:
@@ -136,7 +137,7 @@ class HostedClients:
     def new_restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._config.restore_consumer_settings(self._name))
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> None:
         """Without transactions: put a new producer in place of the old one. With them a new producer might fence a
         later attempt that has committed meanwhile, so the range ends, and the next one begins with a new producer."""
         if self.producer.transactional:
@@ -144,7 +145,7 @@ class HostedClients:
             return
         old, self.producer = self.producer, OutputProducer(
             self._config.producer_settings(self._name, None), self.context.clock,
-            admin=self._admin, one_record_per_batch=one_record_per_batch,
+            admin=self._admin, apart=apart,
         )  # fmt: skip
         self._closing.callback(self.producer.close)
         old.close()

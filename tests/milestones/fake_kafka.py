@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from milestones.common.assignment.model import Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.admin import AdminCall
+from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
@@ -182,7 +183,8 @@ class FakeProducer:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self.closed = self.disconnected = self.one_record_per_batch = False
+        self.closed = self.disconnected = False
+        self.apart: Apart | None = None
         self.withheld: set[str] = set()
         self.answers_ms: int | None = None
         self._under_way: tuple[str, Callable[[], None]] | None = None
@@ -472,13 +474,13 @@ class FakeClients:
             self.restore_consumer = FakeConsumer(self._logs)
         return self.restore_consumer
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
         yield from ()
         self.renewed += 1
         self.within_ms = within_ms
         self.producer.close()
         self.producer = self.new_producer()
-        self.producer.one_record_per_batch = one_record_per_batch
+        self.producer.apart = apart
         if self.renewal_error is not None:
             self.producer.fail("begin", kafka_error(KafkaError._STATE))
             raise self.renewal_error

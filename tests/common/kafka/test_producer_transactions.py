@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.clock import Clock
 from milestones.common.errors import OwnershipError
+from milestones.common.kafka.apart import Apart, suspects
 from milestones.common.kafka.blocking_call import CallThread, LateError
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import ErrorClass, classify
@@ -37,10 +38,10 @@ class Transacting(ExitStack):
         self.out, self.changelog = new_topic(kafka), new_topic(kafka)
         self.producer = self.another(**settings)
 
-    def another(self, clock: Clock | None = None, *, alone: bool = False, **settings: Any) -> OutputProducer:
-        """A producer of the same transactional id: it fences the one before. `alone`: one record per batch."""
+    def another(self, clock: Clock | None = None, *, apart: Apart | None = None, **settings: Any) -> OutputProducer:
+        """A producer of the same transactional id: it fences the one before."""
         ours = {"bootstrap.servers": self.kafka, "transactional.id": self.id, "linger.ms": 5, **settings}
-        made = OutputProducer(ours, clock, one_record_per_batch=alone)
+        made = OutputProducer(ours, clock, apart=apart)
         self.callback(made.close)
         made.init_transactions(TIMEOUT_MS)
         return made
@@ -235,37 +236,63 @@ def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("one_record_per_batch", [False, True])
+@pytest.mark.parametrize("apart", [None, Apart()])
 def test_a_refused_record_takes_its_batch_with_it_unless_outputs_are_told_apart(
-    kafka: str, one_record_per_batch: bool
+    kafka: str, apart: Apart | None
 ) -> None:
     topic = compacted(kafka)
-    producer = OutputProducer({"bootstrap.servers": kafka, "linger.ms": 50}, one_record_per_batch=one_record_per_batch)
+    producer = OutputProducer({"bootstrap.servers": kafka, "linger.ms": 50}, apart=apart)
     keys = [None if number in (10, 20) else b"k" for number in range(30)]
     outputs = [Output(topic, 0, key, b"%d" % number, 5, None, "sink") for number, key in enumerate(keys)]
     producer.send(TASK, outputs)
     producer.flush(TIMEOUT_MS)
     refused = Counter(one.error.code() for one in producer.refused)
-    innocent = {} if one_record_per_batch else {KafkaError._INVALID_DIFFERENT_RECORD: 28}
+    innocent = {} if apart else {KafkaError._INVALID_DIFFERENT_RECORD: 28}
     assert refused == {KafkaError.INVALID_RECORD: 2, **innocent}
-    kept = [output.value for output in outputs if output.key] if one_record_per_batch else []
+    kept = [output.value for output in outputs if output.key] if apart else []
     assert [record.value for record in KafkaProbe(kafka).read(topic)] == kept
     producer.close()
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("one_record_per_batch", [False, True])
+def test_a_record_too_large_takes_a_small_batch_with_it_and_none_if_the_batch_is_sent_alone(t: Transacting) -> None:
+    topic = new_topic(t.kafka, **{"max.message.bytes": "4000"})
+    outputs = [Output(topic, 0, b"%d" % number, b"v", 5, None, "sink") for number in range(200)]
+    outputs[150] = bad = outputs[150]._replace(value=b"v" * 5_000)
+    t.producer = t.another(apart=Apart(20))
+    batch = refused_by(t, outputs)
+    assert bad in batch
+    assert len(batch) <= 20
+    t.producer = t.another(apart=Apart(20, suspects(batch)))
+    assert refused_by(t, outputs) == [bad]
+
+
+def refused_by(t: Transacting, outputs: Sequence[Output]) -> list[Output]:
+    """The outputs that are told to be refused when these are sent."""
+    try:
+        until = time.monotonic() + TIMEOUT_MS / 1_000
+        while outputs and not t.producer.refused:
+            outputs = t.producer.send(TASK, outputs, wait_ms=10)  # type: ignore[assignment]
+            assert time.monotonic() < until
+    except RefusedInTransactionError:
+        pass
+    t.producer.flush(TIMEOUT_MS)
+    return [one.output for one in t.producer.refused]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("apart", [None, Apart()])
 def test_a_record_that_fails_its_transaction_is_known_as_a_whole_if_outputs_are_told_apart(
-    t: Transacting, one_record_per_batch: bool
+    t: Transacting, apart: Apart | None
 ) -> None:
-    t.producer = t.another(alone=one_record_per_batch)
+    t.producer = t.another(apart=apart)
     topic = compacted(t.kafka)
     good = Output(topic, 0, b"k", b"v", 5, None, "sink")
     bad = good._replace(key=None, headers=[("a header", b"1")], node="the sink")
     t.producer.send(TASK, [good, bad, good])
     t.producer.flush(TIMEOUT_MS)
     refused = [(one.output, one.sent) for one in t.producer.refused]
-    assert refused == ([(bad, True)] if one_record_per_batch else [])
+    assert refused == ([(bad, True)] if apart else [])
     with pytest.raises(RefusedInTransactionError) as caught:
         t.producer.commit(TIMEOUT_MS)
     assert caught.value.single

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 from milestones.baseline.clients import ThreadClients
 from milestones.baseline.committing import OffsetCommit, Transaction
 from milestones.common.errors import KafkaUnreachableError
+from milestones.common.kafka.apart import Apart
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import to_the_end
 from tests.milestones.fakes import TIMED_OUT, FakeConsumer, FakeMember, FakeProducer, World, kafka_error
@@ -36,7 +37,7 @@ class Making:
     def restore_consumer(self) -> FakeConsumer:
         return self.consumer()
 
-    def producer(self, *, one_record_per_batch: bool = False) -> FakeProducer:
+    def producer(self, *, apart: Apart | None = None) -> FakeProducer:
         if self.construction_error is not None:
             raise self.construction_error
         made = FakeProducer(transactional=self.world.config.exactly_once)
@@ -118,7 +119,7 @@ def test_a_commit_that_was_made_stays_made_when_no_other_producer_can_be_made(
     making = Making()
     made, world = making.make(), making.world
     (first,) = making.producers
-    first.disconnected, first.one_record_per_batch = disconnected, not disconnected
+    first.disconnected, first.apart = disconnected, None if disconnected else Apart()
     making.construction_error = NO_THREADS
     offsets = {TopicPartition("in", 0): OffsetAndMetadata(1)}
     transaction = Transaction(world.context, made)
@@ -133,7 +134,7 @@ def test_without_transactions_a_producer_that_cannot_be_replaced_is_used_on() ->
     making = Making(processing_guarantee="at_least_once")
     made, world = making.make(), making.world
     (first,) = making.producers
-    first.one_record_per_batch = True
+    first.apart = Apart()
     making.construction_error = NO_THREADS
     to_the_end(OffsetCommit(world.context, made).end({}))
     assert (made.producer, first.closed) == (first, False)

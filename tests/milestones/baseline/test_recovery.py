@@ -22,6 +22,7 @@ from milestones.common.errors import (
     TaskMigratedError,
     TimeoutExceededError,
 )
+from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.records import StoreId, TopicPartition
@@ -78,22 +79,22 @@ def test_outputs_that_were_refused_together_are_told_apart_by_the_next_producer(
     world: World, recover: Recover
 ) -> None:
     assert recover(world, RefusedTogetherError("refused", [A]))
-    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, True)
+    assert (world.clients.renewed, world.producer.apart) == (1, Apart())
 
 
 @pytest.mark.parametrize(
-    ("error", "one_by_one"),
+    ("error", "told_apart"),
     [(StaleGenerationError("none"), False), (TaskCorruptedError("void", [A]), False),
      (RefusedTogetherError("refused", [A]), True)], ids=str,
 )  # fmt: skip
 def test_without_transactions_what_is_queued_is_thrown_away_with_its_producer(
-    recover: Recover, error: Exception, one_by_one: bool
+    recover: Recover, error: Exception, told_apart: bool
 ) -> None:
     world = TolerantWorld(settings={"processing_guarantee": "at_least_once"})
     old = world.producer
     assert recover(world, error)
     assert old.closed
-    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, one_by_one)
+    assert (world.clients.renewed, world.producer.apart is not None) == (1, told_apart)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from milestones.common.errors import (
     TaskCorruptedError,
     TimeoutExceededError,
 )
+from milestones.common.kafka.apart import Apart, suspects
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.producer import Refused
 from milestones.common.records import Emitted, Output, TaskId
@@ -285,24 +286,20 @@ def test_a_sink_topic_that_a_broker_does_not_know_is_its_handlers_business(code:
     assert len(handler.asked) == 1
 
 
-def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() -> None:
-    _, producer, collection = made(handler := Handler(Action.CONTINUE))
-    producer.refused = [Refused(A, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
-    with pytest.raises(ProductionError, match=r"refuses the whole batch .* producer_message_max_bytes"):
-        to_the_end(collection.flush())
-    assert handler.asked == []
-
-
 @pytest.mark.parametrize("action", [Action.CONTINUE, Action.FAIL])
+@pytest.mark.parametrize(
+    "codes",
+    [(KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD), [KafkaError.MSG_SIZE_TOO_LARGE] * 2], ids=str,
+)  # fmt: skip
 def test_a_batch_that_the_broker_refuses_for_a_record_in_it_is_made_again_before_a_handler_is_asked(
-    action: Action,
+    action: Action, codes: Sequence[int]
 ) -> None:
     _, producer, collection = made(handler := Handler(action))
-    codes = [KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD]
     producer.refused = [Refused(A, KafkaError(code), output(), sent=True) for code in codes]
-    with pytest.raises(RefusedTogetherError, match=r"batch of records for out .* sent one by one") as caught:
+    with pytest.raises(RefusedTogetherError, match=r"batch of records for out .* told apart") as caught:
         to_the_end(collection.flush())
     assert caught.value.tasks == {A}
+    assert suspects(caught.value.suspects) == suspects([output()])
     assert handler.asked == []
 
 
@@ -410,7 +407,7 @@ def test_an_output_that_fails_its_transaction_and_is_not_given_up_ends_the_threa
 
 def test_an_output_that_is_too_large_for_the_broker_is_the_handlers_business_where_it_is_told_apart() -> None:
     producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE), KafkaError.MSG_SIZE_TOO_LARGE)
-    producer.one_record_per_batch = True
+    producer.apart = Apart()
     with pytest.raises(TaskCorruptedError):
         to_the_end(collection.flush())
     assert len(handler.asked) == 1

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError
 
 from milestones.common.assignment.model import Subscription
 from milestones.common.errors import MilestonesError
+from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Assigned, CommitRetriableError, JoinNeeded, Lost, StaleGenerationError
 from milestones.common.kafka.producer import Refused, RefusedInTransactionError
@@ -32,6 +33,8 @@ from tests.milestones.stepped_workers import Ledger
 REFUSED = KafkaError(KafkaError.INVALID_RECORD)
 MAY_BE_TAKEN = KafkaError(KafkaError.INVALID_RECORD, "a test", False, True)
 """The same, of a record that may be taken when it is sent again."""
+UNNAMED = b"k2"
+"""From this key on the broker doesn't say which record of a batch it refuses."""
 REFUSES = "the broker refuses a record"
 OF_ONE_TASK = (REFUSES, "Kafka refused a batch of records")
 """Texts of transactions' failures that are one task's."""
@@ -209,8 +212,9 @@ class ChaosProducer(AskedCalls, SimulatedProducer):
 
     def flush(self, timeout_ms: int) -> None:
         super().flush(timeout_ms)
-        if self.one_record_per_batch:
-            self.refused = [Refused(task, self._moods.error, output, sent=True) for task, output in self._bad()]
+        if self.apart is not None:
+            told = refused_with(self._bad(), self.sent, self.apart)
+            self.refused = [Refused(task, self._moods.error, output, sent=True) for task, output in told]
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
@@ -236,6 +240,16 @@ def is_refused(output: Output, moods: Moods) -> bool:
     return output.topic == "out" and output.key in moods.refused
 
 
+Sent = tuple[TaskId, Output]
+
+
+def refused_with(bad: list[Sent], sent: Sequence[Sent], apart: Apart) -> list[Sent]:
+    """What is reported of these: themselves only, or, where Kafka doesn't name them, all of their batch."""
+    if all(apart.is_alone(output) or (output.key or b"") < UNNAMED for _, output in bad):
+        return bad
+    return [(task, output) for task, output in sent if output.topic == "out" and not apart.is_alone(output)]
+
+
 class LooseProducer(AskedCalls, Ledger):
     """A producer without transactions: what it is given is in the logs, but for what is refused."""
 
@@ -246,6 +260,9 @@ class LooseProducer(AskedCalls, Ledger):
     def send(self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), **more: Any) -> Any:
         all_outputs = [Output._make(output) for output in outputs]
         bad = [output for output in all_outputs if is_refused(output, self._moods)]
+        if self.apart is not None:
+            batch = [(task, output) for output in all_outputs]
+            bad = [output for _, output in refused_with([one for one in batch if one[1] in bad], batch, self.apart)]
         self.refused += [Refused(task, self._moods.error, output, sent=True) for output in bad]
         return super().send(task, [output for output in all_outputs if output not in bad], changelogs, **more)
 
@@ -336,12 +353,12 @@ class ChaosClients(SimulatedClients):
     def _new(self, *, ready: bool) -> Any:
         return ChaosProducer(self, ready=ready) if self._transactional else LooseProducer(self)
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
         self.waits.ask("a new producer", within_ms or 0)
         self.renewed += 1
         old, ready = self.producer, not self._transactional or self.chance.random() >= self.moods.trouble / 2
         self.producer = self._new(ready=ready)
-        self.producer.one_record_per_batch = one_record_per_batch
+        self.producer.apart = apart
         try:
             if self._transactional:
                 yield from self._readied(self.producer)

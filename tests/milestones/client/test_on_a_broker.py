@@ -69,8 +69,16 @@ def test_a_record_too_large_for_the_client_ends_the_application_by_default(topic
     assert "set production_exception_handler" in str(streams.error)
 
 
-@BOTH
-def test_a_batch_too_large_for_the_broker_ends_the_application_with_what_to_do(topics: App, guarantee: str) -> None:
+@pytest.mark.parametrize("small", [{}, {"producer_message_max_bytes": 1300}])
+def test_a_record_too_large_for_the_broker_is_skipped_alone_at_least_once(topics: App, small: dict[str, int]) -> None:
+    topics.create({"out": 1}, **{"max.message.bytes": "1500"}).write("1", "5000", "2")
+    streams = topics.start(topology(topics), **SKIP, processing_guarantee="at_least_once", **small)
+    assert sizes(topics.take("out", 2)) == [1, 2]
+    assert streams.state is StreamsState.RUNNING
+
+
+def test_a_batch_too_large_for_the_broker_ends_the_application_with_what_to_do(topics: App) -> None:
+    guarantee = "exactly_once_v2"
     topics.create({"out": 1}, **{"max.message.bytes": "1500"}).write("1", "5000", "2")
     with topics.running(topology(topics), **SKIP, processing_guarantee=guarantee) as streams:
         assert streams.wait(WAIT_S)

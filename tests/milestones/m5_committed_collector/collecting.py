@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from milestones import wiring
+from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.producer import Refused, RefusedInTransactionError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.steps import Steps, until_returned
@@ -31,12 +32,15 @@ M5 = wiring.parts(parse_milestones("m5")).thread
 
 @dataclass
 class Moods:
-    """What Kafka is up to. `refused`: keys whose outputs it refuses; `too_large`: keys whose outputs the client itself
-    refuses; `full`: the client has no room for any more; `made_unanswered`: the next end of a transaction is made, and its answer lost; `failing_ends`: so many ends
-    kill their producer; `unready`: new producers aren't initialised."""
+    """What Kafka is up to. `refused`: keys whose outputs it refuses; `unnamed`: it doesn't say which of a batch it
+    refuses, and all of a transaction for `out` is one, but for outputs that are sent alone; `too_large`: keys whose
+    outputs the client itself refuses; `full`: the client has no room for any more; `made_unanswered`: the next end of a
+    transaction is made, and its answer lost; `failing_ends`: so many ends kill their producer; `unready`: new producers
+    aren't initialised."""
 
     refused: set[bytes] = field(default_factory=set)
     too_large: set[bytes] = field(default_factory=set)
+    unnamed: bool = False
     full: bool = False
     made_unanswered: bool = False
     failing_ends: int = 0
@@ -91,9 +95,12 @@ class MoodyLedger(Ledger):
 
     def flush(self, timeout_ms: int) -> None:
         super().flush(timeout_ms)
-        if self.transactional and self.one_record_per_batch:
+        if self.transactional and self.apart is not None:
             here = [(task, output) for task, output in self.sent if output in self._open]
-            self.refused = [Refused(task, INVALID, one, sent=True) for task, one in here if self._is_bad(one)]
+            named = [one for one in here if self._is_bad(one[1])]
+            if self._moods.unnamed and any(not self.apart.is_alone(one) for _, one in named):
+                named = [one for one in here if one[1].topic == "out" and not self.apart.is_alone(one[1])]
+            self.refused = [Refused(task, INVALID, one, sent=True) for task, one in named]
 
     def send_offsets(self, offsets: Any, group_metadata: bytes, timeout_ms: int) -> None:
         self._tries[-1].offsets.update(offsets)
@@ -138,11 +145,11 @@ class CollectorWorld(PollingWorld):
     def new_producer(self) -> MoodyLedger:
         return MoodyLedger(self)
 
-    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
         """In steps, as the product does: the new producer is there at once, and of use once it is initialised."""
         self.clients.renewed += 1
         old, new = self.producer, self.new_producer()
-        self.clients.producer, new.one_record_per_batch = new, one_record_per_batch
+        self.clients.producer, new.apart = new, apart
         if not new.transactional:
             old.close()
             return

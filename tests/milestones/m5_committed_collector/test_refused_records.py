@@ -51,6 +51,25 @@ def test_with_continue_it_is_left_out_and_its_letter_takes_its_place(guarantee: 
     assert r.tasks.roll_backs.count == 0
 
 
+@pytest.mark.parametrize("action", [Action.CONTINUE, Action.FAIL])
+def test_where_kafka_does_not_name_the_record_its_handler_is_asked_about_no_other(action: Action) -> None:
+    asked: list[object] = []
+
+    def handler(context: object, error: object) -> object:
+        asked.append(context)
+        return saying(action)(context, error)
+
+    r = RunningCollector(production_exception_handler=handler)
+    r.world.moods.refused, r.world.moods.unnamed = {b"bad"}, True
+    r.run(0, 1)
+    feed_keys(r, 0, "good", "bad", "good")
+    feed_keys(r, 1, "other")
+    r.until(lambda: r.offset(1) == 1)
+    r.until(lambda: r.offset(0) == (3 if action is Action.CONTINUE else None))
+    assert [context.output.key for context in asked] == [b"bad"]
+    assert r.world.clients.renewed == 3, "one with small batches, one that sends their outputs alone, an ordinary one"
+
+
 def test_a_letter_is_there_once_however_often_its_transaction_fails_again() -> None:
     r = refusing(saying(Action.CONTINUE, LETTER))
     r.until(lambda: r.collector.dropped[A])
