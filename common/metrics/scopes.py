@@ -233,6 +233,9 @@ class SchedulerMetrics(Scope):
     held_back_tasks: Final = gauge("tasks that wait until their outputs are sent: these have filled their buffer")
     held_back: Final = count("times that a task had to wait for that")
     task_wait: Final = timing("waits of ready tasks for a processing thread")
+    task_pause: Final = timing(
+        "pauses of tasks that have input: until a processing thread has the task, a commit is over, or outputs are sent"
+    )
     output_buffer_bytes_total: Final = gauge("bytes of the outputs that wait to be sent, about")
     rest: Final = count("turns of the loop that fetched nothing, as the processing threads had enough to do")
 

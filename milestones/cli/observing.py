@@ -167,7 +167,7 @@ def read_metrics(text: str) -> Scraped:
     """Prometheus' text of one instance. `ValueError` when it isn't Prometheus' text."""
     clients: dict[str, str] = {}
     threads: dict[str, str] = {}
-    processing: dict[str, dict[str, float]] = {}
+    numbers: dict[str, dict[str, float]] = {}
     by_task: dict[str, dict[TaskId, int]] = {name: {} for name in _BY_TASK.values()}
     stores: dict[TaskId, dict[str, dict[str, float]]] = {}
     errors: dict[TaskId, str] = {}
@@ -180,8 +180,8 @@ def read_metrics(text: str) -> Scraped:
                 clients |= {"client_id": labels["client_id"], _OF_CLIENT[name]: labels["value"]}
             elif name == "kafka_stream_thread_thread_state_info":
                 threads[labels["thread_id"]] = labels["value"]
-            elif name in _OF_PROCESSING:
-                processing.setdefault(labels["thread_id"], {})[_OF_PROCESSING[name]] = sample.value
+            elif name in _OF_THREAD:
+                numbers.setdefault(labels["thread_id"], {})[_OF_THREAD[name]] = sample.value
             elif name == "kafka_stream_task_quarantine_error_info":
                 errors[TaskId.parse(labels["task_id"])] = labels["value"]
             elif name in _OF_GLOBAL:
@@ -194,7 +194,7 @@ def read_metrics(text: str) -> Scraped:
                 of_task = stores.setdefault(TaskId.parse(labels["task_id"]), {})
                 of_task.setdefault(labels["state_id"], {})[_OF_STORE[name]] = sample.value
     rows = {task: tuple(_store(name, told) for name, told in sorted(found.items())) for task, found in stores.items()}
-    known = {"threads": threads, "processing": processing, "stores": rows, "errors": errors, "memory": memory}
+    known = {"threads": threads, "numbers": numbers, "stores": rows, "errors": errors, "memory": memory}
     if everyone:
         known["globals"] = GlobalRow(**everyone)
     return replace(Scraped(""), **known, **by_task, **clients)  # type: ignore[arg-type]
@@ -225,10 +225,11 @@ _OF_MEMORY = {
     for name in (*ACCOUNTS, "client_queues_max", "resident")
 }
 """By name of a sample: the key in `Scraped.memory`."""
-_OF_PROCESSING = {
+_OF_THREAD = {
+    "kafka_stream_thread_commit_age_ms": "commit_age_ms",
     "kafka_stream_processing_thread_process_total": "records", "kafka_stream_processing_thread_turn_ratio": "busy",
 }  # fmt: skip
-"""By name of a sample: the field of `ProcessingRow`."""
+"""By name of a sample: the number of a thread, as `Scraped.numbers` has it."""
 _OF_STORE = {
     "kafka_stream_state_restore_total": "restored",
     "kafka_stream_state_restore_remaining_records": "left",

@@ -98,16 +98,16 @@ ACCOUNTS = tuple(account.name.lower() for account in Account if account is not A
 
 @dataclass(frozen=True)
 class Scraped:
-    """What an instance's metrics say. `processing`: by processing thread, `records` and `busy`. By task: records
-    restored and still to restore, a standby's lag, the stores that a state updater restores; the error of one in
-    quarantine, and how long it is tried again. `memory`: bytes by what they are for; `client_queues_max` may be taken,
-    `resident` is all of the process."""
+    """What an instance's metrics say. `numbers`: `commit_age_ms` of a thread that commits, `records` and `busy` of a
+    processing thread. By task: records restored and still to restore, a standby's lag, the stores that a state updater
+    restores; the error of one in quarantine, and how long it is tried again. `memory`: bytes by what they are for;
+    `client_queues_max` may be taken, `resident` is all of the process."""
 
     client_id: str
     state: str | None = None
     version: str | None = None
     threads: Mapping[str, str] = field(default_factory=dict)
-    processing: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    numbers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     restored: Mapping[TaskId, int] = field(default_factory=dict)
     remaining: Mapping[TaskId, int] = field(default_factory=dict)
     standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
@@ -147,7 +147,8 @@ class TaskRow:
 @dataclass(frozen=True)
 class Thread:
     """One member: a stream thread, the polling thread of an instance, or a whole instance. `error`: why the leader gave
-    it nothing; `processing`: the threads that process its tasks, as far as its metrics say."""
+    it nothing; `processing`: the threads that process its tasks, as far as its metrics say; `commit_age_ms`: of
+    the commit interval that is under way, 0 without one."""
 
     member: str
     name: str
@@ -158,6 +159,7 @@ class Thread:
     error: str | None
     tasks: tuple[TaskRow, ...]
     processing: tuple[ProcessingRow, ...] = ()
+    commit_age_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -314,17 +316,23 @@ def _thread(
         error=got.error,
         tasks=tuple(rows),
         processing=_processing(match, seen) if match and seen else (),
+        commit_age_ms=_commit_age_ms(seen.numbers.get(name, {})) if seen else None,
     )
 
 
 def _processing(polls: re.Match[str], seen: Scraped) -> tuple[ProcessingRow, ...]:
     """The processing threads for which the thread of this name polls."""
-    found = [(PROCESSING_THREAD.fullmatch(name), told) for name, told in seen.processing.items()]
+    found = [(PROCESSING_THREAD.fullmatch(name), told) for name, told in seen.numbers.items()]
     ours = [(name, told) for name, told in found if name and _whose(name) == (polls["client"], polls["number"])]
     return tuple(
         ProcessingRow(name[0], f"processing {name['number']}", RUNS, int(told["records"]), told["busy"])
         for name, told in sorted(ours, key=lambda one: int(one[0]["number"]))
     )
+
+
+def _commit_age_ms(numbers: Mapping[str, float]) -> int | None:
+    age_ms = numbers.get("commit_age_ms")
+    return None if age_ms is None else int(age_ms)
 
 
 def _whose(name: re.Match[str]) -> tuple[str, str | None]:

@@ -24,6 +24,8 @@ STATES = {"Stable": "green", "RUNNING": "green", "ERROR": "red", "DEAD": "red", 
 UNKNOWN = "–"
 BAR_WIDTH = 10
 MOST_REASONS = 3
+LONG_MS = 1_000
+"""A commit of this age is shown."""
 FOLLOWS = "REBALANCE_IN_PROGRESS"
 """What the reason of a member begins with that joined because others had asked for a rebalance."""
 HEADINGS = {"instance": "left", "thread": "left", "task": "left", "role": "left", "input lag": "right", "state": "left"}
@@ -142,6 +144,8 @@ def _label(thread: Thread) -> Text:
         label.append(f" {state.lower().removeprefix('partitions_')}", STATES.get(state, "yellow"))
     if thread.leads:
         label.append(" leads", "dim")
+    if thread.commit_age_ms is not None and thread.commit_age_ms >= LONG_MS:
+        label.append(f" commits for {duration(thread.commit_age_ms / 1000)}", "yellow")
     return label
 
 

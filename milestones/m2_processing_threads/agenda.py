@@ -74,6 +74,10 @@ class Agenda:
         if scheduled.place is Place.LOCKED and now_ms >= scheduled.locked_until_ms:
             scheduled.release()
         job = self.job(scheduled, now_ms)
+        if not (job is Job.TURN or self._is_kept(scheduled)):
+            scheduled.paused_since_ms = None
+        elif scheduled.paused_since_ms is None:
+            scheduled.paused_since_ms = now_ms
         if job is Job.TURN:
             self._errands.pop(scheduled, None)
             self._halves.pop(scheduled, None)
@@ -131,6 +135,11 @@ class Agenda:
     def is_paused(self, scheduled: ScheduledTask) -> bool:
         id = scheduled.task.id
         return id.subtopology in self.paused or id in self.held_back
+
+    def _is_kept(self, scheduled: ScheduledTask) -> bool:
+        """Whether the runtime keeps the task from input that it has: for a commit, or until outputs are sent."""
+        kept = scheduled.place is Place.LOCKED or scheduled.full or scheduled.task.id in self.held_back
+        return kept and scheduled.task.input.waiting() > 0
 
     def _wait(self, scheduled: ScheduledTask, now_ms: int) -> None:
         """Set the alarm at which there may be something to do about the task, if nothing happens to it before."""

@@ -21,6 +21,7 @@ from milestones.common.records import TaskId
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
+    from milestones.common.metrics.sensors import Timing
     from milestones.m2_processing_threads.quarantine import TaskFailure
     from milestones.m2_processing_threads.scheduled_task import Lease
 
@@ -30,18 +31,33 @@ MOST_TEXT = 300
 """Characters of an error that is shown as a metric."""
 
 
+class Times:
+    """Times of one kind since they were taken last, in ms."""
+
+    def __init__(self) -> None:
+        self.count = self.sum_ms = self.longest_ms = 0
+
+    def add(self, ms: int) -> None:
+        self.count, self.sum_ms, self.longest_ms = self.count + 1, self.sum_ms + ms, max(self.longest_ms, ms)
+
+    def tell(self, sensor: Timing) -> None:
+        """The sensor has no single ones but the longest."""
+        if self.count:
+            sensor.add(self.longest_ms * MS)
+            sensor.add((self.sum_ms - self.longest_ms) * MS, self.count - 1)
+
+
 class SchedulerStatistics(NamedTuple):
-    """How a scheduler stands: tasks by place; how often one was held back; the waits for a thread since the standing
-    before: how many, ms together, the longest."""
+    """How a scheduler stands: tasks by place; how often one was held back; since the standing before, the waits for a
+    thread, and the pauses of tasks that had input, whatever they waited for."""
 
     running: int
     ready: int
     quarantined: int
     full: int
     held_back: int
-    waits: int
-    waited_ms: int
-    longest_ms: int
+    waits: Times
+    pauses: Times
 
 
 class SchedulerMeasures:
@@ -64,9 +80,8 @@ class SchedulerMeasures:
         scope.ready_tasks.value, scope.quarantined_tasks.value = statistics.ready, statistics.quarantined
         scope.held_back_tasks.value, scope.held_back.total = statistics.full, statistics.held_back
         scope.output_buffer_bytes_total.value, scope.rest.total = output_bytes, rests
-        if statistics.waits:
-            scope.task_wait.add(statistics.longest_ms * MS)
-            scope.task_wait.add((statistics.waited_ms - statistics.longest_ms) * MS, statistics.waits - 1)
+        statistics.waits.tell(scope.task_wait)
+        statistics.pauses.tell(scope.task_pause)
         scope.publish(now_ms)
 
     def failing(self, now_ms: int, failures: Mapping[TaskId, TaskFailure]) -> None:

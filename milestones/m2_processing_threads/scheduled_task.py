@@ -91,7 +91,8 @@ class Lease:
 
 class ScheduledTask:
     """One task. `close_mode`: it is to be given back; `flush`: its caches are to be flushed; `missed`: and a commit
-    went without it; `full`: its outputs have filled their buffer; `limit`: records per batch. Of the `ReadyQueue`:
+    went without it; `full`: its outputs have filled their buffer; `limit`: records per batch; `paused_since_ms`: since
+    when it has had input and no thread, whatever it waits for; None while it hasn't. Of the `ReadyQueue`:
     `number`, None while it isn't in there; `since_ms`, since when it was ready last; `load`, what it had to do."""
 
     __slots__ = (
@@ -105,6 +106,7 @@ class ScheduledTask:
         "locked_until_ms",
         "missed",
         "number",
+        "paused_since_ms",
         "place",
         "since_ms",
         "task",
@@ -129,6 +131,7 @@ class ScheduledTask:
         self.number: int | None = None
         self.since_ms = self.load = 0
         self.locked_until_ms: int = 0
+        self.paused_since_ms: int | None = None
         self.limit: int = 1
 
     def quarantine(self, failure: TaskFailure) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from milestones.common.errors import OwnershipError
 from milestones.m2_processing_threads.agenda import Agenda
 from milestones.m2_processing_threads.commit_preparation import CommitPreparation, is_in_a_call
-from milestones.m2_processing_threads.metrics import SchedulerStatistics
+from milestones.m2_processing_threads.metrics import SchedulerStatistics, Times
 from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
 from milestones.parts import CloseMode, RemovedTask
@@ -89,7 +89,7 @@ class Scheduler:
         self.closing: bool = False
         self.processed: int = 0
         self.held_back: int = 0
-        self._waits = self._waited_ms = self._longest_ms = 0
+        self._waits, self._pauses = Times(), Times()
 
     # -- the stream thread's side
 
@@ -304,7 +304,10 @@ class Scheduler:
                 return None
             scheduled, job = chosen
             if job is Job.TURN:
-                self._count_wait(now_ms - scheduled.since_ms)
+                self._waits.add(now_ms - scheduled.since_ms)
+                if scheduled.paused_since_ms is not None:
+                    self._pauses.add(now_ms - scheduled.paused_since_ms)
+                    scheduled.paused_since_ms = None
             scheduled.release()
             scheduled.place = Place.LEASED
             slice_ms = max(1, SLICE_MS * scheduled.weight // self._heaviest)
@@ -324,10 +327,6 @@ class Scheduler:
         if self._void:
             overdue += sum(now_ms >= lease.deadline_ms for lease in self._void.values())
         return self._agenda.choose(now_ms, len(self._leased), max(1, self.threads - overdue))
-
-    def _count_wait(self, ms: int) -> None:
-        self._waits, self._waited_ms = self._waits + 1, self._waited_ms + ms
-        self._longest_ms = max(self._longest_ms, ms)
 
     def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> bool:
         """Take the task back: its thread has come this far, or it failed, or the task is removed. False: the stream
@@ -416,10 +415,10 @@ class Scheduler:
     # -- metrics
 
     def statistics(self) -> SchedulerStatistics:
-        """Numbers for metrics; waits are counted anew from here on."""
+        """Numbers for metrics; times are counted anew from here on."""
         with self._lock:
-            waits = self._waits, self._waited_ms, self._longest_ms
-            self._waits = self._waited_ms = self._longest_ms = 0
+            times = self._waits, self._pauses
+            self._waits, self._pauses = Times(), Times()
             return SchedulerStatistics(
-                len(self._leased), self._takable(), len(self._failing), len(self._full), self.held_back, *waits
+                len(self._leased), self._takable(), len(self._failing), len(self._full), self.held_back, *times
             )

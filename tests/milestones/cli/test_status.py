@@ -119,6 +119,15 @@ def test_what_restores_shows_how_far_it_is() -> None:
     assert (active.role, active.progress) == ("active", None)
 
 
+def test_a_commit_that_takes_long_is_shown_beside_its_thread() -> None:
+    ages = {"alpha-StreamThread-1": {"commit_age_ms": 3_400.0}, "alpha-StreamThread-2": {"commit_age_ms": 40.0}}
+    found = shown({"p1": Scraped("alpha", numbers=ages)})
+    assert [thread.commit_age_ms for thread in found.instances[0].threads] == [3_400, 40]
+    text = "\n".join(printed(found))
+    assert "1 leads commits for 3 s" in text
+    assert text.count("commits for") == 1
+
+
 def test_what_is_not_known_is_a_dash_and_says_why() -> None:
     found = shown({PROCESS: "no metrics at 127.0.0.1:9: refused"})
     assert found.instances[1].threads[0].tasks[1].behind is None
@@ -369,7 +378,7 @@ def served() -> Iterator[str]:
     client = metrics.add(ClientMetrics, client_id="alpha")
     client.state.value, client.version.value = "RUNNING", "0.1.0"
     thread = metrics.add(ThreadMetrics, thread_id="alpha-StreamThread-1")
-    thread.thread_state.value = "PARTITIONS_ASSIGNED"
+    thread.thread_state.value, thread.commit_age_ms.value = "PARTITIONS_ASSIGNED", 2_500
     task = metrics.add(TaskMetrics, thread_id="alpha-StreamThread-1", task_id="0_0")
     task.restore.total, task.restore_remaining_records_total.value = 30, 10
     standby = metrics.add(StandbyMetrics, thread_id="alpha-StreamThread-1", task_id="0_1")
@@ -397,9 +406,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_metrics_are_read_as_instances_serve_them(served: str) -> None:
     assert scrape(served, "alpha-StreamThread-1-consumer") == Scraped(
         "alpha", "RUNNING", "0.1.0", {"alpha-StreamThread-1": "PARTITIONS_ASSIGNED"},
-        {"alpha-ProcessingThread-1-2": {"records": 40.0, "busy": 0.0}},
+        {
+            "alpha-StreamThread-1": {"commit_age_ms": 2_500.0},
+            "alpha-ProcessingThread-1-2": {"records": 40.0, "busy": 0.0},
+        },
         restored={A: 30}, remaining={A: 10}, standby_lags={B: 7},
-        stores={A: (StoreRow("counts", 30, 10, 1_000, None),)}, globals=GlobalRow(50, 5, 6),
+        stores={A: (StoreRow("counts", 30, 10, 1_000, None),)},
+        globals=GlobalRow(50, 5, 6),
     )  # fmt: skip
 
 

@@ -420,6 +420,28 @@ def test_metrics_tell_how_the_scheduler_stands() -> None:
     assert thread["metrics"]["process-total"] == 10
 
 
+@pytest.mark.parametrize("waits_for", ["a thread", "its last commit"])
+def test_metrics_tell_for_how_long_a_task_with_input_waits_whatever_for(waits_for: str) -> None:
+    r = running(0)
+    keep, let = {
+        "a thread": (lambda: setattr(r.world.workers, "stuck", True), lambda: setattr(r.world.workers, "stuck", False)),
+        "its last commit": (
+            lambda: setattr(r.loop._answering, "leaving", {A}), lambda: setattr(r.loop._answering, "leaving", set())
+        ),
+    }[waits_for]  # fmt: skip
+    keep()
+    put(r.world, 0, "a")
+    r.step(2)
+    r.world.clock.advance(700)
+    let()
+    r.step(2)
+    r.world.clock.advance(2_000)
+    r.step(2)
+    (scheduler,) = r.world.context.metrics.snapshot()["stream-scheduler-metrics"]
+    assert r.world.user_code.seen == ["a"]
+    assert 700 <= scheduler["metrics"]["task-pause-latency-max"] < 1_000
+
+
 def test_metrics_name_the_error_of_a_task_in_quarantine_as_long_as_it_is_there() -> None:
     r = running(0, 1)
     r.world.user_code.refused = {"poison"}
