@@ -92,6 +92,10 @@ def test_many_records_with_many_kills_of_ours_and_one_of_java(world: World) -> N
     story.judge()
 
 
+MEMBER_FOR_LONG = {"consumer.session.timeout.ms": 30_000}
+"""Longer than a process takes to start, on whatever machine."""
+
+
 def test_a_java_instance_in_the_group_is_named_to_ours_which_ends(plain_world: World) -> None:
     world = plain_world
     story = TakeOver(world, slowly(world, "windows", "processor"), 100, legs=1)
@@ -101,7 +105,7 @@ def test_a_java_instance_in_the_group_is_named_to_ours_which_ends(plain_world: W
     assert "such as a Java instance of the application" in ours.log()
     # As Kafka Streams does by default: it goes, and is still a member.
     java.stop()
-    java.start(stays=True).says("client is RUNNING")
+    java.start(stays=True, **MEMBER_FOR_LONG).says("client is RUNNING")
     java.stop()
     ours.start().dies(1, "INCONSISTENT_GROUP_PROTOCOL", "session.timeout.ms is over (45 s by default)", "LEAVE_GROUP")
     story.await_nobody()
