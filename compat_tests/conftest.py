@@ -47,6 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     "for; default: as --selection")
     group.addoption("--part", default=(1, 1), type=_part, metavar="K/N", help="of what a selection has beyond the "
                     "short one: the K-th of N parts, the same ones each time; default: all")
+    group.addoption("--between", default=(1, 1), type=_part, metavar="K/N", help="of the cases on stages between the "
+                    "first and the last one asked for: the K-th of N parts, the same ones each time; default: all")
     group.addoption("--seed", type=int, default=None, help="of everything random; default: another one each time")
     group.addoption("--soak-minutes", type=float, default=60.0, help="how long each soak case goes on; default: 60")
     group.addoption("--report", type=Path, default=None, help=f"folder of the matrix; default: {REPORT}")
@@ -98,6 +100,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     option = config.option
     chosen = f"stages {','.join(stages(config))}, guarantee {option.guarantee or 'both'}, selection {option.selection}"
     chosen += f" ({option.older} before the last stage)" if option.older else ""
+    part, parts = option.between
+    chosen += f" (part {part} of {parts} between the first and the last stage)" if parts > 1 else ""
     first = f"compatibility suite: {chosen}, broker {option.broker}, seed {option.seed}"
     lines = [first, *config.stash.get(_notes, [])]
     if count := workers.count(config):
@@ -132,8 +136,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(CASE_S))
-    older = frozenset(stages(config)[:-1])
-    dropped = [item for item in items if not _included(item, older)]
+    asked = stages(config)
+    older, between = frozenset(asked[:-1]), frozenset(asked[1:-1])
+    dropped = [item for item in items if not (_included(item, older) and _is_in_turn(item, between))]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
@@ -151,9 +156,19 @@ def _included(item: pytest.Item, older: frozenset[str]) -> bool:
     only = item.get_closest_marker("short_under")
     if begins_with == 0 and only is not None and not option.guarantee and params["guarantee"] != only.args[0]:
         begins_with = 1
-    part, parts = option.part
-    mine = begins_with == 0 or crc32(item.nodeid.partition("[")[0].encode()) % parts == part - 1
+    mine = begins_with == 0 or _is_of_part(item, option.part)
     return mine and begins_with <= SELECTIONS.index(selection)
+
+
+def _is_in_turn(item: pytest.Item, between: frozenset[str]) -> bool:
+    params: dict[str, str] = item.callspec.params if hasattr(item, "callspec") else {}
+    return params.get("stage") not in between or _is_of_part(item, item.config.option.between)
+
+
+def _is_of_part(item: pytest.Item, of: tuple[int, int]) -> bool:
+    """All variants of a case are of the same one."""
+    part, parts = of
+    return crc32(item.nodeid.partition("[")[0].encode()) % parts == part - 1
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,7 @@ def test_tables_end_as_their_inputs_say_on_two_instances(world: World) -> None:
     judge_tables(world, crashed=False)
 
 
-@pytest.mark.parametrize("step", commit_steps_of("commit.after-flush", "commit.after-commit"))
+@pytest.mark.parametrize("step", commit_steps_of("commit.after-commit"))
 def test_tables_end_as_their_inputs_say_over_kills_at_any_step_of_a_commit(world: World, step: str) -> None:
     inputs(world)
     app, times = world.instance("foreign-keys"), count()
