@@ -6,7 +6,8 @@ tasks, until it has committed what it had done when the transaction failed. The 
 its record again, and alone is rolled back then.
 
 *Guarantees*: a turn ends only while no transaction is open. A suspect that has nothing to commit (it is paused, say, or
-in a long call) has no turn, and holds nothing up; one that has, and isn't committed, does so for `TURN_MS`.
+in a long call) has no turn, and holds nothing up; one that has, and isn't committed, does so for `TURN_MS`. One whose
+outputs may be taken later has its turns ever more rarely.
 *Assumes*: driven by the polling thread, which begins a commit in each turn as soon as there is anything to commit.
 """
 
@@ -22,14 +23,20 @@ if TYPE_CHECKING:
 TURN_MS, OTHERS_MS = 500, 50
 """The longest turn of a suspect, and of all other tasks, without a commit."""
 
+FIRST_REST_MS, LONGEST_REST_MS = 100, 2_000
+"""Between two turns of a suspect whose outputs may be taken later."""
+
 Reached = Mapping["TopicPartition", int]
 
 
 class Suspicion(NamedTuple):
-    """How far a suspect had come when its transaction failed, and since when it has been one."""
+    """How far a suspect had come when its transaction failed, and since when it has been one; it rests until
+    `again_ms`, after a rest of `rest_ms`."""
 
     reached: Reached
     since_ms: int
+    again_ms: int = 0
+    rest_ms: int = 0
 
 
 class Suspects:
@@ -44,12 +51,13 @@ class Suspects:
     def __bool__(self) -> bool:
         return bool(self._suspicions)
 
-    def begin(self, reached: Mapping[TaskId, Reached], now_ms: int) -> None:
+    def begin(self, reached: Mapping[TaskId, Reached], now_ms: int, *, rests: bool = False) -> None:
         """The transaction that failed had outputs of these tasks, which had come so far in their inputs. Tasks that are
-        suspected of an earlier one stay so."""
+        suspected of an earlier one stay so. `rests`: what they have may be taken later."""
         for task, at in reached.items():
-            before = self._suspicions.get(task)
-            self._suspicions[task] = Suspicion(at, now_ms if before is None else before.since_ms)
+            before = self._suspicions.get(task, Suspicion(at, now_ms))
+            rest_ms = min(max(FIRST_REST_MS, 2 * before.rest_ms), LONGEST_REST_MS) if rests else 0
+            self._suspicions[task] = Suspicion(at, before.since_ms, now_ms + rest_ms, rest_ms)
         self._turns = deque([None, *sorted(self._suspicions)])
         self._since_ms, self._committed, self._kept = now_ms, False, False
 
@@ -92,12 +100,16 @@ class Suspects:
         if not self._suspicions:
             return
         turn = self._turns[0]
-        idle = turn is not None and not (turn in self._suspicions and (self._kept or has_work(turn)))
+        gone = turn is not None and turn not in self._suspicions
+        idle = gone or (turn is not None and not (self._kept or self._is_ready(turn, now_ms, has_work)))
         most_ms = OTHERS_MS if turn is None else TURN_MS
         if not (self._committed or idle or now_ms - self._since_ms >= most_ms):
             return
         self._turns.rotate(-1)
         self._turns = deque(turn for turn in self._turns if turn is None or turn in self._suspicions)
-        while (turn := self._turns[0]) is not None and not has_work(turn):
+        while (turn := self._turns[0]) is not None and not self._is_ready(turn, now_ms, has_work):
             self._turns.rotate(-1)
         self._since_ms, self._committed, self._kept = now_ms, False, False
+
+    def _is_ready(self, task: TaskId, now_ms: int, has_work: Callable[[TaskId], bool]) -> bool:
+        return now_ms >= self._suspicions[task].again_ms and has_work(task)

@@ -89,17 +89,18 @@ class SingleTaskEnds:
         if error.task is not None or (len(reached) == 1 and transaction.told_apart):
             return Blame(failed=error.task or next(iter(reached)))
         if len(reached) > 1:
-            self._isolate(reached, error)
+            self.isolate(reached, error)
             return Blame()
         self._suspects.keep(self._now_ms())
         return Blame(tell_apart=True) if reached else None
 
-    def _isolate(self, reached: Mapping[TaskId, Reached], error: BaseException) -> None:
+    def isolate(self, reached: Mapping[TaskId, Reached], error: BaseException, *, rests: bool = False) -> None:
+        """Have each of these tasks commit alone, and all others without them; `rests`: with rests in between."""
         log.warning(
             "%s: Kafka doesn't take a record of one of %d tasks; each commits alone until it is known of which: %s",
             self._context.name, len(reached), error,
         )  # fmt: skip
-        self._suspects.begin(reached, self._now_ms())
+        self._suspects.begin(reached, self._now_ms(), rests=rests)
 
     def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Blame | None:
         """A topic isn't known yet, or takes nothing for a while: tasks whose outputs are taken must not wait for the
@@ -109,7 +110,7 @@ class SingleTaskEnds:
         if suspected_ms is not None:
             return Blame(failed=task) if suspected_ms > self._context.config.task_timeout_ms else None
         if reached:
-            self._isolate(reached, error)
+            self.isolate(reached, error)
         return None
 
     def _now_ms(self) -> int:

@@ -1,6 +1,7 @@
 """Task ends of M5: whose outputs Kafka refuses is found out by sending them again, not by processing them again.
 
-*Guarantees*: as `SingleTaskEnds`. No task is suspected where outputs that are told apart will say whose it is.
+*Guarantees*: as `SingleTaskEnds`. No task is suspected where outputs that are told apart will say whose it is; one
+whose outputs are to be sent again is committed alone meanwhile.
 *Assumes*: as `SingleTaskEnds`.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import TaskCorruptedError
+from milestones.common.errors import SendAgainError, TaskCorruptedError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.parts import Blame
@@ -29,4 +30,7 @@ class IntervalTaskEnds(SingleTaskEnds):
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
         if isinstance(error, RefusedInTransactionError) and error.single and not transaction.told_apart:
             return Blame(tell_apart=True)
+        if isinstance(error, SendAgainError):
+            again = {id: reached for id, reached in transaction.reached.items() if id in error.tasks}
+            self.isolate(again, error, rests=True)
         return super().blame(error, transaction)

@@ -152,7 +152,14 @@ class BeforeAnswers:
     def part(self) -> None:
         """Without transactions nothing fences what Kafka hasn't taken of tasks that are given away: it would be sent
         behind what their next owners have written, so it is thrown away instead."""
-        if self._commits.commits > self._commits_before or self._clients.producer.transactional:
+        producer = self._clients.producer
+        if self._commits.commits > self._commits_before or producer.transactional:
+            return
+        if self._commits.keeps_boundaries:
+            # What others have sent is kept, and sent again.
+            if producer.unacknowledged:
+                left = "outputs of tasks that leave wait in the client"
+                self._recoveries.recover(UnsentError(left, self.leaving), self._clock.monotonic_ms())
             return
         error = caught(lambda: to_the_end(self._collection.flush()), KafkaException, MilestonesError)
         if error is None:

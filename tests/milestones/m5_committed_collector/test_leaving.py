@@ -191,3 +191,13 @@ def test_a_kafka_that_takes_nothing_keeps_the_group_waiting_once_for_the_join_an
     give_away(r, 1)
     r.until(lambda: r.tasks.owned == {B}, steps=STALLED_MS // 100, ms=100)
     assert r.world.clock.monotonic_ms() - began_ms < 2 * STALLED_MS
+
+
+def test_what_the_client_still_has_of_tasks_that_leave_is_thrown_away_and_not_waited_for() -> None:
+    r = RunningCollector(processing_guarantee=ALOS)
+    r.run(0, 1)
+    old = r.world.producer
+    old.unacknowledged, old.withheld = 3, {"flush"}
+    r.loop._answering.part()
+    assert r.world.clients.renewed == 1
+    assert "flush" not in old.calls

@@ -158,6 +158,26 @@ def test_with_retry_it_is_sent_again_until_kafka_takes_it(monkeypatch: pytest.Mo
 
 
 @GUARANTEES
+def test_with_retry_the_other_tasks_are_committed_meanwhile_and_kafka_is_asked_ever_more_rarely(
+    guarantee: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "INVALID", MAY_BE_TAKEN)
+    r = refusing(saying(Action.RETRY), processing_guarantee=guarantee)
+    for number in range(2, 7):
+        feed_keys(r, 1, "other")
+        r.until(lambda: r.offset(1) == number, steps=500)  # noqa: B023
+    asked, began_ms = r.collector.sent_again, r.world.clock.monotonic_ms()
+    r.step(500, ms=20)
+    seconds = (r.world.clock.monotonic_ms() - began_ms) / 1000
+    assert r.offset(0) is None
+    assert 0 < r.world.clients.renewed < 2 * seconds + 20
+    assert r.collector.sent_again > asked
+    r.world.moods.refused.clear()
+    r.until_committed(3, 6)
+    assert r.tasks.roll_backs.count == 0
+
+
+@GUARANTEES
 def test_retry_is_bounded_by_task_timeout_ms(guarantee: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "INVALID", MAY_BE_TAKEN)
     r = refusing(saying(Action.RETRY), processing_guarantee=guarantee, task_timeout_ms=2_000)
