@@ -89,6 +89,9 @@ LOOK_MS = 100
 ROOM_POLL_S = 0.05
 """The time between two looks for room in the client."""
 
+REPORTED_MS = 1_000
+"""The longest wait for the reports of a batch that was refused."""
+
 CONNECTED_S = 1.0
 """The longest wait for a first connection: without one librdkafka asks for a coordinator half a second later."""
 
@@ -239,9 +242,17 @@ class OutputProducer(BegunCalls):
             return error
         if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
             # The transaction has failed. Only another transactional call names the cause; no such call can succeed.
+            if self.apart is not None:
+                self._await_refused()
             with self._explained():
                 self.commit(timeout_ms=10_000)
         raise exception
+
+    def _await_refused(self) -> None:
+        """A transaction is known to have failed a little before the reports come of the batch that it has failed of."""
+        until_ms = self._clock.monotonic_ms() + REPORTED_MS
+        while not self.refused and self._clock.monotonic_ms() < until_ms:
+            self._producer.poll(ROOM_POLL_S)
 
     def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Callable[..., None], Callable[..., None]]:
         """Two delivery reports of a task: one for a transaction's last record of a changelog, which notes the offset,

@@ -66,17 +66,17 @@ def started(world: World, refusal: Refusal, **settings: str) -> tuple[Instance, 
     return app, Noted.of(world)
 
 
-def send(world: World, noted: Noted, refusal: Refusal, count: int = COUNT, first: int = IN) -> list[Row]:
-    """Records, one in a thousand of them such that its output is refused, all of one task, with a key of their own: at
+def send(world: World, noted: Noted, refusal: Refusal, count: int = COUNT, every: int = IN) -> list[Row]:
+    """Records, one in so many of them such that its output is refused, all of one task, with a key of their own: at
     least once, others of the key would overtake them. Where they lie."""
     records = noted.records(count, KEYS)
-    for at in range(first // 2, count, IN):
+    for at in range(every // 2, count, every):
         value = (records[at].value or b"") + b" " + b"x" * refusal.padding
         records[at] = Sent(key_of(PARTITION, "refused"), value, refusal.timestamp)
     rows = []
     for start in range(0, count, 500):
         rows += world.feeds["in"].send(records[start : start + 500])
-    return rows[first // 2 :: IN]
+    return rows[every // 2 :: every]
 
 
 def calls_were_made_once(world: World, noted: Noted, but: int | None = None) -> None:
@@ -101,6 +101,25 @@ def test_a_refused_record_that_is_skipped_costs_no_call_and_has_its_dead_letter(
         assert {*letters.values(), *outputs.values()} == {1}
     assert letters.keys() == values
     assert outputs.keys() == {row.value for row in world.feeds["in"].rows} - values
+
+
+MANY, RARE = 60_000, 10_000
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("refusal", [*REFUSALS])
+def test_intervals_too_large_to_be_sent_one_by_one_in_the_time_of_a_transaction_are_committed(
+    world: World, refusal: str
+) -> None:
+    what = REFUSALS[refusal]
+    rare = {"commit_interval_ms": "4000", "transaction_timeout_ms": "10000"}
+    _, noted = started(world, what, production_exception_handler="log_and_continue", **rare)
+    refused = {row.value for row in send(world, noted, what, MANY, RARE)}
+    world.processed()
+    calls_were_made_once(world, noted)
+    end_and_judge(world, FRAGILE_COUNT, crashed=not world.exactly_once)
+    outputs = Counter(row.value for row in world.cluster.read(world.topic("out")))
+    assert outputs.keys() == {row.value for row in world.feeds["in"].rows} - refused
 
 
 FAILING = {

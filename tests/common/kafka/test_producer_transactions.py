@@ -255,9 +255,13 @@ def test_a_refused_record_takes_its_batch_with_it_unless_outputs_are_told_apart(
 
 
 @pytest.mark.kafka
-def test_a_record_too_large_takes_a_small_batch_with_it_and_none_if_the_batch_is_sent_alone(t: Transacting) -> None:
+@pytest.mark.parametrize("count", [200, 60_000])
+def test_a_record_too_large_takes_a_small_batch_with_it_and_none_if_the_batch_is_sent_alone(
+    t: Transacting, count: int
+) -> None:
+    """Of many outputs the last ones are sent when the transaction has failed already."""
     topic = new_topic(t.kafka, **{"max.message.bytes": "4000"})
-    outputs = [Output(topic, 0, b"%d" % number, b"v", 5, None, "sink") for number in range(200)]
+    outputs = [Output(topic, 0, b"%d" % number, b"v", 5, None, "sink") for number in range(count)]
     outputs[150] = bad = outputs[150]._replace(value=b"v" * 5_000)
     t.producer = t.another(apart=Apart(20))
     batch = refused_by(t, outputs)
@@ -274,9 +278,9 @@ def refused_by(t: Transacting, outputs: Sequence[Output]) -> list[Output]:
         while outputs and not t.producer.refused:
             outputs = t.producer.send(TASK, outputs, wait_ms=10)  # type: ignore[assignment]
             assert time.monotonic() < until
+        t.producer.flush(TIMEOUT_MS)
     except RefusedInTransactionError:
-        pass
-    t.producer.flush(TIMEOUT_MS)
+        pass  # by then it is told
     return [one.output for one in t.producer.refused]
 
 
