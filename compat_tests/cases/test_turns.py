@@ -103,7 +103,7 @@ def test_turns_are_short_beside_a_write_that_hangs_a_call_that_does_not_return_a
     world: World, for_s: float
 ) -> None:
     """And the other tasks are committed meanwhile."""
-    hangs = f"commit.in-apply:sleep={int(1000 * (for_s + 150))}:60"
+    hangs = f"task.write:sleep={int(1000 * (for_s + 150))}:60"
     app = started(world, "calls", hangs, task_timeout_ms=1_000_000, num_processing_threads=6)
     call, failure = waiting(world, 0), failing(world, 1, "as it was told")
     world.feeds["in"].send([call.sent, failure.sent])

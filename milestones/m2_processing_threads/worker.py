@@ -99,6 +99,7 @@ class Worker:
             case Job.LEAVE:
                 return self._retire(lease)
             case Job.APPLY:
+                reach("task.write")
                 lease.task.apply()
             case Job.FLUSH:
                 lease.task.flush()
