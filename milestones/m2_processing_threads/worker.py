@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from milestones.baseline.processing import retired
+from milestones.common.testing.faults import reach
 from milestones.m2_processing_threads.metrics import WorkerMeasures
 from milestones.m2_processing_threads.scheduled_task import Job, Lease
 from milestones.parts import CloseMode, RemovedTask
