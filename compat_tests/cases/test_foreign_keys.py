@@ -81,7 +81,8 @@ def test_tables_end_as_their_inputs_say_over_kills_at_any_step_of_a_commit(world
     app, times = world.instance("foreign-keys"), count()
 
     def fed_until_it_dies() -> object:
-        feed(world, next(times))
+        if not isinstance(world.inputs_committed(), Not):  # a slow machine needn't judge the more records for it
+            feed(world, next(times))
         return not app.running or Not("it runs")
 
     for number in range(3):
