@@ -203,7 +203,8 @@ class CommitSchedule:
 
     def _added_bytes(self) -> int:
         """What isn't committed, while a commit fails, is under way, or can't be begun."""
-        if not (self.failing or self.under_way or self.keeps or self.kept_up()):
+        kept_up = self._held_since is not None or self.kept_up()
+        if not (self.failing or self.under_way or self.keeps or kept_up):
             return 0
         frozen_bytes = self._frozen_bytes if self.under_way and not self._commit.keeps else 0
         return self._uncommitted.bytes - frozen_bytes
