@@ -123,8 +123,9 @@ class CommitSchedule:
 
     @property
     def committing(self) -> Collection[Task]:
-        """The tasks of the one that is under way, and of those that are to be made again."""
-        return self._kept.keys() | self._unconfirmed.keys() if self.under_way else self._kept.keys()
+        """The tasks of the one that is under way, or that is kept, and of those that are to be made again."""
+        waits = self.under_way or self._commit.keeps
+        return self._kept.keys() | self._unconfirmed.keys() if waits else self._kept.keys()
 
     def unconfirmed(self) -> Mapping[TaskId, Mapping[TopicPartition, int]]:
         """The tasks of the last one, if it wasn't made, and the offsets of its boundaries."""
