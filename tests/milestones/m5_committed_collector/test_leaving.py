@@ -191,3 +191,16 @@ def test_a_kafka_that_takes_nothing_keeps_the_group_waiting_once_for_the_join_an
     give_away(r, 1)
     r.until(lambda: r.tasks.owned == {B}, steps=STALLED_MS // 100, ms=100)
     assert r.world.clock.monotonic_ms() - began_ms < 2 * STALLED_MS
+
+
+def test_a_task_in_quarantine_leaves_with_all_that_it_has_done_also_while_the_commit_before_is_written() -> None:
+    r = committing("commit")
+    r.world.user_code.refused = {"bad"}
+    r.feed("b", "bad", steps=3)
+    r.world.workers.stuck = True
+    answer(r)
+    give_away(r, 1)
+    r.step()
+    r.world.workers.stuck = False
+    r.until(lambda: r.tasks.owned == {B})
+    assert (r.offset(), r.world.user_code.done.count("b")) == (2, 1)
