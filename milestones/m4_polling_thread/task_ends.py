@@ -91,7 +91,7 @@ class SingleTaskEnds:
         if len(reached) > 1:
             self._isolate(reached, error)
             return Blame()
-        self._suspects.keep(self._now_ms())
+        self._suspects.keep()
         return Blame(one_by_one=True) if reached else None
 
     def _isolate(self, reached: Mapping[TaskId, Reached], error: BaseException) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaError
 
+from milestones.m4_polling_thread.suspects import TURN_MS
 from tests.milestones.fake_kafka import kafka_error
 from tests.milestones.fakes import A, put
-from tests.milestones.m5_committed_collector.collecting import RunningCollector
+from tests.milestones.m5_committed_collector.collecting import MoodyLedger, RunningCollector
 
 NOT_IN_TIME = kafka_error(KafkaError._TIMED_OUT, abort=True)
 
@@ -51,3 +52,29 @@ def test_outputs_that_are_in_the_transaction_are_committed_with_their_offsets_fi
     made = [one for one in r.tries if one.offsets.keys() == {("in", 2)}]
     assert [len(one.to("out")) for one in made] == [1]
     assert sorted(r.sent()) == [("k", 1)] * 3
+
+
+def test_a_refused_record_of_one_of_them_is_found_however_long_a_new_producer_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It tells outputs apart; the turn of its task doesn't end meanwhile."""
+    r = RunningCollector()
+    r.run(0, 1, 2)
+    new_producer = r.world.new_producer
+
+    def later() -> MoodyLedger:
+        producer = new_producer()
+        producer.withheld, producer.answers_ms = {"init_transactions"}, r.world.clock.monotonic_ms() + 2 * TURN_MS
+        return producer
+
+    monkeypatch.setattr(r.world, "new_producer", later)
+    r.world.moods.refused = {b"bad"}
+    put(r.world, 0, "a", key="bad")
+    put(r.world, 1, "b")
+    r.world.producer.fail("send_offsets", NOT_IN_TIME)
+    r.until(lambda: r.loop._ends.isolating)
+    for number in range(100):
+        put(r.world, 2, f"c{number}")
+        r.step(10, ms=10)
+    assert A in r.tasks.ended
+    assert (r.offset(1), r.world.clients.renewed) == (1, 2)
