@@ -52,7 +52,7 @@ class CommitPreparation:
         for scheduled in scheduled_tasks | self._worked | self._touched:
             if scheduled.place is Place.LOCKED:
                 scheduled.locked_until_ms = now_ms + LOCK_MS
-            elif scheduled.failure is None and self._lacks(scheduled, now_ms, final=final):
+            elif self._lacks(scheduled, now_ms, final=final):
                 self._agenda.look(scheduled, now_ms)
                 waiting += (final or not scheduled.missed) and not is_in_a_call(scheduled, now_ms)
         return not waiting
@@ -60,6 +60,8 @@ class CommitPreparation:
     def _lacks(self, scheduled: ScheduledTask, now_ms: int, *, final: bool) -> bool:
         """Whether a thread has something to do before all of the task can be committed; it is asked for that."""
         task, leased = scheduled.task, scheduled.lease is not None
+        if scheduled.failure is not None:
+            return final and task.applying and task.commit_needed()
         if task.cached and (task.unflushed or (final and leased)):
             self._ask(scheduled)
             return True

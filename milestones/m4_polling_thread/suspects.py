@@ -45,7 +45,7 @@ class Suspects:
     def __init__(self) -> None:
         self._suspicions: dict[TaskId, Suspicion] = {}
         self._turns: deque[TaskId | None] = deque()  # None: all other tasks
-        self._since_ms = 0
+        self._since_ms: int | None = None
         self._committed = self._kept = False
 
     def __bool__(self) -> bool:
@@ -81,10 +81,10 @@ class Suspects:
         if all(p in offsets and offsets[p].offset >= at for p, at in self._suspicions[turn].reached.items()):
             self.clear(turn)
 
-    def keep(self, now_ms: int) -> None:
-        """The outputs of the one whose turn it is are told apart next: its turn begins anew, and it isn't passed over
-        while it comes back from its roll-back."""
-        self._since_ms, self._kept = now_ms, True
+    def keep(self) -> None:
+        """The outputs of the one whose turn it is are told apart next: its turn begins anew with the producer that does
+        so, however long that takes to be made, and it isn't passed over while it comes back from its roll-back."""
+        self._since_ms, self._kept = None, True
 
     def clear(self, task: TaskId) -> None:
         """The task isn't suspected any more, or is gone."""
@@ -100,6 +100,7 @@ class Suspects:
         if not self._suspicions:
             return
         turn = self._turns[0]
+        self._since_ms = now_ms if self._since_ms is None else self._since_ms
         gone = turn is not None and turn not in self._suspicions
         idle = gone or (turn is not None and not (self._kept or self._is_ready(turn, now_ms, has_work)))
         most_ms = OTHERS_MS if turn is None else TURN_MS

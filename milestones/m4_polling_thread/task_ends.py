@@ -91,8 +91,12 @@ class SingleTaskEnds:
         if len(reached) > 1:
             self.isolate(reached, error)
             return Blame()
-        self._suspects.keep(self._now_ms())
+        self.keep_turn()
         return Blame(tell_apart=True) if reached else None
+
+    def keep_turn(self) -> None:
+        """Have the turn last until what is in it is told apart."""
+        self._suspects.keep()
 
     def isolate(self, reached: Mapping[TaskId, Reached], error: BaseException, *, rests: bool = False) -> None:
         """Have each of these tasks commit alone, and all others without them; `rests`: with rests in between."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import SendAgainError, TaskCorruptedError
+from milestones.common.errors import RefusedTogetherError, SendAgainError, TaskCorruptedError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.parts import Blame
@@ -29,7 +29,10 @@ class IntervalTaskEnds(SingleTaskEnds):
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
         if isinstance(error, RefusedInTransactionError) and error.single and not transaction.told_apart:
+            self.keep_turn()
             return Blame(tell_apart=True)
+        if isinstance(error, RefusedTogetherError):
+            self.keep_turn()
         if isinstance(error, SendAgainError):
             again = {id: reached for id, reached in transaction.reached.items() if id in error.tasks}
             self.isolate(again, error, rests=True)

@@ -123,8 +123,9 @@ class CommitSchedule:
 
     @property
     def committing(self) -> Collection[Task]:
-        """The tasks of the one that is under way, and of those that are to be made again."""
-        return self._kept.keys() | self._unconfirmed.keys() if self.under_way else self._kept.keys()
+        """The tasks of the one that is under way, or that is kept, and of those that are to be made again."""
+        waits = self.under_way or self._commit.keeps
+        return self._kept.keys() | self._unconfirmed.keys() if waits else self._kept.keys()
 
     def unconfirmed(self) -> Mapping[TaskId, Mapping[TopicPartition, int]]:
         """The tasks of the last one, if it wasn't made, and the offsets of its boundaries."""
@@ -203,7 +204,8 @@ class CommitSchedule:
 
     def _added_bytes(self) -> int:
         """What isn't committed, while a commit fails, is under way, or can't be begun."""
-        if not (self.failing or self.under_way or self.keeps or self.kept_up()):
+        kept_up = self._held_since is not None or self.kept_up()
+        if not (self.failing or self.under_way or self.keeps or kept_up):
             return 0
         frozen_bytes = self._frozen_bytes if self.under_way and not self._commit.keeps else 0
         return self._uncommitted.bytes - frozen_bytes
@@ -257,6 +259,7 @@ class CommitSchedule:
         """Take all steps of earlier commits, also of those that are to be made again. Whether none of these is left:
         else outputs of other tasks must wait, which would be in its transaction."""
         self.finish()
+        self._uncommitted.look()
         while self.keeps:
             if not (self._begin(now_ms) and self.finish()):
                 return False
@@ -298,7 +301,7 @@ class CommitSchedule:
         """Whether there was anything to commit."""
         self._began_ms, self._due_ms = now_ms, now_ms + self._context.config.commit_interval_ms
         self._hastened = False
-        if kept := self._take_kept():
+        if not self._others_came_first() and (kept := self._take_kept()):
             self._begin_with(kept)
             return True
         needed = [task for task in self._uncommitted.needed() if self._may_cut(task)]
@@ -323,6 +326,11 @@ class CommitSchedule:
 
     def _may_cut(self, task: Task) -> bool:
         return task not in self._kept and self._ends.admits(task.id) and not self._tasks.is_void(task.id)
+
+    def _others_came_first(self) -> bool:
+        """Whether the open transaction has outputs of tasks whose commits aren't made again: theirs is the next one."""
+        producer = self._clients.producer
+        return producer.in_transaction and not producer.contributors <= {task.id for task in self._kept}
 
     def _take_kept(self) -> dict[Task, PendingCommit]:
         """The boundaries that are to be committed again now. Those of tasks that have gone, or back, are void; those

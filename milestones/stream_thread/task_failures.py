@@ -76,6 +76,7 @@ class TaskFailures:
         entry = self._registry.get(id)
         owned = entry is not None and entry.role is not None
         if owned and entry is not None and entry.failure is not None:
+            entry.failure.void |= void
             return
         self._ends.fail(id, error, owned=owned)
         if owned and entry is not None:
@@ -97,7 +98,11 @@ class TaskFailures:
         task = entry.active_task
         if task in self.committing():
             return False
-        if failure.void or not (task.committable and task.commit_needed()):
+        if failure.void or not task.commit_needed():
+            return True
+        if task.applying:
+            return False
+        if not task.committable:
             return True
         if not failure.hastened:
             failure.hastened = True

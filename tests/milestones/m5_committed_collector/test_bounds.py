@@ -143,3 +143,13 @@ def test_an_output_that_is_larger_than_the_whole_bound_is_sent() -> None:
     r.feed("x", partition=1, steps=3)
     r.until_committed(3, 1)
     assert len(r.sent()) == 4
+
+
+def test_state_holds_the_bound_while_the_group_has_no_new_generation() -> None:
+    """A commit waits for it, for a quarter of the transaction's time."""
+    limit = 40_000
+    r = instance(statestore_uncommitted_max_bytes=limit, commit_interval_ms=100)
+    r.world.member.gate = True
+    assert limit // 2 < most(r, uncommitted, turns=80, records=1) < 2 * limit
+    r.world.member.gate = False
+    r.until(lambda: all(r.offset(partition) == 80 for partition in TASKS), steps=2_000)

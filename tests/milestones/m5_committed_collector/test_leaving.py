@@ -201,3 +201,16 @@ def test_what_the_client_still_has_of_tasks_that_leave_is_thrown_away_and_not_wa
     r.loop._answering.part()
     assert r.world.clients.renewed == 1
     assert "flush" not in old.calls
+
+
+def test_a_task_in_quarantine_leaves_with_all_that_it_has_done_also_while_the_commit_before_is_written() -> None:
+    r = committing("commit")
+    r.world.user_code.refused = {"bad"}
+    r.feed("b", "bad", steps=3)
+    r.world.workers.stuck = True
+    answer(r)
+    give_away(r, 1)
+    r.step()
+    r.world.workers.stuck = False
+    r.until(lambda: r.tasks.owned == {B})
+    assert (r.offset(), r.world.user_code.done.count("b")) == (2, 1)

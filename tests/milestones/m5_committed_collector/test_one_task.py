@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError
 
 from milestones.common.errors import StateCorruptError, TaskCorruptedError
 from milestones.common.records import StoreId
-from tests.milestones.fakes import A, B
-from tests.milestones.m5_committed_collector.collecting import ALOS, EXACTLY_ONCE, RunningCollector, committing
+from tests.milestones.fakes import A, B, kafka_error, put
+from tests.milestones.m5_committed_collector.collecting import ALOS, EXACTLY_ONCE, RunningCollector, answer, committing
 
 GUARANTEES = pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, ALOS])
 DAMAGED = StateCorruptError("damaged", [StoreId(A, "counts")])
@@ -85,3 +86,52 @@ def test_what_a_task_did_before_user_code_failed_is_committed_and_then_it_ends()
     r.feed("x", partition=1)
     r.until(lambda: r.offset(1) == 1)
     assert r.tasks.roll_backs.count == 0
+
+
+# -- a task that fails for good by a record: what it has done before is committed
+
+
+def fails(r: RunningCollector) -> None:
+    """User code of 0_0 fails for good."""
+    r.tasks.failures.note(A, RuntimeError("a test"))
+    r.step(3)
+
+
+def test_what_it_has_done_is_committed_also_while_its_transaction_is_made_again() -> None:
+    r = busy()
+    r.world.producer.withheld = {"abort"}
+    r.world.producer.fail("send_offsets", kafka_error(KafkaError._MSG_TIMED_OUT, abort=True))
+    r.commits.hasten()
+    r.until(lambda: r.loop._recoveries.under_way, ms=0)
+    fails(r)
+    r.world.producer.withheld.clear()
+    r.until(lambda: r.places[A] == "ended")
+    assert r.offset() == 1
+
+
+def test_what_it_has_done_is_committed_also_while_the_commit_before_is_written() -> None:
+    r = committing("commit")
+    r.feed("b", steps=3)
+    r.world.workers.stuck = True
+    answer(r)
+    fails(r)
+    r.world.workers.stuck = False
+    r.until(lambda: r.places[A] == "ended")
+    assert r.offset() == 2
+
+
+def test_the_others_go_on_when_its_outputs_are_refused_after_that() -> None:
+    r = busy(processing_guarantee=ALOS)
+    r.world.moods.refused, r.world.handlers.held = {b"bad"}, True
+    put(r.world, 0, "refused", key="bad")
+    r.step(5)
+    r.commits.hasten()
+    r.step(5)
+    assert r.commits.under_way, "it waits for the production handler"
+    r.feed("b", steps=3)
+    fails(r)
+    r.world.handlers.release()
+    r.until(lambda: r.places[A] == "ended")
+    r.feed("y", partition=1, steps=3)
+    r.loop._commit()
+    assert (r.offset(0), r.offset(1)) == (None, 2)
