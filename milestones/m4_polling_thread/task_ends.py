@@ -91,8 +91,12 @@ class SingleTaskEnds:
         if len(reached) > 1:
             self._isolate(reached, error)
             return Blame()
+        return self.tell_apart() if reached else None
+
+    def tell_apart(self) -> Blame:
+        """Have the outputs of the transaction sent one by one. A turn of suspects lasts until that is done."""
         self._suspects.keep()
-        return Blame(one_by_one=True) if reached else None
+        return Blame(one_by_one=True)
 
     def _isolate(self, reached: Mapping[TaskId, Reached], error: BaseException) -> None:
         log.warning(

@@ -28,6 +28,5 @@ class IntervalTaskEnds(SingleTaskEnds):
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
         if isinstance(error, RefusedInTransactionError) and error.single and not transaction.one_by_one:
-            self._suspects.keep()
-            return Blame(one_by_one=True)
+            return self.tell_apart()
         return super().blame(error, transaction)
