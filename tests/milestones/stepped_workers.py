@@ -134,10 +134,12 @@ def with_ledger(world: World) -> World:
 
 class UserCode:
     """What the topology's processor does besides counting: `at` is called in the midst of each record; the values in
-    `refused` raise. `seen`: the values that it was called with; `done`: those of them that it has done."""
+    `refused` raise. `seen`: the values that it was called with; `done`: those of them that it has done.
+    `asks_for_a_commit`: whether it does, after a record."""
 
     def __init__(self) -> None:
         self.at: Callable[[Record], None] = lambda _: None
+        self.asks_for_a_commit: Callable[[], bool] = lambda: False
         self.refused: set[str] = set()
         self.seen: list[str] = []
         self.done: list[str] = []
@@ -152,6 +154,8 @@ class UserCode:
                 if record.value in user_code.refused:
                     raise RuntimeError(f"user code refuses {record.value}")
                 super().process(record)
+                if user_code.asks_for_a_commit():
+                    self.context.commit()
                 user_code.done.append(record.value)
 
         return Watched

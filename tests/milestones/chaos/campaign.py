@@ -16,36 +16,32 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
-from milestones.client.client_events import RemoveThread
-from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import Record, TaskId
 from milestones.instance.context import Exceptions, ProcessingThreadMoved
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.chaos import checks
-from tests.milestones.chaos.kafka import MAY_BE_TAKEN, REFUSED
+from tests.milestones.chaos.disturbances import MOST_THREADS, TASKS, Disturbances
 from tests.milestones.chaos.threads import SteppedPolling
 from tests.milestones.chaos.world import ChaosWorld
-from tests.milestones.disturber import Disturber
-from tests.milestones.fakes import put
 
-TASKS, STEPS, DEPTH, MOST_THREADS = 4, 240, 3, 4
+STEPS, DEPTH, LAST_STEPS = 240, 3, 800
 GENTLE = 0.4
 """The part of the seeds in which neither the membership is lost, nor the outcome of a commit remains unknown."""
-LAST_STEPS, LONG_MS = 800, 5_000
+SMALL_BUFFERS: dict[str, Any] = {"output_buffer_max_bytes": 4_000}
+LITTLE_STATE: dict[str, Any] = {"statestore_uncommitted_max_bytes": 6_000}
 
 
-class PlannedDeath(RuntimeError):
-    """What a state updater is killed with."""
-
-
-class Chaos:
+class Chaos(Disturbances):
     """An instance of up to four tasks, and all that happens to it. `happened`: how often what was done, and came."""
 
     def __init__(self, seed: int, stage: str = "m4") -> None:
         self.stage = stage
         rng = self.rng = random.Random(seed)
-        self.gentle = random.Random(f"{seed} {stage}").random() < GENTLE
+        more = self.more = random.Random(f"{seed} {stage}")
+        self.gentle = more.random() < GENTLE
+        self.ticks = Counter[bytes]()
         self.excused: set[str] = set()
         self.exactly_once, self.cached = rng.random() < 0.75, rng.random() < 0.25
         self.disturbed = rng.choice([0.05, 0.1, 0.2])
@@ -53,6 +49,8 @@ class Chaos:
             rng,
             stage,
             cached=self.cached,
+            ticking=more.random() < 0.4,
+            **more.choice([{}, {}, SMALL_BUFFERS, LITTLE_STATE]),
             num_processing_threads=rng.randrange(1, MOST_THREADS + 1),
             processing_guarantee="exactly_once_v2" if self.exactly_once else "at_least_once",
             **({"statestore_cache_max_bytes": rng.choice([500, 10_000_000])} if self.cached else {}),
@@ -62,15 +60,19 @@ class Chaos:
         self.calm_now = False
         world = self.world
         world.clients.coordinator.watch = partial(checks.check_transaction, self)
+        world.user_code.asks_for_a_commit = lambda: more.random() < 0.03
         world.user_code.at, world.state.meanwhile, world.waits.others = self._in_a_record, self.meanwhile, self._others
         self.disturbances: list[Callable[[], object]] = [
             world.group.need, self.hold_offsets, self.hold_bounds, self.lock, self.stale, self.withhold,
             self.time_out, self.deliver, self.kill_updater, self.handle, self.slow_down, self.hang_updater,
-            self.hang_openers, self.pause, self.decide, self.no_threads,
+            self.hang_openers, self.pause, self.decide, self.no_threads, self.undeliver, self.undeliver, self.forbid,
+            self.enlarge, self.fill, self.fill,
             *[self.poison, self.refuse, self.add_thread, self.remove_thread] * 2, *[self.jump, self.soothe] * 3,
         ]  # fmt: skip
         if not self.gentle:
-            self.disturbances += [self.lose, *[self.trouble, self.break_stores] * 2, *[self.withhold_before_join] * 3]
+            self.disturbances += [
+                self.lose, *[self.crash, self.trouble, self.break_stores] * 2, *[self.withhold_before_join] * 3,
+            ]  # fmt: skip
         world.group.told = partial(checks.check_told, self)
         world.crew.start()
 
@@ -170,161 +172,6 @@ class Chaos:
         else:
             self.rng.choice(self._steps())()
 
-    # -- what happens
-
-    def feed(self) -> None:
-        for _ in range(self.rng.randrange(1, 12)):
-            self.number += 1
-            partition = self.rng.randrange(TASKS)
-            put(self.world, partition, f"v{self.number}", key=f"k{partition}-{self.rng.randrange(3)}")
-
-    def assign(self) -> None:
-        active = [p for p in range(TASKS) if self.rng.random() < 0.8]
-        self.world.group.assign(active, [p for p in range(TASKS) if p not in active and self.rng.random() < 0.5])
-
-    def lose(self) -> None:
-        if self.rng.random() < 0.3 and self.polling is not None:
-            self.excused.add("the membership was lost")
-            self.world.group.lose()
-
-    hold_offsets, hold_bounds = Disturber.hold_offsets, Disturber.hold_bounds
-
-    def lock(self) -> None:
-        self.world.state.locked = {TaskId(0, p) for p in self.rng.sample(range(TASKS), self.rng.randrange(2))}
-
-    def poison(self) -> None:
-        """User code refuses a record that comes soon, until it is soothed; or refuses none any more."""
-        refused = self.world.user_code.refused
-        refused.clear()
-        if self.rng.random() < 0.8:
-            refused.update(f"v{self.number + self.rng.randrange(1, 8)}" for _ in range(2))
-
-    def break_stores(self) -> None:
-        broken = self.world.state.broken
-        broken.clear()
-        if self.rng.random() < 0.6:
-            broken[TaskId(0, self.rng.randrange(TASKS))] = self.rng.choice(["open", "write", "corrupt", "close"])
-
-    def trouble(self) -> None:
-        self.excused.add("Kafka's answers were lost")
-        self.world.moods.trouble = self.rng.choice([0, 0, 0.3])
-        self.world.member.commit_errors.clear()
-        if not self.exactly_once and self.rng.random() < 0.5:
-            self.world.member.commit_errors.append(CommitRetriableError("a test"))
-
-    def time_out(self) -> None:
-        """The broker ends the transaction, which is too old."""
-        if self.exactly_once:
-            self.world.producer.age = 1_000  # long enough for it to be no take-over
-            self.world.clients.coordinator.time_out()
-
-    def stale(self) -> None:
-        self.world.moods.stale = self.rng.random() < 0.5
-
-    def withhold(self, *for_ms: int) -> None:
-        """A call of a commit has no answer for a while."""
-        producer = self.world.producer
-        producer.withheld = {self.rng.choice(["flush", "send_offsets", "commit"])}
-        producer.withheld |= {"abort"} if self.keeps and self.rng.random() < 0.3 else set()
-        producer.answers_ms = self.world.clock.monotonic_ms() + self.rng.choice(for_ms or [30, 500, 3_000])
-        self.world.member.withholds = not self.exactly_once and self.rng.random() < 0.5
-
-    def excuse_long(self, ms: int) -> None:
-        """What keeps the group waiting for so long may cost tasks that leave what isn't committed."""
-        if ms >= LONG_MS:
-            self.excused.add("the group couldn't be kept waiting any longer")
-
-    def withhold_before_join(self) -> None:
-        """The same of a commit that is waited for, before the member joins."""
-        if self.world.running.stack:
-            return
-        self.feed()
-        for step in (self.poll, self.work, self.work, self.work, self.world.group.need):
-            step()
-        self.excuse_long(15_000)
-        self.withhold(15_000)
-        self.poll()
-
-    def refuse(self) -> None:
-        """The broker refuses outputs for a key."""
-        refused = self.world.moods.refused
-        refused.clear()
-        self.world.moods.error = self.rng.choice([REFUSED, MAY_BE_TAKEN])
-        if self.rng.random() < 0.5:
-            refused.add(f"k{self.rng.randrange(TASKS)}-0".encode())
-
-    def handle(self) -> None:
-        """The production exception handler says something else from now on."""
-        self.world.fate = self.rng.choice(["continue", "continue", "continue", "retry", "fail", "raise"])
-
-    def slow_down(self) -> None:
-        """New producers are ready some steps later."""
-        self.world.moods.renewal_steps = self.rng.choice([0, 1, 3, 10]) if self.keeps else 0
-
-    def kill_updater(self) -> None:
-        if not self.world.restorer.next:
-            self.world.restorer.next.append(PlannedDeath())
-
-    def hang_updater(self) -> None:
-        for updater in self.world.updaters.all[-1:]:
-            updater.hangs = not updater.hangs
-
-    def hang_openers(self) -> None:
-        self.world.openers.hang = not self.world.openers.hang
-
-    def pause(self) -> None:
-        registry = self.world.context.thread_registry
-        (registry.resume if registry.paused else registry.pause)([0])
-
-    def add_thread(self) -> None:
-        registry = self.world.context.thread_registry
-        if registry.threads < MOST_THREADS:
-            self.world.crew.add(registry.add())
-
-    def remove_thread(self) -> None:
-        registry = self.world.context.thread_registry
-        if registry.threads and not self.world.running.amidst(SteppedPolling):
-            number = registry.remove(self.rng.choice(registry.numbers()))
-            self.world.crew.remove(RemoveThread(number, registry.serial(number)))
-
-    def no_threads(self) -> None:
-        if self.rng.random() < 0.2:
-            for _ in range(self.world.context.thread_registry.threads):
-                self.remove_thread()
-
-    def jump(self) -> None:
-        """Time passes; not in the midst of anything, and not while an answer is held back that is waited for."""
-        if not self.world.running.stack:
-            self.answer()
-            ms = self.rng.choice([200, 1_500] if self.gentle else [200, 1_500, 25_000])
-            self.excuse_long(ms)
-            self.world.clock.advance(ms)
-            self.world.member.stood_still(ms)
-
-    def decide(self) -> None:
-        self.world.decision = self.rng.choice([None, *[Exceptions.REPLACE_THREAD] * 3, Exceptions.SHUTDOWN_CLIENT])
-
-    def deliver(self) -> None:
-        self.world.clients.coordinator.deliver()
-
-    def answer(self) -> None:
-        self.world.member.holds = self.world.requests.holds = self.world.member.withholds = False
-        self.world.member.answer()
-        self.world.requests.answer()
-
-    def soothe(self) -> None:
-        """So that tasks come to process."""
-        self.answer()
-        self.world.moods.calm()
-        self.world.state.locked.clear()
-        self.world.openers.hang = False
-        for updater in self.world.updaters.all:
-            updater.hangs = False
-        if self.rng.random() < 0.3:
-            self.world.state.broken.clear()
-            self.world.user_code.refused.clear()
-            self.world.context.thread_registry.resume([0])
-
     # -- from the beginning to the end
 
     def play(self) -> None:
@@ -337,8 +184,21 @@ class Chaos:
         checks.check_threads(self)
         checks.check_outputs(self)
         checks.check_user_code(self)
+        checks.check_kept(self)
         self.close()
         checks.check_closed(self)
+        if self.more.random() < 0.5:
+            self.restore_elsewhere()
+
+    def restore_elsewhere(self) -> None:
+        """Another machine, with nothing on its disk, has all tasks: its stores are those that were here."""
+        self.world.ticks = False
+        before = checks.contents(self)
+        checks.forget_disk(self)
+        self.add_thread()
+        self.settle()
+        checks.check_contents(self, before)
+        self.close()
 
     def calm(self) -> None:
         """All causes are mended."""

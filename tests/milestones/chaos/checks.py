@@ -11,7 +11,8 @@ from milestones.common.errors import TimeoutExceededError, TransactionalIdError
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.parts import DecidedError
 from milestones.stream_thread.task_registry import OPENED, Phase
-from tests.milestones.chaos.kafka import OF_ONE_TASK
+from tests.milestones.chaos.moods import OF_ONE_TASK
+from tests.milestones.fakes import CHANGELOG
 
 if TYPE_CHECKING:
     from milestones.common.assignment.model import Subscription
@@ -28,6 +29,10 @@ HOLDER = {
 DEATHS = (DecidedError, TimeoutExceededError, TransactionalIdError)
 """What a polling thread may die of: a handler's decision, or the end of all tasks; a Kafka that is away for too long,
 or whose answers to a producer look like a take-over."""
+
+LOCAL, UNDONE = ("lru",), ("versions",)
+"""Stores that aren't restored to the same bytes; and those that at least once have a deletion more where a write was
+rolled back."""
 
 LEAVES = [Counter([holder]) for holder in ("opening", "restoration", "removal")]
 
@@ -149,11 +154,14 @@ def note_end(chaos: Chaos, polling: SteppedPolling) -> None:
         assert isinstance(polling.died, DEATHS), f"the polling thread died of {polling.died!r}"
         decided = isinstance(polling.died, DecidedError)
         of_one_task = not decided and any(text in str(polling.died) for text in OF_ONE_TASK)
+        of_one_task &= "Kafka's answers were lost" not in chaos.excused  # these count, too
         assert not of_one_task, f"the polling thread died of one task's outputs: {polling.died!r}"
     chaos.happened["polling threads stopped" if polling.died is None else type(polling.died).__name__] += 1
     loop: Any = polling.loop
     if polling.in_calls:
         chaos.excused.add("a task was taken away in the midst of a long call")
+    if polling.late:
+        chaos.excused.add("there was no time for a last commit")
     if polling.unwritten:
         chaos.excused.add("no processing thread was left")
     if polling.unanswered:
@@ -181,11 +189,33 @@ def check_transaction(
     for at in offsets:
         before = chaos.world.clients.coordinator.offsets.get(at)
         check_interval(chaos, records, keys[at.partition], 0 if before is None else before.offset, offsets[at].offset)
-    own = {key for of_one in keys.values() for key in of_one}
-    foreign = {(record.topic, record.key) for record in records if record.key and record.key.decode() not in own}
+    own = {key for of_one in keys.values() for key in of_one} | {f"t{p.partition}" for p in offsets}
+    check_changelogs(chaos, records)
+    check_ticks(chaos, records)
+    keyed = [record for record in records if record.key and not record.topic.startswith("app-lru")]
+    foreign = {(record.topic, record.key) for record in keyed if (record.key or b"").decode() not in own}
     if foreign:
         chaos.world.wrong.append(f"outputs without offsets of their task: {sorted(map(str, foreign))}")
     chaos.happened["transactions"] += 1
+
+
+def check_changelogs(chaos: Chaos, records: Sequence[Output]) -> None:
+    """Where keys collapse a commit has one record per key."""
+    collapsing = ("app-counts-changelog", "app-last-changelog", "app-stamped-changelog", "app-ticks-changelog")
+    counts = Counter((record.topic, record.key) for record in records if record.topic in collapsing)
+    if chaos.keeps and counts and max(counts.values()) > 1:
+        chaos.world.wrong.append(f"a commit has several records of a key: {counts}")
+
+
+def check_ticks(chaos: Chaos, records: Sequence[Output]) -> None:
+    """The punctuations that a transaction has go on where those of the one before ended."""
+    for record in records:
+        if record.topic == "ticks" and record.key is not None:
+            number, before = int.from_bytes(record.value or b"", "big"), chaos.ticks[record.key]
+            if number != before + 1:
+                chaos.world.wrong.append(f"punctuation {number} of {record.key!r} comes after {before}")
+            chaos.ticks[record.key] = number
+            chaos.happened["punctuations"] += 1
 
 
 def check_interval(chaos: Chaos, records: Sequence[Output], keys: Sequence[str], begin: int, end: int) -> None:
@@ -197,7 +227,7 @@ def check_interval(chaos: Chaos, records: Sequence[Output], keys: Sequence[str],
     found: dict[str, dict[str, list[int]]] = {}
     for record in records:
         key, count = (record.key or b"").decode(), int.from_bytes(record.value or b"", "big")
-        topic = "changelog" if record.topic.endswith("-changelog") else record.topic
+        topic = "changelog" if record.topic == CHANGELOG else record.topic
         if key in set(keys):
             found.setdefault(topic, {}).setdefault(key, []).append(count)
     for key in sorted({*made, *chain.from_iterable(found.values())}):
@@ -246,12 +276,50 @@ def check_outputs(chaos: Chaos) -> None:
                 if not chaos.exactly_once:
                     highest = max(count for count in counts if count is not None)  # a roll-back undoes what it finds
                     assert highest >= keys.count(key), f"{topic}: input of {key} is lost: {counts}"
+                    if topic == "out" and chaos.keeps and not chaos.excused:
+                        lacking = {*range(1, keys.count(key) + 1)}.difference(counts)
+                        assert not lacking, f"{topic}: {sorted(lacking)} of {key} are lost: {counts}"
                 elif chaos.thinned(topic):
                     assert counts == sorted(set(counts)), (topic, key, counts)
                     assert counts[-1] == keys.count(key), (topic, key, counts)
                 else:
                     assert counts == [*range(1, keys.count(key) + 1)], (topic, key, counts)
     chaos.happened["records"] += sum(len(world.keys_of(partition)) for partition in range(4))
+
+
+def check_kept(chaos: Chaos) -> None:
+    """Nothing is kept, counted or undecided once all is committed."""
+    if not chaos.keeps or chaos.polling is None or chaos.world.ticks_are_on:
+        return
+    loop: Any = chaos.polling.loop
+    kept = {id: (one._outputs, one.letters, one.boundary) for id, one in loop._collection._intervals.items() if one}
+    assert not kept, f"all is committed, but the collector keeps {kept}"
+    producer = chaos.world.clients.producer
+    undecided = [*producer.letters.values(), *producer.refused, *producer.undecided]
+    assert not undecided, f"all is committed, but this isn't decided: {undecided}"
+    assert not loop._commits.keeps, "all is committed, but a commit is to be made again"
+
+
+def contents(chaos: Chaos) -> dict[tuple[TaskId, str], dict[bytes, bytes]]:
+    """What the stores have on the disk."""
+    stores = {(id, name): store for id, of_one in chaos.world.state.stores.items() for name, store in of_one.items()}
+    return {at: dict(store.namespace.scan(None, None)) for at, store in stores.items()}
+
+
+def forget_disk(chaos: Chaos) -> None:
+    state = chaos.world.state
+    for memory in (state.stores, state.changelog_ids, state.closed):
+        memory.clear()
+
+
+def check_contents(chaos: Chaos, before: Mapping[tuple[TaskId, str], Mapping[bytes, bytes]]) -> None:
+    """What was restored is what was there."""
+    restored, others = contents(chaos), LOCAL if chaos.exactly_once else LOCAL + UNDONE
+    for (id, name), had in before.items():
+        found = restored.get((id, name), {})
+        if found != had and name not in others:
+            raise AssertionError(f"store {name} of {id} had {had}, its changelog {found}")
+    chaos.happened["restored elsewhere"] += 1
 
 
 def check_closed(chaos: Chaos) -> None:

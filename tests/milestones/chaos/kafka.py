@@ -3,93 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
-
-from confluent_kafka import KafkaError
 
 from milestones.common.assignment.model import Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Assigned, CommitRetriableError, JoinNeeded, Lost, StaleGenerationError
-from milestones.common.kafka.producer import Refused, RefusedInTransactionError
-from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
-from milestones.common.steps import AT_ONCE_MS, Steps
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.steps import Steps
 from milestones.common.testing import StepClock
+from tests.milestones.chaos.moods import THE_GROUP, Moods, Waits
+from tests.milestones.chaos.producers import ChaosProducer, LooseProducer
 from tests.milestones.fake_kafka import FakeConsumer, FakeMember, FakeProducer
-from tests.milestones.fakes import ILLEGAL_GENERATION, World, assignment
+from tests.milestones.fakes import World, assignment
 from tests.milestones.m3_fencing_tolerance.simulated import (
     UNANSWERED,
     SimulatedClients,
     SimulatedMember,
-    SimulatedProducer,
 )
 from tests.milestones.m3_fencing_tolerance.tolerant import unready
-from tests.milestones.stepped_workers import Ledger
-
-REFUSED = KafkaError(KafkaError.INVALID_RECORD)
-MAY_BE_TAKEN = KafkaError(KafkaError.INVALID_RECORD, "a test", False, True)
-"""The same, of a record that may be taken when it is sent again."""
-UNNAMED = b"k2"
-"""From this key on the broker doesn't say which record of a batch it refuses."""
-REFUSES = "the broker refuses a record"
-OF_ONE_TASK = (REFUSES, "Kafka refused a batch of records")
-"""Texts of transactions' failures that are one task's."""
-
-
-@dataclass
-class Moods:
-    """What Kafka is up to. `trouble`: how probably a call of a producer goes wrong; `stale`: the next offsets are
-    refused for their generation; `refused`: keys whose outputs the broker refuses, with `error`; `renewal_steps`: how
-    often a new producer is looked at before it is ready."""
-
-    trouble: float = 0.0
-    stale: bool = False
-    refused: set[bytes] = field(default_factory=set)
-    error: KafkaError = REFUSED
-    renewal_steps: int = 0
-
-    def calm(self) -> None:
-        self.trouble, self.stale, self.renewal_steps = 0.0, False, 0
-        self.refused.clear()
-
-
-THE_GROUP = "the group"
-
-
-@dataclass
-class Waits:
-    """The waits of the polling thread. `others`: what other threads do meanwhile; `polling`: whether the polling thread
-    is what runs now; `longest`: of each kind of wait, what was asked for, ms; `spent`: of each call of Kafka, the time
-    that it was waited for since the last look at the group; `longest_spent`: the longest of these; `repeated`: calls
-    that are repeated for longer before tasks are given away."""
-
-    most_ms: int
-    others: Callable[[], None] = lambda: None
-    polling: Callable[[], bool] = lambda: False
-    longest: Counter[str] = field(default_factory=Counter)
-    spent: Counter[str] = field(default_factory=Counter)
-    longest_spent: Counter[str] = field(default_factory=Counter)
-    repeated: Mapping[str, int] = field(default_factory=dict)
-
-    def ask(self, what: str, ms: int) -> None:
-        """The thread that runs asks for a wait of so long."""
-        if self.polling():
-            self.longest[what] = max(ms, self.longest[what])
-
-    def spend(self, what: str, ms: int) -> None:
-        """So long it has waited for this call, or the group for it."""
-        self.spent[what] += ms
-        self.longest_spent[what] = max(self.spent[what], self.longest_spent[what])
-
-    def too_long(self) -> dict[str, int]:
-        """The waits that were longer than they may be. A call is waited for in steps: the last one may be too long."""
-        asked = {what: ms for what, ms in self.longest.items() if ms > self.most_ms}
-        most_ms = {what: self.repeated.get(what, self.most_ms) + AT_ONCE_MS for what in self.longest_spent}
-        return asked | {what: ms for what, ms in self.longest_spent.items() if ms > most_ms[what]}
 
 
 class AskedClock(StepClock):
@@ -122,149 +56,6 @@ class StableConsumer(FakeConsumer):
         stable = self._clients.first_open_offset(partition)
         at = max(self.positions[partition], self.logs[partition].first)
         super()._fetch(partition, limit if stable is None else max(0, min(limit, stable - at)), fetched)
-
-
-class AskedCalls(FakeProducer):
-    """A producer whose calls that have no answer end with their time-out."""
-
-    waits_of: Waits
-    _within_ms = _began_ms = 0
-
-    def begin_flush(self, timeout_ms: int) -> None:
-        self._within_ms = timeout_ms
-        super().begin_flush(timeout_ms)
-
-    def begin_send_offsets(self, *arguments: Any) -> None:
-        self._within_ms = arguments[-1]
-        super().begin_send_offsets(*arguments)
-
-    def begin_commit(self, timeout_ms: int) -> None:
-        self._within_ms = timeout_ms
-        super().begin_commit(timeout_ms)
-
-    def _begin(self, name: str, call: Callable[[], None]) -> None:
-        self._began_ms = self.clock.monotonic_ms()
-        self.waits_of.ask(name, self._within_ms)
-        super()._begin(name, call)
-
-    def returned(self, wait_ms: int) -> bool:
-        name, now_ms = self._under_way[0] if self._under_way else "nothing", self.clock.monotonic_ms()
-        left_ms = self._within_ms - (now_ms - self._began_ms)
-        if name in self.withheld and left_ms <= 0:
-            self._under_way = None
-            self._unanswered(name)
-            raise UNANSWERED
-        self.waits_of.ask("an answer", wait_ms)
-        returned = super().returned(min(wait_ms, max(0, left_ms)))
-        self.waits_of.spend(name, self.clock.monotonic_ms() - now_ms)
-        if returned:
-            self.waits_of.spent.pop(name, None)
-        else:
-            self.waits_of.others()
-        return returned
-
-    def _unanswered(self, name: str) -> None:
-        """The call has come to its time-out."""
-
-    def begin_abort(self, timeout_ms: int) -> None:
-        self._within_ms = timeout_ms
-        super().begin_abort(timeout_ms)
-
-    def begin_nothing(self) -> None:
-        """Begin a call of which another one looks after the end."""
-        self._begin("init_transactions", lambda: None)
-
-    def abort(self, timeout_ms: int) -> None:
-        self.waits_of.ask("abort", timeout_ms)
-        self.waits_of.spent.clear()
-        super().abort(timeout_ms)
-
-    def close(self, timeout_ms: int = 0) -> None:
-        self.waits_of.spent.clear()
-        super().close(timeout_ms)
-
-
-class ChaosProducer(AskedCalls, SimulatedProducer):
-    """One producer of the transactional id; the broker refuses the outputs for some keys."""
-
-    def __init__(self, clients: ChaosClients, *, ready: bool = True) -> None:
-        super().__init__(clients.coordinator, clients.chance, clients.clock, trouble=0, ready=ready)
-        self.waits_of, self._moods = clients.waits, clients.moods
-
-    def _fails(self) -> bool:
-        return self._chance.random() < self._moods.trouble
-
-    def begin(self) -> None:
-        if not self.in_transaction:
-            self.sent.clear()
-        super().begin()
-
-    def send(
-        self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), **more: Any
-    ) -> Sequence[Emitted]:
-        super().send(task, outputs, changelogs, **more)
-        self.contributors.add(task)
-        self.sent += [(task, Output._make(output)) for output in outputs]
-        return ()
-
-    def _bad(self) -> list[tuple[TaskId, Output]]:
-        return [(task, output) for task, output in self.sent if is_refused(output, self._moods)]
-
-    def flush(self, timeout_ms: int) -> None:
-        super().flush(timeout_ms)
-        if self.apart is not None:
-            told = refused_with(self._bad(), self.sent, self.apart)
-            self.refused = [Refused(task, self._moods.error, output, sent=True) for task, output in told]
-
-    def send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
-    ) -> None:
-        self._live()
-        if self._bad():
-            raise RefusedInTransactionError(REFUSES, single=True)
-        if self._moods.stale:
-            self._moods.stale = False
-            raise ILLEGAL_GENERATION
-        super().send_offsets(offsets, group_metadata, timeout_ms)
-
-    def _unanswered(self, name: str) -> None:
-        """The end of the transaction is made, or arrives later."""
-        if name == "commit":
-            self._coordinator.late.append((self._epoch, True))
-            self.disconnected = True
-            if self._chance.random() < 0.5:
-                self._coordinator.deliver()
-
-
-def is_refused(output: Output, moods: Moods) -> bool:
-    return output.topic == "out" and output.key in moods.refused
-
-
-Sent = tuple[TaskId, Output]
-
-
-def refused_with(bad: list[Sent], sent: Sequence[Sent], apart: Apart) -> list[Sent]:
-    """What is reported of these: themselves only, or, where Kafka doesn't name them, all of their batch."""
-    if all(apart.is_alone(output) or (output.key or b"") < UNNAMED for _, output in bad):
-        return bad
-    return [(task, output) for task, output in sent if output.topic == "out" and not apart.is_alone(output)]
-
-
-class LooseProducer(AskedCalls, Ledger):
-    """A producer without transactions: what it is given is in the logs, but for what is refused."""
-
-    def __init__(self, clients: ChaosClients) -> None:
-        super().__init__(clients.logs, clients.member, transactional=False)
-        self.clock, self.waits_of, self._moods = clients.clock, clients.waits, clients.moods
-
-    def send(self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), **more: Any) -> Any:
-        all_outputs = [Output._make(output) for output in outputs]
-        bad = [output for output in all_outputs if is_refused(output, self._moods)]
-        if self.apart is not None:
-            batch = [(task, output) for output in all_outputs]
-            bad = [output for _, output in refused_with([one for one in batch if one[1] in bad], batch, self.apart)]
-        self.refused += [Refused(task, self._moods.error, output, sent=True) for output in bad]
-        return super().send(task, [output for output in all_outputs if output not in bad], changelogs, **more)
 
 
 class ChaosMember(SimulatedMember):

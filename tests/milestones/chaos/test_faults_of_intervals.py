@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from milestones.common.state.commit_log import CommitLog
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.steps import Steps
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome
@@ -16,6 +17,7 @@ from milestones.m5_committed_collector.upserts import WaitingOutputs
 from milestones.stream_thread.answering import BeforeAnswers
 from milestones.stream_thread.recoveries import Recoveries
 from tests.milestones.chaos.test_whatever_comes import found
+from tests.milestones.fakes import CHANGELOG
 
 SEEDS = range(150)
 A_TRANSACTION = "a transaction from"
@@ -45,7 +47,10 @@ def test_the_last_value_of_a_key_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
     def but_one(self: Any) -> None:
         begin(self)
         records = list(self._changelog)
-        self._changelog = iter(records[: max(1, len(records) - 1)])
+        counts = [at for at, record in enumerate(records) if record[0] == CHANGELOG]
+        for last in counts[1:][-1:]:
+            del records[last]
+        self._changelog = iter(records)
 
     monkeypatch.setattr(TaskIntervals, "_begin_changelog", but_one)
     assert "changelog: " in sees(A_TRANSACTION)
@@ -121,3 +126,17 @@ def test_a_task_given_away_before_its_last_cut(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(BeforeAnswers, "may_part", at_once)
     sees("more than once", A_TRANSACTION)
+
+
+def test_a_store_that_its_changelog_disagrees_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history loses a record; another machine restores another store."""
+    merge = CommitLog.merge
+
+    def now_and_then(self: Any, count: list[int] = []) -> None:  # noqa: B006
+        count.append(1)
+        if len(count) % 7 == 0 and len(self._scope) > 0 and self._emitted:
+            self._scope = []
+        merge(self)
+
+    monkeypatch.setattr(CommitLog, "merge", now_and_then)
+    sees("its changelog")

@@ -21,8 +21,6 @@ from tests.milestones.planted import keep_programs
 
 SEEDS = range(24)
 FAULTY_SEEDS = range(60)
-SEEDS_OF_REFUSALS = range(90, 100)
-"""One has nothing for a long time but outputs without a leader, and records that Kafka refuses."""
 
 
 @pytest.mark.parametrize("stage", ["m4", INTOLERANT, "m5"])
@@ -167,10 +165,3 @@ def test_the_campaign_sees_a_polling_thread_that_dies_of_what_it_mustnt(monkeypa
 
     monkeypatch.setattr("milestones.m4_polling_thread.task_ends.SingleTaskEnds.fail", die)
     assert "of a task's failure" in found("the polling thread died of")
-
-
-def test_the_campaign_sees_a_polling_thread_that_dies_of_the_records_that_kafka_refuses_one_task(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("milestones.stream_thread.error_series.ANSWERED", ())
-    found("died of one task's outputs", seeds=SEEDS_OF_REFUSALS)

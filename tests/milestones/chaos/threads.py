@@ -150,7 +150,7 @@ class SteppedPolling:
         self.world = world
         self.loop: StreamLoop | None = None
         self.died: BaseException | None = None
-        self.ended = self.left_group = self.in_calls = self.unanswered = self.unwritten = False
+        self.ended = self.left_group = self.in_calls = self.unanswered = self.unwritten = self.late = False
         self._stops = False
 
     @property
@@ -184,6 +184,7 @@ class SteppedPolling:
                     return
                 self.unwritten, self.unanswered = self._unwritten(loop), self._silent()
                 loop.shut_down(leave_group=True)
+                self.late = self.context.retry_policy.rest_ms() <= 0
             except BaseException as error:
                 self.died = error
             self._end(loop)
@@ -191,7 +192,9 @@ class SteppedPolling:
     def _silent(self) -> bool:
         """Whether Kafka, or a handler, doesn't answer."""
         kafka = self.clients.producer.withheld or self.clients.member.withholds
-        return bool(kafka or self.world.handler_threads)
+        moods = self.world.moods
+        takes_not_all = moods.room is not None or moods.undelivered or moods.forbidden
+        return bool(kafka or self.world.handler_threads or takes_not_all)
 
     def _unwritten(self, loop: Any) -> bool:
         """Whether confirmed writes of tasks wait, or will, for processing threads, of which there is none any more."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from milestones import wiring
+from milestones.baseline.sending import ACKNOWLEDGED_MS
 from milestones.client.crew import Crew
-from milestones.common import serdes
 from milestones.common.records import TopicPartition
 from milestones.common.topology.handlers import Action, ErrorContext, Response
 from milestones.flags import parse_milestones
@@ -21,7 +21,8 @@ from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
-from tests.milestones.chaos.kafka import THE_GROUP, AskedClock, ChaosClients, Group, Moods, Waits
+from tests.milestones.chaos.kafka import AskedClock, ChaosClients, Group
+from tests.milestones.chaos.moods import THE_GROUP, Moods, Waits
 from tests.milestones.chaos.stores import ChaosState
 from tests.milestones.chaos.threads import (
     ChaosHandler,
@@ -32,7 +33,7 @@ from tests.milestones.chaos.threads import (
     UnderWay,
     next_context,
 )
-from tests.milestones.fakes import counting
+from tests.milestones.chaos.topology import of_everything
 from tests.milestones.m4_polling_thread.polling import PollingWorld
 from tests.milestones.stepped_workers import UserCode
 
@@ -48,14 +49,16 @@ SETTINGS: dict[str, Any] = {
 class ChaosWorld(PollingWorld):
     """Real parts of a stage from M4 on: the polling thread's loop, updaters, openers, workers, handler threads, a
     crew. The counts go to `out`, and to `latest`, where the last one per key and commit may do. `fate`: what the
-    production exception handler says."""
+    production exception handler says; `ticking`: there are punctuations, while `ticks`."""
 
-    def __init__(self, chance: random.Random, stage: str, *, cached: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, chance: random.Random, stage: str, *, cached: bool = False, ticking: bool = False, **settings: Any
+    ) -> None:
         self.chance, self._flags = chance, parse_milestones(stage)
         self.fate = "fail"
         user_code = UserCode()
-        topology = counting(processor=user_code.processor(), cached=cached)
-        topology.add_sink("latest", "latest", "counting", key=serdes.STRING, value=serdes.LONG, upserts=True)
+        self.ticks, self.ticks_are_on = True, ticking
+        topology = of_everything(user_code, cached=cached, ticks=(lambda: self.ticks) if ticking else None)
         defaults = {**SETTINGS, "production_exception_handler": self._handle}
         super().__init__(topology, user_code=user_code, **{**defaults, **settings})
 
@@ -80,7 +83,8 @@ class ChaosWorld(PollingWorld):
         self.clock = AskedClock()
         self.waits = self.clock.waits = Waits(MOST_POLL_MS // 4, polling=lambda: self.running.on_top(SteppedPolling))
         # A commit of which Kafka may have an answer, one of this answer's own, and a recovery.
-        self.waits.repeated = {THE_GROUP: MOST_POLL_MS // 4}
+        # The group's next question may come while the answer to the one before waits.
+        self.waits.repeated = {THE_GROUP: MOST_POLL_MS // 2 + ACKNOWLEDGED_MS}
         if TOLERANT not in self._flags:
             self.waits.repeated |= dict.fromkeys(("send_offsets", "commit"), TASK_TIMEOUT_MS)
             self.waits.repeated[THE_GROUP] += TASK_TIMEOUT_MS

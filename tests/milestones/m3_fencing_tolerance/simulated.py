@@ -155,7 +155,8 @@ class SimulatedProducer(FakeProducer):
     def abort(self, timeout_ms: int) -> None:
         if self.in_transaction:
             self._end(commit=False)
-        self.acknowledged.clear()
+        for noted in (self.acknowledged, self.refused, self.letters, self.undecided):
+            noted.clear()
 
     def _end(self, *, commit: bool) -> None:
         """An end that has no answer was made, never arrived, or arrives later; the client sends it again, or not."""
