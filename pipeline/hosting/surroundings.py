@@ -42,6 +42,7 @@ from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.spark_folders import spark_attempts_folder, spark_task_folder
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.steps import Steps, to_the_end
 from milestones.common.topology.topology import SubTopology
 from milestones.instance.admin_thread import AskBounds, Request, bounds_of
 from milestones.instance.application import Application
@@ -81,8 +82,8 @@ class HostedClients:
         *,
         apart: Apart | None = None,
     ) -> None:
-        """`everyone`: the global stores of this process. `apart`: its producer does.
-        `StaleGenerationError`."""
+        """`everyone`: the global stores of this process. `apart`: how its producer tells outputs
+        apart. `StaleGenerationError`."""
         name = transactional_id(application.id, work.task)
         self._config, self._name, self.everyone = config, name, everyone
         with ExitStack() as closing:
@@ -98,7 +99,7 @@ class HostedClients:
             closing.callback(self.producer.close)
             if transactional is not None:
                 retry_policy = RetryPolicy(config.task_timeout_ms, clock)
-                initialise(self.producer, transactional, clock, retry_policy, config.task_timeout_ms)
+                to_the_end(initialise(self.producer, transactional, clock, retry_policy, config.task_timeout_ms))
             self.offsets: GroupReader = GroupReader(
                 config.admin_settings(name),
                 application.id,
@@ -137,18 +138,16 @@ class HostedClients:
     def new_restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._config.restore_consumer_settings(self._name))
 
-    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
         """Without transactions: put a new producer in place of the old one. With them a new producer might fence a
         later attempt that has committed meanwhile, so the range ends, and the next one begins with a new producer."""
         if self.producer.transactional:
             self.spent = True
             return
-        old, self.producer = self.producer, OutputProducer(
-            self._config.producer_settings(self._name, None), self.context.clock,
-            admin=self._admin, apart=apart,
-        )  # fmt: skip
+        old, settings = self.producer, self._config.producer_settings(self._name, None)
+        self.producer = OutputProducer(settings, self.context.clock, admin=self._admin, apart=apart)
         self._closing.callback(self.producer.close)
-        old.close()
+        yield from old.closing()
 
     def close(self) -> None:
         """Let all go; an open transaction is aborted."""
