@@ -138,8 +138,9 @@ class Agenda:
 
     def _is_kept(self, scheduled: ScheduledTask) -> bool:
         """Whether the runtime keeps the task from input that it has: for a commit, or until outputs are sent."""
-        kept = scheduled.place is Place.LOCKED or scheduled.full or scheduled.task.id in self.held_back
-        return kept and scheduled.task.input.waiting() > 0
+        id = scheduled.task.id
+        kept = scheduled.place is Place.LOCKED or scheduled.full or id in self.held_back
+        return kept and id.subtopology not in self.paused and scheduled.task.input.waiting() > 0
 
     def _wait(self, scheduled: ScheduledTask, now_ms: int) -> None:
         """Set the alarm at which there may be something to do about the task, if nothing happens to it before."""

@@ -442,6 +442,25 @@ def test_metrics_tell_for_how_long_a_task_with_input_waits_whatever_for(waits_fo
     assert 700 <= scheduler["metrics"]["task-pause-latency-max"] < 1_000
 
 
+def test_a_pause_that_the_user_asks_for_is_none_of_the_tasks() -> None:
+    r = running(0)
+    r.loop._answering.leaving = {A}
+    put(r.world, 0, "a")
+    r.step(2)
+    registry = r.world.context.thread_registry
+    registry.pause([0])
+    r.step(2)
+    r.world.clock.advance(5_000)
+    r.loop._answering.leaving = frozenset()
+    registry.resume([0])
+    r.step(2)
+    r.world.clock.advance(2_000)
+    r.step(2)
+    (scheduler,) = r.world.context.metrics.snapshot()["stream-scheduler-metrics"]
+    assert r.world.user_code.seen == ["a"]
+    assert scheduler["metrics"]["task-pause-latency-max"] < 1_000
+
+
 def test_metrics_name_the_error_of_a_task_in_quarantine_as_long_as_it_is_there() -> None:
     r = running(0, 1)
     r.world.user_code.refused = {"poison"}
