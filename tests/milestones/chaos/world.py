@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from milestones import wiring
-from milestones.baseline.sending import ACKNOWLEDGED_MS
 from milestones.client.crew import Crew
 from milestones.common.records import TopicPartition
 from milestones.common.topology.handlers import Action, ErrorContext, Response
@@ -83,8 +82,7 @@ class ChaosWorld(PollingWorld):
         self.clock = AskedClock()
         self.waits = self.clock.waits = Waits(MOST_POLL_MS // 4, polling=lambda: self.running.on_top(SteppedPolling))
         # A commit of which Kafka may have an answer, one of this answer's own, and a recovery.
-        # The group's next question may come while the answer to the one before waits.
-        self.waits.repeated = {THE_GROUP: MOST_POLL_MS // 2 + ACKNOWLEDGED_MS}
+        self.waits.repeated = {THE_GROUP: MOST_POLL_MS // 4}
         if TOLERANT not in self._flags:
             self.waits.repeated |= dict.fromkeys(("send_offsets", "commit"), TASK_TIMEOUT_MS)
             self.waits.repeated[THE_GROUP] += TASK_TIMEOUT_MS

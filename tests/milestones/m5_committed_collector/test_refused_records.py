@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
+from milestones.common.errors import UnsentError
 from milestones.common.topology.handlers import Action
 from tests.milestones.fakes import A, B, kafka_error
 from tests.milestones.m5_committed_collector import collecting
@@ -155,6 +156,21 @@ def test_with_retry_it_is_sent_again_until_kafka_takes_it(monkeypatch: pytest.Mo
     r.until_committed(3, 1)
     assert sorted(r.sent()) == [("bad", 1), ("good", 1), ("good", 2), ("other", 1)]
     assert len(r.world.user_code.seen) == 4
+
+
+@GUARANTEES
+def test_a_refused_record_after_an_outage_in_which_nothing_was_committed_ends_no_thread(guarantee: str) -> None:
+    r = RunningCollector(
+        processing_guarantee=guarantee, task_timeout_ms=2_000, production_exception_handler=saying(Action.CONTINUE)
+    )
+    r.world.moods.refused = {b"bad"}
+    r.run(0, 1)
+    r.loop._recoveries.recover(UnsentError("a leader is away", [A]), r.world.clock.monotonic_ms())
+    r.step(5)
+    r.world.clock.advance(3_000)
+    feed_keys(r, 0, "good", "bad")
+    r.until_committed(2)
+    assert r.collector.dropped == {A: 1}
 
 
 @GUARANTEES
