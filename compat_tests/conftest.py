@@ -148,8 +148,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _included(item: pytest.Item, older: frozenset[str]) -> bool:
     """Whether the selection of the item's stage has it; `older`: all stages but the last."""
-    params: dict[str, str] = item.callspec.params if hasattr(item, "callspec") else {}
-    option = item.config.option
+    params, option = _params(item), item.config.option
     selection = (params.get("stage") in older and option.older) or option.selection
     marks = [SELECTIONS.index(longer) for longer in SELECTIONS[1:] if item.get_closest_marker(longer)]
     begins_with = max(marks, default=0)
@@ -160,9 +159,12 @@ def _included(item: pytest.Item, older: frozenset[str]) -> bool:
     return mine and begins_with <= SELECTIONS.index(selection)
 
 
+def _params(item: pytest.Item) -> dict[str, str]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
 def _is_in_turn(item: pytest.Item, between: frozenset[str]) -> bool:
-    params: dict[str, str] = item.callspec.params if hasattr(item, "callspec") else {}
-    return params.get("stage") not in between or _is_of_part(item, item.config.option.between)
+    return _params(item).get("stage") not in between or _is_of_part(item, item.config.option.between)
 
 
 def _is_of_part(item: pytest.Item, of: tuple[int, int]) -> bool:

@@ -37,7 +37,7 @@ from milestones.common.errors import (
     TopologyError,
     TransactionalIdError,
 )
-from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.public import publish
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -39,42 +38,17 @@ from milestones.common.kafka.clients import client_log
 from milestones.common.kafka.failures import (
     REFUSED_RECORD,
     REFUSED_TOPIC,
-    TOO_LARGE,
-    UNKNOWN_TOPIC,
+    caught,
     error_of,
 )
 from milestones.common.kafka.outputs import last_of_changelogs, reported, unwritable, why_full
 from milestones.common.kafka.producer_log import ProducerWatch, watched
+from milestones.common.kafka.refusals import Refused, RefusedInTransactionError, refusals_explained
 from milestones.common.kafka.transaction_offsets import TransactionOffsets
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.steps import Steps, to_the_end, until_returned
 
 log: Final = logging.getLogger(__name__)
-
-BY_SIZE = (
-    "a broker that finds a record too large refuses the whole batch it is in, the small ones too. To have the handler "
-    "decide about single records, set producer_message_max_bytes to 200 less than the topic's max.message.bytes: then "
-    "batches are small enough, and a record that is too large is refused by the client before it is sent"
-)
-"""The advice about a topic that takes smaller batches than the client sends."""
-
-REFUSED_IN_TRANSACTION = (
-    "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, whatever "
-    "production_exception_handler says, and it would again: mend the cause (size limits, rights, the topic)"
-)
-
-
-class RefusedInTransactionError(ProductionError):
-    """The broker refused a record of a transaction. `single`: a producer with one record per batch could tell which
-    record; False: the error is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
-
-    single: bool
-    unknown_topic: bool
-
-    def __init__(self, message: str, *, single: bool, unknown_topic: bool = False) -> None:
-        super().__init__(message)
-        self.single, self.unknown_topic = single, unknown_topic
-
 
 CLOSE_TIMEOUT_MS = 10_000
 """The longest wait for a close: librdkafka aborts an open transaction then, and waits for a broker's answer for
@@ -103,20 +77,7 @@ ASSUMED = (
 )
 """The error text about records that `ProducerWatch` has found lost."""
 
-Report = Callable[[KafkaError | None, Message], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Refused:
-    """An output that was refused: by the client, at once (`sent` is False), or by Kafka, as a delivery report says,
-    outside of transactions or by a producer that tells outputs apart. Only the latter gives the whole output: a report
-    of an error lacks node, headers and timestamp."""
-
-    task: TaskId
-    error: KafkaError
-    output: Output
-    dead_letter: bool = False
-    sent: bool = False
+Report = Callable[..., None]
 
 
 class OutputProducer(BegunCalls):
@@ -161,7 +122,7 @@ class OutputProducer(BegunCalls):
         self.letters: dict[TaskId, Sequence[Emitted]] = {}
         self.undecided: set[Refused] = set()
         self.contributors: set[TaskId] = set()
-        self._reports: dict[tuple[TaskId, bool], tuple[Callable[..., None], Callable[..., None]]] = {}
+        self._reports: dict[tuple[TaskId, bool], tuple[Report, Report]] = {}
 
     def _check_free(self) -> None:
         super()._check_free()
@@ -194,14 +155,14 @@ class OutputProducer(BegunCalls):
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
         reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
-        if self.apart is not None:
-            reports = [partial(refuse, output=Output(*output)) for output in outputs]
         for index in last_of_changelogs(outputs, changelogs):
             if self.transactional:
-                told = self.apart is not None
-                reports[index] = partial(acknowledge, output=Output(*outputs[index])) if told else acknowledge
+                reports[index] = acknowledge
             else:
                 self._ends.wanted.add(TopicPartition(*outputs[index][:2]))
+        if self.apart is not None:
+            told = zip(reports, outputs, strict=True)
+            reports = [partial(report or refuse, output=Output(*output)) for report, output in told]
         until_ms: int | None = None
         for index, (output, on_delivery) in enumerate(zip(outputs, reports, strict=True)):
             topic, partition, key, value, timestamp, headers, _ = output
@@ -242,11 +203,16 @@ class OutputProducer(BegunCalls):
             return error
         if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
             # The transaction has failed. Only another transactional call names the cause; no such call can succeed.
-            if self.apart is not None:
-                self._await_refused()
-            with self._explained():
-                self.commit(timeout_ms=10_000)
+            refused = caught(self._name_cause, RefusedInTransactionError)
+            if refused is not None:
+                if refused.single and self.apart is not None:
+                    self._await_refused()
+                raise refused
         raise exception
+
+    def _name_cause(self) -> None:
+        with refusals_explained():
+            self.commit(timeout_ms=10_000)
 
     def _await_refused(self) -> None:
         """A transaction is known to have failed a little before the reports come of the batch that it has failed of."""
@@ -254,7 +220,7 @@ class OutputProducer(BegunCalls):
         while not self.refused and self._clock.monotonic_ms() < until_ms:
             self._producer.poll(ROOM_POLL_S)
 
-    def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Callable[..., None], Callable[..., None]]:
+    def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Report]:
         """Two delivery reports of a task: one for a transaction's last record of a changelog, which notes the offset,
         and one for all outputs without transactions, or that are told apart. A record that a transaction loses makes
         the transaction fail; only one that is refused for good is told."""
@@ -397,9 +363,8 @@ class OutputProducer(BegunCalls):
         in `failures`."""
         self._check_free()
         self._producer.poll(0)  # for what the client's log says of its identity
-        self._begin_call(
-            lambda: self._put_in(offsets, group_metadata, timeout_ms), timeout_ms, self._offsets_are_in, self._explained
-        )
+        put_in = partial(self._put_in, offsets, group_metadata, timeout_ms)
+        self._begin_call(put_in, timeout_ms, self._offsets_are_in, refusals_explained)
 
     def _put_in(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
@@ -427,27 +392,13 @@ class OutputProducer(BegunCalls):
     def begin_commit(self, timeout_ms: int) -> None:
         """Begin to commit the open transaction. Errors as of `send_offsets`. After `send_offsets` Kafka has taken all
         flushed records, so no error of the commit itself counts as the refusal of a record."""
-        explained = nullcontext if self._has_offsets else self._explained
+        explained = nullcontext if self._has_offsets else refusals_explained
         self._begin_call(
             lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms, self._transaction_ended, explained
         )
 
     def _transaction_ended(self) -> None:
         self.in_transaction = False
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except KafkaException as exception:
-            error = error_of(exception)
-            if error is not None and error.txn_requires_abort() and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
-                advice = f"; {BY_SIZE}" if error.code() in TOO_LARGE else ""
-                single, unknown = error.code() in REFUSED_RECORD, error.code() in UNKNOWN_TOPIC
-                raise RefusedInTransactionError(
-                    f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}", single=single, unknown_topic=unknown
-                ) from exception
-            raise
 
     def abort(self, timeout_ms: int) -> None:
         """Do `begin_abort`, and wait for the answer."""

@@ -5,11 +5,11 @@ Timed by the polling thread itself, as its metrics say: the time between two loo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
+from compat_tests.cases.arrivals import CommitGaps
 from compat_tests.cases.calls import failing, waiting
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import proxy_of
@@ -20,7 +20,6 @@ from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Side
-from compat_tests.oracles.rows import Place
 from milestones.testing import Not
 
 pytestmark = [pytest.mark.full, pytest.mark.broker_faults, pytest.mark.timeout(400)]
@@ -109,29 +108,12 @@ def test_turns_are_short_beside_a_write_that_hangs_a_call_that_does_not_return_a
     world.feeds["in"].send([call.sent, failure.sent])
     call.begins(app)
     others = [place for place in world.cluster.places([world.topic("in")]) if place.partition > 1]
-    committed = Commits(world, others)
-    turns_stay_short(world, app, for_s, committed.look)
-    committed.look()
-    hung = [place for place, pause in committed.longest.items() if pause > COMMITTED_S]
-    assert len(hung) <= 1, committed.longest
-    print(f"longest times between two commits: {committed.longest}; {hung} has a write that hangs")
+    gaps = CommitGaps(world)
+    gaps.forget()
+    turns_stay_short(world, app, for_s, gaps.look)
+    longest = {place: gaps.of([place]) for place in others}
+    print(f"longest times between two commits: {longest}; one has a write that hangs")
+    assert sum(seconds > COMMITTED_S for seconds in longest.values()) <= 1
     call.release()
     failure.release()
     app.kill()
-
-
-class Commits:
-    """For how long no input of a partition was committed, while more came."""
-
-    def __init__(self, world: World, places: list[Place]) -> None:
-        self._world, self._places = world, places
-        self._last = {place: (0, time.monotonic()) for place in places}
-        self.longest = dict.fromkeys(places, 0.0)
-
-    def look(self) -> None:
-        committed, now = self._world.committed(), time.monotonic()
-        for place in self._places:
-            offset, since = self._last[place]
-            self.longest[place] = max(self.longest[place], now - since)
-            if committed.get(place, 0) > offset:
-                self._last[place] = committed[place], now

@@ -21,7 +21,7 @@ from milestones.baseline.refused_outputs import (
 )
 from milestones.baseline.sending import ROOM_MS, OutputSender, is_about_its_time
 from milestones.common.errors import ProductionError, UnsentError
-from milestones.common.kafka.producer import Refused
+from milestones.common.kafka.refusals import Refused
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from milestones.common.errors import (
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.failures import ErrorClass, caught, classify, is_fenced, is_retriable
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.steps import to_the_end
 from milestones.parts import Recovered
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from milestones.common.errors import ProcessingError, ProductionError, RefusedTogetherError
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.failures import REFUSED_BATCH, REFUSED_TOPIC, TOO_LARGE, may_succeed_later
-from milestones.common.kafka.producer import BY_SIZE, Refused
+from milestones.common.kafka.refusals import BY_SIZE, Refused
 from milestones.common.task.failures import ask
 from milestones.common.topology.handlers import ErrorContext, Handler, Response
 from milestones.common.topology.nodes import SinkNode, SubTopology

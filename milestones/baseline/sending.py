@@ -57,7 +57,7 @@ from milestones.common.errors import ProcessingError, ProductionError, TimeoutEx
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.failures import TOO_LARGE, UNKNOWN_TOPIC, is_retriable
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
-from milestones.common.kafka.producer import Refused
+from milestones.common.kafka.refusals import Refused
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
 from milestones.common.topology.handlers import Action, Response

@@ -45,7 +45,8 @@ from milestones.common.errors import (
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.kafka.producer import RefusedInTransactionError, can_start_another_transaction
+from milestones.common.kafka.producer import can_start_another_transaction
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.steps import Steps, caught_in_steps, to_the_end, until_returned
 from milestones.m3_fencing_tolerance.errors import RolledBackError, UnknownOutcomeError
 from milestones.m3_fencing_tolerance.group_questions import GroupQuestions

@@ -25,7 +25,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.failures import is_undelivered
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.instance.context import Exceptions
 from milestones.m4_polling_thread.handler_thread import HandlerCalls, start
 from milestones.m4_polling_thread.suspects import Reached, Suspects
@@ -89,7 +89,7 @@ class SingleTaskEnds:
         if error.task is not None or (len(reached) == 1 and transaction.told_apart):
             return Blame(failed=error.task or next(iter(reached)))
         if len(reached) > 1:
-            self.isolate(reached, error)
+            self._suspect(reached, error)
             return Blame()
         self.keep_turn()
         return Blame(tell_apart=True) if reached else None
@@ -98,12 +98,15 @@ class SingleTaskEnds:
         """Have the turn last until what is in it is told apart."""
         self._suspects.keep()
 
-    def isolate(self, reached: Mapping[TaskId, Reached], error: BaseException, *, rests: bool = False) -> None:
-        """Have each of these tasks commit alone, and all others without them; `rests`: with rests in between."""
+    def _suspect(self, reached: Mapping[TaskId, Reached], error: BaseException) -> None:
         log.warning(
             "%s: Kafka doesn't take a record of one of %d tasks; each commits alone until it is known of which: %s",
             self._context.name, len(reached), error,
         )  # fmt: skip
+        self.isolate(reached)
+
+    def isolate(self, reached: Mapping[TaskId, Reached], *, rests: bool = False) -> None:
+        """Have each of these tasks commit alone, and all others without them; `rests`: with rests in between."""
         self._suspects.begin(reached, self._now_ms(), rests=rests)
 
     def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Blame | None:
@@ -114,7 +117,7 @@ class SingleTaskEnds:
         if suspected_ms is not None:
             return Blame(failed=task) if suspected_ms > self._context.config.task_timeout_ms else None
         if reached:
-            self.isolate(reached, error)
+            self._suspect(reached, error)
         return None
 
     def _now_ms(self) -> int:

@@ -28,7 +28,7 @@ from milestones.m5_committed_collector.intervals import TaskIntervals
 if TYPE_CHECKING:
     from milestones.baseline.refused_outputs import ProductionHandler
     from milestones.common.errors import ProductionError
-    from milestones.common.kafka.producer import Refused
+    from milestones.common.kafka.refusals import Refused
     from milestones.common.records import Output, TaskId
     from milestones.common.steps import Steps
     from milestones.common.task.commit_set import CommitSet

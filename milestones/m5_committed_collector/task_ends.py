@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import RefusedTogetherError, SendAgainError, TaskCorruptedError
-from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.parts import Blame
 
@@ -35,5 +35,5 @@ class IntervalTaskEnds(SingleTaskEnds):
             self.keep_turn()
         if isinstance(error, SendAgainError):
             again = {id: reached for id, reached in transaction.reached.items() if id in error.tasks}
-            self.isolate(again, error, rests=True)
+            self.isolate(again, rests=True)
         return super().blame(error, transaction)

@@ -27,7 +27,7 @@ from milestones.common.errors import (
     UnsentError,
 )
 from milestones.common.kafka.failures import caught
-from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.steps import AT_ONCE_MS
 from milestones.parts import Blame, Recovered, Transacted
 from milestones.stream_thread.error_series import ErrorSeries

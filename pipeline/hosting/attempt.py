@@ -124,11 +124,9 @@ def _run_once(
     *,
     apart: Apart | None = None,
 ) -> RangeOutcome:
-    """`everyone`: the global stores of this process. `apart`: records are sent one by one, so that the
-    one is known that Kafka refuses."""
-    clients = HostedClients(
-        config, application, work, SystemClock(), history, everyone, apart=apart
-    )
+    """`everyone`: the global stores of this process. `apart`: how outputs are told apart, so that the one
+    is known that Kafka refuses."""
+    clients = HostedClients(config, application, work, SystemClock(), history, everyone, apart=apart)
     try:
         done: Done = HostedTask(clients, work).run()
     except StateError as error:

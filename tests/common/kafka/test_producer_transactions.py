@@ -20,7 +20,8 @@ from milestones.common.kafka.blocking_call import CallThread, LateError
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.membership import group_metadata
-from milestones.common.kafka.producer import OutputProducer, RefusedInTransactionError
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.testing import KafkaProbe, StepClock
 from tests.common.clocks import Machine

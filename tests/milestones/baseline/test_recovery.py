@@ -24,7 +24,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.records import StoreId, TopicPartition
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, A, Running, World, kafka_error, put

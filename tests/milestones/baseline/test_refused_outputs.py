@@ -19,7 +19,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.apart import Apart, suspects
 from milestones.common.kafka.membership import CommitRetriableError
-from milestones.common.kafka.producer import Refused
+from milestones.common.kafka.refusals import Refused
 from milestones.common.records import Emitted, Output, TaskId
 from milestones.common.steps import to_the_end
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic

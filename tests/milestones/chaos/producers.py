@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError
 
 from milestones.common.kafka.apart import Apart
-from milestones.common.kafka.producer import Refused, RefusedInTransactionError
+from milestones.common.kafka.refusals import Refused, RefusedInTransactionError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from tests.milestones.batches import Sent, with_their_batch
 from tests.milestones.chaos.moods import FORBIDDEN, IS_TOO_LARGE, REFUSES, UNDELIVERED, Moods, Waits
 from tests.milestones.fake_kafka import FakeProducer
 from tests.milestones.fakes import ILLEGAL_GENERATION
@@ -168,14 +169,10 @@ def is_unnamed(output: Output) -> bool:
     return (output.key or b"") >= b"k2"
 
 
-Sent = tuple[TaskId, Output]
-
-
 def refused_with(bad: list[Sent], sent: Sequence[Sent], apart: Apart) -> list[Sent]:
     """What is reported of these: themselves only, or, where Kafka doesn't name them, all of their batch."""
-    if all(apart.is_alone(output) or not is_unnamed(output) for _, output in bad):
-        return bad
-    return [(task, output) for task, output in sent if output.topic == "out" and not apart.is_alone(output)]
+    unnamed = any(is_unnamed(output) and not apart.is_alone(output) for _, output in bad)
+    return with_their_batch(bad, sent, apart) if unnamed else bad
 
 
 def within_room(

@@ -17,7 +17,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.takeovers import TAKEOVER_WINDOW_MS
 from milestones.m3_fencing_tolerance.transaction import RolledBackError

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from milestones.common.kafka.membership import Lost
-from milestones.common.kafka.producer import Refused
+from milestones.common.kafka.refusals import Refused
 from milestones.common.records import Output, TopicPartition
 from milestones.common.topology.handlers import Action, Response
 from milestones.instance.context import Exceptions

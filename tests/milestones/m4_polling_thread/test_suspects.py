@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.kafka.producer import Refused, RefusedInTransactionError
+from milestones.common.kafka.refusals import Refused, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.steps import Steps
 from milestones.common.topology.handlers import Action, Response

@@ -14,7 +14,7 @@ from milestones.common.errors import (
     StateCorruptError,
     StateError,
 )
-from milestones.common.kafka.producer import Refused
+from milestones.common.kafka.refusals import Refused
 from milestones.common.records import Output, Record, StoreId, TopicPartition
 from milestones.instance.context import Exceptions
 from milestones.parts import DecidedError

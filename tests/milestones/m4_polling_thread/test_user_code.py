@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 from milestones import wiring
 from milestones.common.clock import SystemClock
 from milestones.common.kafka.membership import Assigned, JoinNeeded
-from milestones.common.kafka.producer import Refused
+from milestones.common.kafka.refusals import Refused
 from milestones.common.metrics import Metrics
 from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition
 from milestones.common.serdes import Serde

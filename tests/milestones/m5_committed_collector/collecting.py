@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from milestones import wiring
 from milestones.common.kafka.apart import Apart
-from milestones.common.kafka.producer import Refused, RefusedInTransactionError
+from milestones.common.kafka.refusals import Refused, RefusedInTransactionError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.steps import Steps, until_returned
 from milestones.common.topology.handlers import Action, Response
@@ -19,6 +19,7 @@ from milestones.flags import parse_milestones
 from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
+from tests.milestones.batches import with_their_batch
 from tests.milestones.fake_kafka import FENCED, kafka_error
 from tests.milestones.fakes import put
 from tests.milestones.m4_polling_thread.polling import PollingWorld, RunningPolling
@@ -97,10 +98,10 @@ class MoodyLedger(Ledger):
         super().flush(timeout_ms)
         if self.transactional and self.apart is not None:
             here = [(task, output) for task, output in self.sent if output in self._open]
-            named = [one for one in here if self._is_bad(one[1])]
-            if self._moods.unnamed and any(not self.apart.is_alone(one) for _, one in named):
-                named = [one for one in here if one[1].topic == "out" and not self.apart.is_alone(one[1])]
-            self.refused = [Refused(task, INVALID, one, sent=True) for task, one in named]
+            told = [one for one in here if self._is_bad(one[1])]
+            if self._moods.unnamed:
+                told = with_their_batch(told, here, self.apart)
+            self.refused = [Refused(task, INVALID, one, sent=True) for task, one in told]
 
     def send_offsets(self, offsets: Any, group_metadata: bytes, timeout_ms: int) -> None:
         self._tries[-1].offsets.update(offsets)

@@ -6,7 +6,7 @@ import pytest
 
 from milestones.common.errors import RefusedTogetherError
 from milestones.common.kafka.apart import Apart, suspects
-from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.records import Output
 from milestones.common.steps import to_the_end
 from milestones.m5_committed_collector.recovery import MOST_SUSPECTS, SMALL_BATCH, KeepingRecovery
