@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE, FRAGILE_COUNT
+from compat_tests.cases.test_refused_records import DEAD, MADE_MS, YEARS_MS
+from compat_tests.harness.feed import Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from compat_tests.network.faults import Fault, Side
+from compat_tests.network.faults import Fault
 from compat_tests.network.frames import Api
 from compat_tests.oracles.findings import hold
 from compat_tests.random_topologies.campaign import Campaign
@@ -24,7 +27,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 MOST_CASES = 2_000
 MOST_FAILURES = 3
 """A soak that has found so many ends: each is shrunk, which takes minutes."""
-KILL_S, CUT_S, SAMPLE_S, BATCH_S = 20.0, 15.0, 2.0, 0.2
+KILL_S, CUT_S, SAMPLE_S, BATCH_S, LATE_S = 20.0, 15.0, 2.0, 0.2, 3.0
+REFUSED_ONE_IN = 1_000
 COMMIT = {"at_least_once": Api.OFFSET_COMMIT, "exactly_once_v2": Api.END_TXN}
 """The request that makes a commit."""
 TIMES = 20
@@ -79,50 +83,93 @@ def test_a_live_group_with_a_kill_every_twenty_seconds_stays_exact_and_flat(
     """One instance is never killed, but every few seconds the network loses what Kafka says of a commit of its: its
     memory, handles and threads stay what they are. The others are killed, in turn."""
     world.input("in", 6, out=4)
-    proxy = world.broker.proxy
-    group = [world.instance("count-by-value", name, num_stream_threads=2) for name in "abc"]
-    if proxy is not None:
+    group = started(world, "count-by-value")
+    seen = Seen(report_file(f"soak-{world.stage}-{world.guarantee}.csv"), say)
+    under_fire(world, group, until, seen, lambda: world.groups(BATCH, 2_000, 500))
+    end_and_judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+    hold(flat(seen.of("a")), group[0].leftovers())
+
+
+def test_a_live_group_with_refused_records_and_late_answers_stays_exact_and_flat(
+    world: World, until: float, say: Callable[[str], None], report_file: Callable[[str], Path]
+) -> None:
+    """Kafka refuses one record in a thousand as too old; its dead letter is written, the others are counted."""
+    world.cluster.create({world.topic("out"): 6}, {"message.timestamp.before.max.ms": str(YEARS_MS)})
+    world.input("in", 6, counts=6, dead=1)
+    letters = {"production_exception_handler": "log_and_continue", DEAD: world.topic("dead")}
+    group = started(world, "noting", **letters)
+    seen = Seen(report_file(f"soak-refused-{world.stage}-{world.guarantee}.csv"), say)
+    refused = set[bytes]()
+
+    def some_too_old() -> list[Sent]:
+        batch = world.records(BATCH, 2_000, lambda number: f"v{number}-{len(world.feeds['in'].rows)}")
+        if len(world.feeds["in"].rows) % REFUSED_ONE_IN < BATCH:
+            batch[0] = batch[0]._replace(timestamp=MADE_MS)
+            refused.add(batch[0].value or b"")
+        return batch
+
+    under_fire(world, group, until, seen, some_too_old)
+    end_and_judge(world, FRAGILE_COUNT, crashed=True)
+    outputs = Counter(row.value for row in world.cluster.read(world.topic("out")))
+    dead = Counter(row.value for row in world.cluster.read(world.topic("dead")))
+    assert dead.keys() == refused
+    assert outputs.keys() == {row.value for row in world.feeds["in"].rows} - refused
+    if world.exactly_once:
+        assert {*dead.values(), *outputs.values()} == {1}
+    hold(flat(seen.of("a")), group[0].leftovers())
+
+
+def started(world: World, application: str, **settings: str) -> list[Instance]:
+    """Three instances, the first of which reaches Kafka through the proxy, if there is one."""
+    group = [world.instance(application, name, num_stream_threads=2, **settings) for name in "abc"]
+    if (proxy := world.broker.proxy) is not None:
         group[0].config["bootstrap_servers"] = proxy.bootstrap_servers
     for one in group:
         one.start()
     world.group_is(*group)
-    samples, file = list[Sample](), report_file(f"soak-{world.stage}-{world.guarantee}.csv")
-
-    def tell(text: str) -> None:
-        write(samples, file)  # so that a soak that is ended from outside leaves what it saw
-        say(text)
-
-    under_fire(world, group, until, samples, tell)
-    write(samples, file)
-    end_and_judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
-    hold(flat([one for one in samples if one.instance == "a"]), group[0].leftovers())
+    return group
 
 
-def under_fire(
-    world: World, group: list[Instance], until: float, samples: list[Sample], say: Callable[[str], None]
-) -> None:
-    """The same load all the time, and a kill every 20 s. `samples` gets what the processes use."""
-    feed, kills = world.feeds["in"], 0
+class Seen:
+    """What the processes have used so far; a soak that is ended from outside leaves it in `file`."""
+
+    def __init__(self, file: Path, say: Callable[[str], None]) -> None:
+        self.samples: list[Sample] = []
+        self._file, self._say = file, say
+
+    def of(self, instance: str) -> list[Sample]:
+        return [one for one in self.samples if one.instance == instance]
+
+    def tell(self, text: str) -> None:
+        write(self.samples, self._file)
+        self._say(text)
+
+
+def under_fire(world: World, group: list[Instance], until: float, seen: Seen, batch: Callable[[], list[Sent]]) -> None:
+    """The same load all the time, a kill every 20 s, and between them an answer to a commit that is lost or late."""
+    feed, kills, samples = world.feeds["in"], 0, seen.samples
     began = time.monotonic()
     next_kill, next_cut, next_sample = began + KILL_S, began + CUT_S, began
     cuts: list[Fault] = []
     while (now := time.monotonic()) < until:
-        feed.send(world.groups(BATCH, 2_000, 500))
+        feed.send(batch())
         world.must_live()
         if now >= next_kill:
             victim = group[1 + kills % (len(group) - 1)]
             kills, next_kill = kills + 1, now + KILL_S
             victim.kill()
             victim.start()
-            say(f"{now - began:.0f} s, {len(feed.rows)} records, {kills} kills; {samples[-len(group)]}")
-        if now >= next_cut and world.broker.proxy is not None:
+            seen.tell(f"{now - began:.0f} s, {len(feed.rows)} records, {kills} kills; {samples[-len(group)]}")
+        if now >= next_cut and (proxy := world.broker.proxy) is not None:
             next_cut = now + CUT_S
             for cut in cuts[-1:]:
                 cut.end()
-            cuts.append(world.broker.proxy.lose(COMMIT[world.guarantee], Side.ANSWER, times=1))
+            api = COMMIT[world.guarantee]
+            cuts.append(proxy.delay(LATE_S, api, times=1) if len(cuts) % 2 else proxy.lose(api, times=1))
         if now >= next_sample:
             next_sample = now + SAMPLE_S
             met = sum(cut.hits for cut in cuts)
             looked = [sample(now - began, one.name, one.starts, one.pid, len(feed.rows), kills, met) for one in group]
             samples += [one for one in looked if one is not None]
         world.let_pass(now + BATCH_S - time.monotonic(), "the next batch is due")
+    seen.tell(f"{kills} kills, {sum(cut.hits for cut in cuts)} answers lost or late, {len(feed.rows)} records")
