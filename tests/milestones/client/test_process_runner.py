@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -240,3 +241,24 @@ def test_an_unreachable_kafka_does_not_hold_up_an_interrupt(tmp_path: Any) -> No
     threading.Thread(target=interrupt).start()
     assert streams.run() == 130
     assert "start" in {thread.name for thread in threading.enumerate()}, "the start was waited for"
+
+
+def test_while_a_client_runs_no_garbage_collection_looks_at_what_the_program_had_before(program: Program) -> None:
+    frozen: list[int] = []
+
+    def start() -> None:
+        frozen.append(gc.get_freeze_count())
+        program.supervisor.stopped.set()
+
+    program.run(start)
+    assert frozen[0] > 10_000
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_a_program_has_taken_out_of_garbage_collections_itself_stays_so(program: Program) -> None:
+    gc.freeze()
+    try:
+        program.run(program.supervisor.stopped.set)
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
