@@ -211,8 +211,8 @@ class StateKeys:
     )
     statestore_uncommitted_max_bytes: Final = ConfigKey(
         integer(at_least=-1), 64 * MIB, "medium",
-        doc="State written since the last commit, in bytes of memory; reaching it asks for an early commit "
-        "(KIP-892), and nothing is processed beyond it while commits fail. -1: no bound.",
+        doc="State written since the last commit, in bytes of memory; reaching it (from m5 on half of it) asks for an "
+        "early commit (KIP-892), and nothing is processed beyond it while commits fail. -1: no bound.",
     )
     buffered_records_per_partition: Final = ConfigKey(
         integer(at_least=1), 5000, "low",

@@ -20,7 +20,7 @@ class ErrorClass(enum.Enum):
     """The three classes of a transactional producer's errors (KIP-691 draws the same line)."""
 
     RETRIABLE = "the same call again, until task_timeout_ms"
-    ABORTABLE = "abort the transaction, roll back, keep the producer"
+    ABORTABLE = "abort the transaction, keep the producer"
     FATAL = "the producer is dead"
 
 
@@ -54,8 +54,7 @@ STALE_MEMBER = frozenset(
         KafkaError.REBALANCE_IN_PROGRESS,
     }
 )
-"""Codes by which the group refuses a commit: roll back; the membership learns the rest by itself."""
-
+"""Codes by which the group refuses a commit: abort; the membership learns the rest by itself."""
 
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
@@ -100,9 +99,23 @@ PASSING_DELIVERY = frozenset(
 )
 """Codes of a record that the client has given up after `message.timeout.ms`, and that may succeed when sent again."""
 
-
 UNDELIVERED = frozenset({KafkaError._TIMED_OUT, KafkaError._INCONSISTENT})
 """Codes of a transaction some of whose records had no answer in time, or failed by their delivery reports."""
+
+PENDING = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError._WAIT_CACHE,
+        KafkaError._NOENT,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Codes of an answer that Kafka can't give yet: a transaction pends on the offsets, a leader or the controller moves, a
+quota is used up."""
 
 
 def error_of(exception: BaseException) -> KafkaError | None:
@@ -156,22 +169,6 @@ def is_passing(exception: BaseException) -> bool:
     """Whether a non-transactional call (metadata, offsets, committed) may succeed when it is made again."""
     error = error_of(exception)
     return error is not None and not error.fatal() and (error.retriable() or error.code() in UNREACHABLE | PENDING)
-
-
-PENDING = frozenset(
-    {
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-        KafkaError._WAIT_CACHE,
-        KafkaError._NOENT,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.NOT_CONTROLLER,
-        KafkaError.THROTTLING_QUOTA_EXCEEDED,
-    }
-)
-"""Codes of an answer that Kafka can't give yet: a transaction pends on the offsets, a leader or the controller moves, a
-quota is used up."""
 
 
 def caught(call: Callable[[], object], *kinds: type[E]) -> E | None:

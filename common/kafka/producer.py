@@ -35,12 +35,7 @@ from milestones.common.kafka.begun_calls import BegunCalls
 from milestones.common.kafka.blocking_call import LateError
 from milestones.common.kafka.changelog_ends import ChangelogEnds, unknown
 from milestones.common.kafka.clients import client_log
-from milestones.common.kafka.failures import (
-    REFUSED_RECORD,
-    REFUSED_TOPIC,
-    caught,
-    error_of,
-)
+from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, caught, error_of
 from milestones.common.kafka.outputs import last_of_changelogs, reported, unwritable, why_full
 from milestones.common.kafka.producer_log import ProducerWatch, watched
 from milestones.common.kafka.refusals import Refused, RefusedInTransactionError, refusals_explained
@@ -87,9 +82,9 @@ class OutputProducer(BegunCalls):
     offset after the last record that Kafka acknowledged, complete after a `flush`. `refused`: the refused outputs, and,
     outside of transactions, those of the same batches. `send`, `poll` and `flush` fill both, in the owner's thread.
     `apart`: how outputs are told apart; then `refused` has those of transactions, too, and of an output that is sent
-    alone it has no others of the batch. `letters`: a user's dead letters that wait
-    for room, by task; those of a transaction end with it, as do the `undecided`: refused outputs about which a user's
-    handler is being asked. `contributors`: the tasks with outputs in the transaction that is open, or was last.
+    alone it has no others of the batch. `letters`: a user's dead letters that wait for room, by task; those of a
+    transaction end with it, as do the `undecided`: refused outputs about which a user's handler is being asked.
+    `contributors`: the tasks with outputs in the transaction that is open, or was last.
     """
 
     in_transaction: bool
@@ -153,16 +148,7 @@ class OutputProducer(BegunCalls):
         self.begin()
         self.contributors.add(task)
         produce = self._producer.produce
-        acknowledge, refuse = self._reports_of(task, dead_letters)
-        reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
-        for index in last_of_changelogs(outputs, changelogs):
-            if self.transactional:
-                reports[index] = acknowledge
-            else:
-                self._ends.wanted.add(TopicPartition(*outputs[index][:2]))
-        if self.apart is not None:
-            told = zip(reports, outputs, strict=True)
-            reports = [partial(report or refuse, output=Output(*output)) for report, output in told]
+        reports = self._reports_for(task, outputs, changelogs, dead_letters=dead_letters)
         until_ms: int | None = None
         for index, (output, on_delivery) in enumerate(zip(outputs, reports, strict=True)):
             topic, partition, key, value, timestamp, headers, _ = output
@@ -187,6 +173,23 @@ class OutputProducer(BegunCalls):
                 if check is not None:
                     check()
         return ()
+
+    def _reports_for(
+        self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str], *, dead_letters: bool
+    ) -> Sequence[Report | None]:
+        """The delivery reports of the outputs, one each; None where none is needed. Without transactions the ends of
+        their changelogs are wanted instead."""
+        acknowledge, refuse = self._reports_of(task, dead_letters)
+        reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
+        for index in last_of_changelogs(outputs, changelogs):
+            if self.transactional:
+                reports[index] = acknowledge
+            else:
+                self._ends.wanted.add(TopicPartition(*outputs[index][:2]))
+        if self.apart is None:
+            return reports
+        told = zip(reports, outputs, strict=True)
+        return [partial(report or refuse, output=Output(*output)) for report, output in told]
 
     def _may_follow(self, output: Emitted, apart: Apart) -> bool:
         """Whether there is room: where one of both is to be alone, once the one before is acknowledged."""

@@ -24,8 +24,8 @@ BY_SIZE = (
 """The advice about a topic that takes smaller batches than the client sends."""
 
 REFUSED_IN_TRANSACTION = (
-    "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, whatever "
-    "production_exception_handler says, and it would again: mend the cause (size limits, rights, the topic)"
+    "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, and it would again: mend the "
+    "cause (size limits, rights, the topic); only fencing_tolerance has production_exception_handler asked about it"
 )
 
 

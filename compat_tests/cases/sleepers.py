@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from compat_tests.cases.flows import COUNT
+from compat_tests.cases.steps import feed_until_it_stands
 from compat_tests.harness.feed import Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
@@ -50,6 +51,16 @@ def oversleep(world: World, sleeper: Instance, other: Instance, count: int, keys
     world.group_is(sleeper, other)
     feed.send(world.records(count, keys))
     end_and_judge(world, COUNT, crashed=True, asleep=[nap])
+
+
+def oversleep_at(world: World, step: str) -> None:
+    """As `oversleep`, of a process that a fault has stopped at a step of a commit."""
+    world.input("in", 2, out=2)
+    sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
+    sleeper.start(fault=f"{step}:stop:4")
+    feed_until_it_stands(world, sleeper)
+    other.start()
+    oversleep(world, sleeper, other, 500, 50)
 
 
 def _handed(world: World, places: Collection[Place], committed: Mapping[Place, int]) -> dict[Place, int]:

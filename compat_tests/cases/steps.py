@@ -35,6 +35,9 @@ COMMIT_STEPS = (
     "commit.after-apply",
 )
 """Where a commit may be met by a fault, in its order."""
+ENDING, NEXT = "commit.ending", "interval.first-record"
+"""Where the next interval counts: the request that commits is on its way; the first outputs of what follows are taken.
+"""
 TRANSACTION_MS = 1_500
 PATIENT: Settings = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
 """Transactions that end long before the session does. Several batches are sent before each commit."""

@@ -11,8 +11,10 @@ import time
 import pytest
 
 from compat_tests.cases.flows import COUNT
-from compat_tests.cases.sleepers import BRIEF, oversleep
+from compat_tests.cases.sleepers import oversleep_at
 from compat_tests.cases.steps import (
+    ENDING,
+    NEXT,
     PATIENT,
     TOLERANT,
     armed,
@@ -25,6 +27,7 @@ from compat_tests.cases.steps import (
     uncommitted_tail,
     went_on,
 )
+from compat_tests.harness.emitting import COLLECTED
 from compat_tests.harness.instance import Settings
 from compat_tests.harness.judge import end_and_judge, judge_store
 from compat_tests.harness.stores import identities
@@ -35,8 +38,6 @@ from compat_tests.oracles.thinned import table
 from milestones.flags import parse_milestones
 from milestones.testing import Not
 
-COLLECTED = "committed_collector"
-ENDING, NEXT = "commit.ending", "interval.first-record"
 STEPS = ENDING, NEXT
 TIMES, KILLS, LONG_S = 3, 50, 1_500
 """How often each fault meets each step in the full selection; crashes in all, and what these take at most."""
@@ -120,12 +121,7 @@ def test_a_stall_beyond_the_transactions_time_between_two_intervals_moves_nothin
 def test_a_process_that_stands_between_two_intervals_until_its_group_gives_it_up_sends_nothing_of_either(
     world: World, step: str
 ) -> None:
-    world.input("in", 2, out=2)
-    sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
-    sleeper.start(fault=f"{step}:stop:4")
-    feed_until_it_stands(world, sleeper)
-    other.start()
-    oversleep(world, sleeper, other, 500, 50)
+    oversleep_at(world, step)
 
 
 @pytest.mark.broker_faults

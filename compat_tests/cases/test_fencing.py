@@ -10,14 +10,13 @@ from compat_tests import EOS
 from compat_tests.apps.topologies import WAITING
 from compat_tests.cases.calls import threaded, waiting
 from compat_tests.cases.flows import CALLS, COPY, COUNT
-from compat_tests.cases.sleepers import BRIEF, oversleep, pause_between_transactions
+from compat_tests.cases.sleepers import oversleep_at, pause_between_transactions
 from compat_tests.cases.steps import (
     COMMIT_STEPS,
     PATIENT,
     TOLERANT,
     TRANSACTION_MS,
     await_outputs,
-    feed_until_it_stands,
     standing,
     went_on,
 )
@@ -174,12 +173,7 @@ def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(e
 def test_a_process_that_stands_at_a_step_of_a_commit_until_its_group_gives_it_up_spoils_nothing(
     world: World, step: str
 ) -> None:
-    world.input("in", 2, out=2)
-    sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
-    sleeper.start(fault=f"{step}:stop:4")
-    feed_until_it_stands(world, sleeper)
-    other.start()
-    oversleep(world, sleeper, other, 500, 50)
+    oversleep_at(world, step)
 
 
 @pytest.mark.full

@@ -16,7 +16,7 @@ from compat_tests.cases.calls import Noted
 from compat_tests.cases.ends import ENDED
 from compat_tests.cases.failures import key_of
 from compat_tests.cases.flows import COPY, FRAGILE_COUNT
-from compat_tests.cases.test_committed_collector import COLLECTED
+from compat_tests.harness.emitting import COLLECTED
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
@@ -24,8 +24,8 @@ from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Row
 
 KEYS, PARTITIONS, PARTITION = 200, 6, 0
-COUNT, IN = 4_000, 1_000
-"""Records, of which one in so many is refused."""
+RECORDS, ONE_IN = 4_000, 1_000
+"""One in so many is refused."""
 MADE_MS = 1_000_000_000_000
 """A time in 2001, which a topic may find too old."""
 YEARS_MS = 6 * 365 * 24 * 3_600_000
@@ -66,17 +66,17 @@ def started(world: World, refusal: Refusal, **settings: str) -> tuple[Instance, 
     return app, Noted.of(world)
 
 
-def send(world: World, noted: Noted, refusal: Refusal, count: int = COUNT, every: int = IN) -> list[Row]:
+def send(world: World, noted: Noted, refusal: Refusal, count: int = RECORDS, one_in: int = ONE_IN) -> list[Row]:
     """Records, one in so many of them such that its output is refused, all of one task, with a key of their own: at
     least once, others of the key would overtake them. Where they lie."""
     records = noted.records(count, KEYS)
-    for at in range(every // 2, count, every):
+    for at in range(one_in // 2, count, one_in):
         value = (records[at].value or b"") + b" " + b"x" * refusal.padding
         records[at] = Sent(key_of(PARTITION, "refused"), value, refusal.timestamp)
     rows = []
     for start in range(0, count, 500):
         rows += world.feeds["in"].send(records[start : start + 500])
-    return rows[every // 2 :: every]
+    return rows[one_in // 2 :: one_in]
 
 
 def calls_were_made_once(world: World, noted: Noted, but: int | None = None) -> None:

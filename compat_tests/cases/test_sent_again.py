@@ -1,4 +1,4 @@
-"""What a transaction that fails costs: from M5 on nothing is processed again, before the whole interval.
+"""What a transaction that fails costs: from M5 on nothing is processed again, on earlier stages the whole interval is.
 
 User code notes its calls outside of Kafka, where no roll-back reaches: each record's is made once, or more often.
 """
@@ -14,8 +14,17 @@ from confluent_kafka import KafkaException, Producer
 
 from compat_tests.cases.calls import Noted
 from compat_tests.cases.flows import CALLS
-from compat_tests.cases.steps import PATIENT, TOLERANT, await_timed_out, proxy_of, standing
-from compat_tests.cases.test_committed_collector import COLLECTED, ENDING, NEXT
+from compat_tests.cases.steps import (
+    ENDING,
+    IN_TRANSACTION,
+    NEXT,
+    PATIENT,
+    TOLERANT,
+    await_timed_out,
+    proxy_of,
+    standing,
+)
+from compat_tests.harness.emitting import COLLECTED
 from compat_tests.harness.followers import METRICS, PUBLISHED_S, of_all
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
@@ -26,9 +35,7 @@ from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import Standing, in_place
 from milestones.testing import Not
 
-OPEN = "commit.before-flush", "commit.after-flush", "commit.after-offsets"
-"""Steps at which a transaction is open."""
-STEPS = *OPEN, ENDING, NEXT
+STEPS = *IN_TRANSACTION, ENDING, NEXT
 SHORT = "commit.after-flush", ENDING
 SETTINGS: Settings = {**PATIENT, **METRICS, "num_stream_threads": 1}
 HALF_FULL = 100
@@ -78,10 +85,10 @@ def test_a_stall_beyond_the_transactions_time_repeats_no_call_of_user_code(exact
     app, noted = started(world, f"{step}:stop:3")
     noted.until(lambda: app.standing, "the fault stops it")
     before = standing(world, app)
-    await_timed_out(world, 1 if step in OPEN else 0)
+    await_timed_out(world, 1 if step in IN_TRANSACTION else 0)
     noted.send(400)
     app.resume()
-    judge_calls(world, app, noted, before, lost=step in OPEN)
+    judge_calls(world, app, noted, before, lost=step in IN_TRANSACTION)
 
 
 @steps
@@ -94,7 +101,7 @@ def test_a_producer_that_was_lost_to_another_one_repeats_no_call_of_user_code(ex
     fence(world)
     noted.send(400)
     app.resume()
-    judge_calls(world, app, noted, before, lost=step in OPEN)
+    judge_calls(world, app, noted, before, lost=step in IN_TRANSACTION)
 
 
 @pytest.mark.full

@@ -13,8 +13,8 @@ from compat_tests.cases.arrivals import CommitGaps
 from compat_tests.cases.calls import failing, waiting
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import proxy_of
-from compat_tests.cases.test_committed_collector import COLLECTED
 from compat_tests.cases.test_coordinator import COMMITS, OF_THE_GROUP
+from compat_tests.harness.emitting import COLLECTED
 from compat_tests.harness.followers import METRICS, of_all
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge

@@ -11,7 +11,7 @@ from compat_tests.cases.arrivals import Pauses
 from compat_tests.cases.calls import Noted
 from compat_tests.cases.flows import CALLS
 from compat_tests.cases.steps import generation, proxy_of
-from compat_tests.cases.test_committed_collector import COLLECTED
+from compat_tests.harness.emitting import COLLECTED
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World

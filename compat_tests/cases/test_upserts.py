@@ -10,6 +10,7 @@ from compat_tests.cases.ends import fails_for_good
 from compat_tests.cases.flows import COUNT, LAST
 from compat_tests.cases.steps import bounce, commit_steps_of, feed_until_it_dies, loading
 from compat_tests.cases.test_poison import FAILED, PATIENCE, continuing
+from compat_tests.harness.emitting import COLLECTED
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.other_stages import the_one_before
@@ -22,7 +23,7 @@ KEYLESS = b"keyless"
 
 def upserted(world: World) -> tuple[Flow, Flow]:
     """The flows of `upserts`; the changelog is as of any count."""
-    thinned = world.has("committed_collector")
+    thinned = world.has(COLLECTED)
     return replace(COUNT, thinned=thinned), replace(LAST, thinned=thinned)
 
 

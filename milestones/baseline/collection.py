@@ -16,9 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from milestones.baseline.refused_outputs import (
-    ProductionHandler,
-)
+from milestones.baseline.refused_outputs import ProductionHandler
 from milestones.baseline.sending import ROOM_MS, OutputSender, is_about_its_time
 from milestones.common.errors import ProductionError, UnsentError
 from milestones.common.kafka.refusals import Refused
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from milestones.parts import Sending
 
 log: Final = logging.getLogger(__name__)
-
 
 _Mark = tuple[TaskId, Output]
 """What an output is known by when its record is processed again: all of it, but for what its refusal wasn't about."""

@@ -2,8 +2,8 @@
 
 *Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
 outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
-*Assumes*: driven by the thread that owns the tasks; while a commit is under way only the commit uses the producer, and
-none of its tasks is rolled back, closed or given away.
+*Assumes*: driven by the thread that owns the tasks; while a commit is under way none of its tasks is rolled back,
+closed or given away, and only the commit uses the producer, unless it `collects_beside`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def end_begun() -> None:
 
 
 class Committer:
-    """Commits tasks of one thread, step by step. While a commit is under way nothing else is sent.
+    """Commits tasks of one thread, step by step. Where a failed commit isn't kept nothing else is sent beside one.
 
     1. Send what is left and flush. 2. Confirm: offsets, end. 3. Apply to the engines.
     """
@@ -145,7 +145,7 @@ class WaitingCommitter(Committer):
 
 
 class InTransaction:
-    """What all confirmations by transactions have in common: a commit that fails keeps nothing.
+    """What all confirmations by transactions have in common: what follows a commit that fails is up to recovery.
 
     That the offsets belong to the generation was said when they were handed over: the end is the producer's alone.
     """
@@ -157,7 +157,7 @@ class InTransaction:
 
     @property
     def room_ms(self) -> int:
-        """Until the transaction ends anyway. The wait begins anew whenever an output has left (`DirectCollection`)."""
+        """Until the transaction ends anyway. The wait begins anew whenever an output has left."""
         return max(0, self._context.config.transaction_timeout_ms - (self._clients.producer.age_ms() or 0))
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
@@ -168,7 +168,7 @@ class InTransaction:
         end_begun()
 
     def failed(self, commit_set: CommitSet) -> None:
-        """Nothing: the roll-back that follows the abort drops what was staged."""
+        """Nothing: a roll-back that follows drops what was staged, unless it is sent again."""
 
 
 class Transaction(InTransaction):

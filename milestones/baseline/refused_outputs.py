@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Asks what to do about a refused output: `error` follows unless it is left out, or its records are processed
-    again. `may_be_left_out`: False for a changelog's, which may only come again."""
+    """Asks what to do about a refused output: `error` follows unless the output is left out, or sent again.
+    `may_be_left_out`: False for a changelog's, which may only be sent again."""
 
     refused: Refused
     context: ErrorContext

@@ -3,28 +3,30 @@
 | what is refused | by | `at_least_once` | `exactly_once_v2` |
 |---|---|---|---|
 | an output (too large for its limits) | the client itself | its handler decides | its handler decides |
-| an output | the broker | its handler decides | the thread ends: `RefusedInTransactionError` (*) |
-| a changelog record | either | the thread ends | the thread ends |
-| a topic (rights, an illegal name) | the broker | the thread ends | the thread ends |
-| an internal topic that the broker doesn't know | the broker | records are processed again | the same |
+| an output | the broker | its handler decides | an error: `RefusedInTransactionError` (*) |
+| a changelog record | either | an error | an error |
+| a topic (rights, an illegal name) | the broker | an error | an error |
+| an internal topic that the broker doesn't know | the broker | `UnsentError` | `UnsentError` |
+
+An error ends the thread, from M4 on the task. After an `UnsentError` the outputs are made again: their records are
+processed again, or what is kept of them is sent again.
 
 (*) Its handler decides where the producer tells outputs apart (fencing tolerance has it do so, once a transaction has
 failed of one); the transaction is made again then, without what was given up.
 
-A broker that refuses one record refuses the batch it is in. Under `at_least_once` the tasks go back to their last
-commit then, and recovery makes a producer that tells which one is refused (`Apart`). The next
-commit that is made ends that: `ready_for_the_next`.
+A broker that refuses one record refuses the batch it is in. Under `at_least_once` recovery makes a producer then that
+tells which one is refused (`Apart`), and the outputs are made again. The next commit that is made ends that:
+`ready_for_the_next`.
 
 An internal topic that a broker doesn't know was just made, or was deleted. The housekeeper finds out which, and ends
-the application in the latter case; until then the tasks go back to their last commit.
+the application in the latter case; until then the outputs are made again.
 
-The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the records
-processed again.
+The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the outputs made
+again, those of a changelog, too.
 
-Where the client has no room for outputs (a partition without a leader fills its queue), a turn waits `ROOM_MS` and puts
-back what is left. While anything is left the thread processes nothing, answers its group, and may be stopped; when
-nothing at all has left for `task_timeout_ms`, it ends. A handler's dead letters that find no room wait likewise, at the
-producer; nothing is sent before them, nor committed without them.
+Where the client has no room for outputs (a partition without a leader fills its queue) the caller gets back what is
+left; when nothing at all has left for `task_timeout_ms`, that is an error. A handler's dead letters that find no room
+wait at the producer; nothing is sent before them, nor committed without them.
 
 Where the handler's answer takes its time (`ProductionHandler`), a commit waits for it, and nothing more is sent into a
 transaction that has failed.
@@ -73,7 +75,7 @@ log: Final = logging.getLogger(__name__)
 ROOM_MS = 100
 """How long a turn of the stream thread waits for room in the client."""
 
-UP_TO_THE_HOUSEKEEPER = "its records are processed again, unless it turns out that the topic was deleted"
+UP_TO_THE_HOUSEKEEPER = "its records are made again, unless it turns out that the topic was deleted"
 """Of an internal topic that a broker doesn't know."""
 
 ACKNOWLEDGED_MS = 2_000
@@ -97,7 +99,7 @@ class Deciding(Protocol):
 
 
 class OutputSender:
-    """*Owns*: since when the client has had no room; the letters that were sent."""
+    """*Owns*: since when the client has had no room; how many dead letters it was given to send."""
 
     def __init__(
         self, context: ThreadContext, clients: Sending, deciding: Deciding, handler: ProductionHandler | None = None
@@ -151,7 +153,7 @@ class OutputSender:
             raise TimeoutExceededError(f"no output could be sent within task_timeout_ms ({limit_ms}): {why}")
 
     def push_letters(self, within_ms: int) -> Steps[bool]:
-        """The same for the dead letters that wait: whether none is left."""
+        """Send the dead letters that wait, in steps, until none of them has left for `within_ms`; whether all have."""
         before, wait_ms, until_ms = self._waiting_letters() + 1, 0, 0
         while left := self._waiting_letters():
             if left < before:

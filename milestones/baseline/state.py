@@ -1,4 +1,4 @@
-"""State ownership without flags, none of which replaces it yet: each task holds its own stores.
+"""State ownership: each task holds its own stores.
 
 *Guarantees*: a task that is returned is open. No call reads or writes a file or a store.
 *Assumes*: the thread that asks becomes the task's owner.

@@ -42,7 +42,7 @@ CHUNK, MOST = 2_000, 20_000
 
 class CommittedCollector:
     """*Owns*: the intervals of the tasks. *Receives*: answers of the user's handler. `dropped`, `unsent`: as of
-    `DirectCollection`."""
+    `OutputCollection`."""
 
     held = False
     """Each task waits for itself, once its buffer is full."""
@@ -104,7 +104,7 @@ class CommittedCollector:
         return not self._config.exactly_once or (task.committable and not kept.cut)
 
     def _hand_over_some(self, task: Task, kept: TaskIntervals, most: int) -> int:
-        """Hand over at most so many, as far as there is room; how many."""
+        """Hand over about so many, in whole chunks, as far as there is room; how many."""
         handed = 0
         self._sender.write(task.id, kept.take_letters())
         while handed < most and (chunk := kept.of_the_next(CHUNK)):

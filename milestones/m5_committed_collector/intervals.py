@@ -50,11 +50,6 @@ class TaskIntervals:
         return self._task is task and self._epoch == task.epoch
 
     @property
-    def suppressed(self) -> int:
-        """The number of records of upsert sinks that weren't handed over, as a later one of their key was."""
-        return self._waiting.suppressed
-
-    @property
     def waiting(self) -> bool:
         """Whether outputs wait to be handed over, but for a changelog's, and for those that wait for the cut."""
         return self._handed < len(self._outputs)

@@ -37,6 +37,7 @@ class KeepingRecovery(InPlaceRecovery):
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         super().__init__(context, clients)
         self._steps: Steps[bool] | None = None
+        self._begun = False
 
     def begin(self, error: Exception) -> None:
         if self._steps is not None:

@@ -24,6 +24,7 @@ class IntervalTaskEnds(SingleTaskEnds):
 
     def fail(self, task: TaskId, error: BaseException, *, owned: bool) -> None:
         if isinstance(error, TaskCorruptedError) and not error.tasks:
+            # Without a name all tasks would go back; what the others have done is kept.
             raise TaskCorruptedError(str(error), [task]) from error
         super().fail(task, error, owned=owned)
 

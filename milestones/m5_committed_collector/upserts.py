@@ -2,7 +2,7 @@
 
 A record that was sent can't be replaced any more, so upsert sinks' records wait for the cut of their interval, and with
 them whatever the task writes to their topics after them: an older record would come last otherwise. The collector has a
-`WaitingOutputs` for each task and interval:
+`WaitingOutputs` for each task:
 
     outputs of finished records --let_through--> sent at once
                                        | of an upsert sink, or for a topic that has records waiting
@@ -67,7 +67,8 @@ def collapsed(outputs: Sequence[Emitted], upserts: frozenset[str]) -> Sequence[E
 
 
 class WaitingOutputs:
-    """One task's outputs of one interval that wait for its cut. `suppressed`: the number of those left out.
+    """One task's outputs that wait for the cut of the open interval. `suppressed`: the number of those left out so far,
+    of earlier intervals, too.
 
     Collapsed whenever they have doubled, so that a key that is updated often takes the memory of two records at most.
 

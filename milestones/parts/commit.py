@@ -54,7 +54,7 @@ class OutputCollection(Protocol):
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
         """Send the outputs of frozen boundaries. False when the client had no room for any output within `within_ms`:
-        the rest goes back to the tasks."""
+        the rest goes back to the tasks, or is kept, for a later commit."""
         ...
 
     def flush(self) -> Steps[None]:
@@ -157,7 +157,7 @@ class Commit(Protocol):
 
     def begin(self, commit_set: CommitSet) -> None:
         """Begin the commit of these boundaries, all or none, which `run_once` drives. The producer belongs to the
-        commit until the commit is over."""
+        commit until the commit is over; `collects_beside` says from when on outputs may be sent beside it."""
         ...
 
     def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:

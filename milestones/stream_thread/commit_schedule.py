@@ -123,16 +123,16 @@ class CommitSchedule:
 
     @property
     def committing(self) -> Collection[Task]:
-        """The tasks of the one that is under way, or that is kept, and of those that are to be made again."""
+        """The tasks of the commit that is under way, or that is kept, and of those that are to be made again."""
         waits = self.under_way or self._commit.keeps
         return self._kept.keys() | self._unconfirmed.keys() if waits else self._kept.keys()
 
     def unconfirmed(self) -> Mapping[TaskId, Mapping[TopicPartition, int]]:
-        """The tasks of the last one, if it wasn't made, and the offsets of its boundaries."""
+        """The tasks of the last commit, if it wasn't made, and the offsets of its boundaries."""
         return {task.id: boundary.offsets for task, boundary in self._unconfirmed.items()}
 
     def forget(self) -> None:
-        """The tasks of the last one are rolled back, or lost."""
+        """The tasks of the last commit are rolled back, or lost."""
         self._unconfirmed = {}
 
     @property
@@ -147,29 +147,29 @@ class CommitSchedule:
 
     @property
     def comes_first(self) -> bool:
-        """Whether such a commit is the next one: others' outputs mustn't be in its transaction."""
+        """Whether a commit that is kept is the next one: others' outputs mustn't be in its transaction."""
         return any(self._ends.admits(task.id) for task in self._kept)
 
     def send_again(self, but: Collection[TaskId]) -> None:
-        """Have the last one, if it wasn't made, made again with the same boundaries where they are kept, but for those
-        of these tasks; and the next one at once."""
+        """Have the last commit, if it wasn't made, made again with the same boundaries where they are kept, but for
+        those of these tasks; and the next one at once."""
         kept = {**self._kept, **self._unconfirmed} if self._commit.keeps else {}
         self._kept, self._unconfirmed = {task: at for task, at in kept.items() if task.id not in but}, {}
         self._hastened = True
 
     @property
     def joins_beside(self) -> bool:
-        """Whether the member may join a new generation now, as far as the one that is under way goes."""
+        """Whether the member may join a new generation now, as far as the commit under way goes."""
         return self._commit.joins_beside
 
     @property
     def collects_beside(self) -> bool:
-        """Whether outputs may be sent beside the one that is under way."""
+        """Whether outputs may be sent beside the commit under way."""
         return self._commit.collects_beside
 
     @property
     def may_be_abandoned(self) -> bool:
-        """Whether there is none, or it can be dropped without an answer from Kafka."""
+        """Whether no commit is under way, or it can be dropped without an answer from Kafka."""
         return self._commit.step is None or self._commit.step.may_be_abandoned
 
     def due_in_ms(self, now_ms: int) -> int:
@@ -252,7 +252,7 @@ class CommitSchedule:
         return self._begin(now_ms)
 
     def commit_now(self, now_ms: int) -> bool:
-        """The same, and all steps are taken at once; earlier commits are brought to their ends before."""
+        """As `begin_now`, and all steps are taken at once; earlier commits are brought to their ends before."""
         return self.finish_kept(now_ms) and self._begin_all(now_ms) and self.finish()
 
     def finish_kept(self, now_ms: int) -> bool:
@@ -266,7 +266,7 @@ class CommitSchedule:
         return True
 
     def finish(self) -> bool:
-        """Take the steps that are left of the one that is under way, if there is one. Whether it was made.
+        """Take the steps that are left of the commit under way, if there is one. Whether it was made.
         `UnsentError` when Kafka hasn't taken all of its outputs within `longest_wait_ms`: the group isn't left
         unanswered for that."""
         within_ms = self._context.longest_wait_ms
@@ -281,18 +281,18 @@ class CommitSchedule:
         return False
 
     def go_on(self) -> None:
-        """Take as many steps of the one that is under way as Kafka answers soon."""
+        """Take as many steps of the commit under way as Kafka answers soon."""
         self._go_on_while_answered()
 
     def settle(self) -> None:
-        """Have none under way: its tasks are to be rolled back, or lost. One that Kafka may have made by now is brought
-        to its end, with its errors; another one is abandoned."""
+        """Have no commit under way: its tasks are to be rolled back, or lost. One that Kafka may have made by now is
+        brought to its end, with its errors; another one is abandoned."""
         if self._commit.step is not None and self._commit.step.may_be_abandoned:
             self.abandon()
         self.finish()
 
     def abandon(self) -> None:
-        """Drop the one that is under way, wherever it is: its tasks come to an end."""
+        """Drop the commit under way, wherever it is: its tasks come to an end."""
         if self.under_way:
             self._commit.abandon()
             self._is_over()
@@ -362,7 +362,7 @@ class CommitSchedule:
         return False
 
     def _go_on(self, wait_ms: int) -> bool:
-        """A step of the one that is under way; whether it is made now."""
+        """A step of the commit under way; whether it is made now."""
         try:
             committed = self._commit.run_once(wait_ms)
         except CommitRetriableError as error:

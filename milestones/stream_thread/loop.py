@@ -49,7 +49,7 @@ LAST_COMMIT_MS = 10_000
 
 
 MOST_LAST_COMMITS = 5
-"""How often a last commit is made again that fails at once: to know which record Kafka refuses takes three."""
+"""How often a last commit is tried that fails at once: to know which record Kafka refuses takes three tries."""
 
 
 class StreamLoop:

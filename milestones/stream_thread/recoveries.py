@@ -101,7 +101,8 @@ class Recoveries:
         """Take steps of what is under way, as far as Kafka answers soon: about `wait_ms`."""
         while self.under_way:
             if self._recovering is None:
-                if not self._commit_is_over(*self._waiting[0]):
+                _, turn_ms = self._waiting[0]
+                if not self._commit_is_over(turn_ms):
                     return
                 if self._waiting:
                     self._begin(*self._waiting.popleft())
@@ -113,7 +114,7 @@ class Recoveries:
         while self.under_way and not self._commits.under_way:
             self.run_once(AT_ONCE_MS)
 
-    def _commit_is_over(self, error: Exception, turn_ms: int) -> bool:
+    def _commit_is_over(self, turn_ms: int) -> bool:
         """Whether no commit is under way any more: what it fails of is answered first. Where a failed transaction is
         kept a commit is taken further, else it is settled: its tasks are to be rolled back, or lost."""
         if not self._commits.under_way:

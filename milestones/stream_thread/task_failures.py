@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,7 @@ from milestones.common.clock import Clock
 from milestones.common.kafka.failures import caught
 from milestones.instance.context import Exceptions
 from milestones.parts import DecidedError
-from milestones.stream_thread.task_registry import Phase, TaskRegistry
+from milestones.stream_thread.task_registry import Phase, TaskFailed, TaskRegistry
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -30,18 +29,6 @@ log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
 """Before a task that has ended is opened anew: longer each time, unless the last time is so long ago."""
-
-
-@dataclass(eq=False)
-class TaskFailed:
-    """Why a task is given up. `void`: what it has done since its last commit mustn't be committed; `hastened`: a commit
-    was asked for. `again_ms`: when it is opened anew, once that is `decided`; None: it isn't."""
-
-    error: BaseException
-    void: bool = False
-    hastened: bool = False
-    decided: bool = False
-    again_ms: int | None = None
 
 
 class TaskFailures:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task, TaskStorage
-    from milestones.stream_thread.task_failures import TaskFailed
 
 
 class Phase(Enum):
@@ -102,6 +101,18 @@ PREPARED: Final = (_P.POSITIONING, _P.RESTORING, _P.STARTING, _P.RETURNING)
 
 OPENED: Final = (*PREPARED, _P.PROCESSING)
 """An active task is in one of these from when it is made until it leaves."""
+
+
+@dataclass(eq=False)
+class TaskFailed:
+    """Why a task is given up. `void`: what it has done since its last commit mustn't be committed; `hastened`: a commit
+    was asked for. `again_ms`: when it is opened anew, once that is `decided`; None: it isn't."""
+
+    error: BaseException
+    void: bool = False
+    hastened: bool = False
+    decided: bool = False
+    again_ms: int | None = None
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,7 @@ def test_records_for_an_internal_topic_that_a_broker_does_not_know_are_made_agai
 ) -> None:
     """The housekeeper finds out whether it was just made or deleted."""
     handler = Handler(Action.CONTINUE)
-    with pytest.raises(TaskCorruptedError, match=f"{CHANGELOG}: .* processed again") as caught:
+    with pytest.raises(TaskCorruptedError, match=f"{CHANGELOG}: .* made again") as caught:
         collected(handler, output(CHANGELOG), guarantee=guarantee, **{CHANGELOG: code})
     assert (caught.value.tasks, handler.asked) == ({A}, [])
 
