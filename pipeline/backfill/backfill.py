@@ -36,6 +36,7 @@ from milestones.instance.application import Application
 from milestones.pipeline.backfill.archive import IN_KAFKA, Archive, shared
 from milestones.pipeline.backfill.archiving import outer_topics
 from milestones.pipeline.backfill.beginning import Beginning, beginning
+from milestones.pipeline.backfill.decisions import until_decided
 from milestones.pipeline.backfill.group import Group
 from milestones.pipeline.run import run_on_spark
 from milestones.pipeline.snapshots import CompactionRun, compact_changelog
@@ -96,6 +97,7 @@ def backfill(
         raise _disturbed(application, f"they have {progress.elsewhere} tasks")
     made = None
     if snapshot_url is not None:
+        until_decided(application, config)
         made = compact_changelog(built, spark, snapshot_url, config=config)
     return HandOver(
         records=progress.records,

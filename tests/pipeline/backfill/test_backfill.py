@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 
 from milestones import StreamsBuilder, Topology, serdes
+from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
+from milestones.instance.application import Application
 from milestones.testing import until
 from tests.pipeline.audit.test_audit import App, Sent, counted, inputs, processed
+from tests.topics import named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,3 +217,58 @@ def test_a_live_instance_that_joins_and_leaves_meanwhile_ends_a_backfill_from_an
         gate.touch()
         with pytest.raises(MilestonesError, match=r"joined while its history was processed \(.*StreamThread"):
             running.result(TIMEOUT_S)
+
+
+def test_snapshots_are_made_once_kafka_has_told_changelogs_of_their_commits(app: Backfilled) -> None:
+    """Kafka answers a commit, then tells the partitions of it: a snapshot made in between would lack their records."""
+    from milestones.pipeline.backfill.decisions import until_decided
+
+    changelog = f"{app.name}-counts-changelog"
+    app.probe.create({changelog: 2}, {"cleanup.policy": "compact"})
+    producer = Producer({"bootstrap.servers": app.kafka, "transactional.id": named("open")})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(changelog, b"1", b"key", partition=0)
+    producer.flush(TIMEOUT_S)
+    looks: list[bool] = []
+
+    class Commits(SystemClock):
+        def sleep_ms(self, ms: int) -> None:
+            if not looks:
+                producer.commit_transaction(TIMEOUT_S)
+            looks.append(True)
+            super().sleep_ms(ms)
+
+    until_decided(Application.of(app.counting(), app.config), app.config, Commits())
+    assert looks
+    assert [row.value for row in app.probe.read(changelog, stable=True)] == [b"1"]
+
+
+def test_a_transaction_that_stays_open_holds_snapshots_up_as_long_as_transactions_may_last(
+    app: Backfilled, caplog: pytest.LogCaptureFixture
+) -> None:
+    from milestones.pipeline.backfill.decisions import until_decided
+
+    changelog = f"{app.name}-counts-changelog"
+    app.probe.create({changelog: 2}, {"cleanup.policy": "compact"})
+    producer = Producer({"bootstrap.servers": app.kafka, "transactional.id": named("open")})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(changelog, b"1", b"key", partition=1)
+    producer.flush(TIMEOUT_S)
+
+    class Hurries(SystemClock):
+        def __init__(self) -> None:
+            self.slept_ms = 0
+
+        def monotonic_ms(self) -> int:
+            return self.slept_ms
+
+        def sleep_ms(self, ms: int) -> None:
+            self.slept_ms += 100 * ms
+
+    clock = Hurries()
+    until_decided(Application.of(app.counting(), app.config), app.config, clock)
+    producer.abort_transaction(TIMEOUT_S)
+    assert clock.slept_ms > app.config.transaction_timeout_ms
+    assert f"snapshots end where a transaction is open: {changelog}-1" in caplog.text
