@@ -40,6 +40,9 @@ DEATHS = (DecidedError, TimeoutExceededError, TransactionalIdError)
 """What a polling thread may die of: a handler's decision, or the end of all tasks; a Kafka that is away for too long,
 or whose answers to a producer look like a take-over."""
 
+DROPPED_LATER = ("finals",)
+"""Stores of which a restoration brings back what is over: it may still have to be emitted."""
+
 LOCAL, UNDONE = ("lru",), ("versions",)
 """Stores that aren't restored to the same bytes; and those that at least once have a deletion more where a write was
 rolled back."""
@@ -339,7 +342,8 @@ def check_contents(chaos: Chaos, before: Mapping[tuple[TaskId, str], Mapping[byt
     restored, others = contents(chaos), LOCAL if chaos.exactly_once else LOCAL + UNDONE
     for (id, name), had in before.items():
         found = restored.get((id, name), {})
-        if found != had and name not in others:
+        same = had.items() <= found.items() if name in DROPPED_LATER else found == had
+        if not (same or name in others):
             raise AssertionError(f"store {name} of {id} had {had}, its changelog {found}")
     chaos.happened["restored elsewhere"] += 1
 

@@ -19,6 +19,9 @@ from tests.milestones.disturber import Disturber
 
 TASKS, MOST_THREADS, LONG_MS = 4, 4, 5_000
 
+MUCH_LATER_MS = 70_000
+"""After this the stores drop what is over."""
+
 
 class PlannedDeath(RuntimeError):
     """What a state updater is killed with."""
@@ -61,7 +64,7 @@ class Disturbances(ABC):
     def _time(self) -> int:
         """That of a record: time goes on, with some that are late, but none for its window: a task that moves forgets
         what is too late, as in Kafka Streams."""
-        self.time += 15
+        self.time += self.times.choices([15, MUCH_LATER_MS], [60, 1])[0]
         return self.time - self.times.choice([0, 0, 50, GRACE_MS])
 
     def assign(self) -> None:
