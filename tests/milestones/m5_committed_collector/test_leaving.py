@@ -203,6 +203,28 @@ def test_what_the_client_still_has_of_tasks_that_leave_is_thrown_away_and_not_wa
     assert "flush" not in old.calls
 
 
+def test_a_record_that_ends_after_the_last_cut_isnt_sent_behind_what_the_next_owner_writes() -> None:
+    r = RunningCollector(processing_guarantee=ALOS, commit_interval_ms=5_000)
+    r.run(0, 1)
+    r.feed("a", steps=3)
+
+    def cut(record: Any) -> None:
+        """The record takes long: its task's last commit is cut meanwhile."""
+        if record.value == "slow":
+            r.world.user_code.at = lambda _: None
+            r.world.member.withholds = True
+            r.world.clock.advance(5_000)
+            give_away(r, 1)
+            r.until(lambda: r.commits.collects_beside)
+
+    r.world.user_code.at = cut
+    r.feed("slow", steps=6)
+    assert r.world.user_code.done == ["a", "slow"]
+    answer(r)
+    r.until(lambda: r.tasks.owned == {B})
+    assert (r.offset(), r.sent()) == (1, [("k", 1)])
+
+
 def test_a_task_in_quarantine_leaves_with_all_that_it_has_done_also_while_the_commit_before_is_written() -> None:
     r = committing("commit")
     r.world.user_code.refused = {"bad"}
