@@ -299,6 +299,8 @@ def check_outputs(chaos: Chaos) -> None:
                 if not chaos.exactly_once:
                     highest = max(count for count in counts if count is not None)  # a roll-back undoes what it finds
                     assert highest >= keys.count(key), f"{topic}: input of {key} is lost: {counts}"
+                    if topic in ("out", "latest") and not letters:
+                        assert counts[-1] == highest, f"{topic}: {key} ends with {counts[-1]} of {counts}"
                     if topic == "out" and chaos.keeps and not chaos.excused:
                         lacking = {*range(1, keys.count(key) + 1)}.difference(counts)
                         assert not lacking, f"{topic}: {sorted(lacking)} of {key} are lost: {counts}"
