@@ -75,7 +75,7 @@ def windowed(total: Callable[[str], object]) -> Topology:
     counts = grouped.windowed_by(windows).count("windowed")
     counts.suppress(until="window_closes", name="held").to_stream().to("closed")
     grouped.windowed_by(windows, emit="on_close").count("finals").to_stream().to("final")
-    grouped.windowed_by(SessionWindows(GAP_MS, grace=GRACE_MS)).count("sessions")
+    grouped.windowed_by(SessionWindows(GAP_MS, grace=GRACE_MS)).count("sessions").to_stream().to("sessions")
     again = stream.select_key(lambda _, value: total_of(value)).repartition(
         name="again", key=text, value=text, partitions=PARTITIONS, partitioner=partition_of
     )

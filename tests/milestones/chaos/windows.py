@@ -3,13 +3,14 @@ held against it.
 
     in -> again (repartition) -> totals: the count per key, of all partitions
        +-> windows -> closed (suppressed until the window closes), final (emitted on close)
-       +-> sessions: in a store only
+       +-> sessions: every update, and deletions of those that grew
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from milestones.common.records import OffsetAndMetadata, Output, TopicPartition
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 AGAIN, PARTITIONS = "app-again-repartition", 2
 WINDOW_MS, GRACE_MS, GAP_MS = 200, 100, 60
-CLOSED, FINAL, TOTALS, TOTALS_LOG = "closed", "final", "totals", "app-totals-changelog"
-TAILS = {CLOSED: 8, FINAL: 8, "app-held-store-changelog": 8, "app-sessions-changelog": 16}
+CLOSED, FINAL, SESSIONS, TOTALS, TOTALS_LOG = "closed", "final", "sessions", "totals", "app-totals-changelog"
+TAILS = {CLOSED: 8, FINAL: 8, "app-held-store-changelog": 8, SESSIONS: 16, "app-sessions-changelog": 16}
 TAILS |= {"app-windowed-changelog": 12, "app-finals-changelog": 12}
 """By topic: the bytes of a key after the record's own."""
 
@@ -50,6 +51,22 @@ def closed_windows(messages: Sequence[Any]) -> list[Closed]:
         over = sorted(window for window in counts if window[0] + WINDOW_MS + GRACE_MS <= time)
         closed += [(key, start, counts.pop((start, key))) for start, key in over]
     return closed
+
+
+def sessions(messages: Sequence[Any]) -> dict[bytes, int]:
+    """By key of a session, as in a topic, how many of these records are in it."""
+    times: dict[bytes, list[int]] = {}
+    for message in messages:
+        times.setdefault(message.key(), []).append(message.timestamp()[1])
+    counts: dict[bytes, int] = {}
+    for key, of_key in times.items():
+        begin = 0
+        of_key.sort()
+        for at, time in enumerate(of_key, 1):
+            if at == len(of_key) or of_key[at] > time + GAP_MS:
+                counts[key + pack(">qq", time, of_key[begin])] = at - begin
+                begin = at
+    return counts
 
 
 def read(record: Any) -> Closed:
@@ -117,6 +134,14 @@ def own_keys(chaos: Chaos, offsets: Mapping[TopicPartition, OffsetAndMetadata]) 
     return {message.key() for at in offsets for message in logs[at].entries if message is not None}  # type: ignore[misc]
 
 
+def check_sessions(chaos: Chaos, inputs: Sequence[Sequence[Any]]) -> None:
+    """The topic, as a table, has the sessions of all records."""
+    table = {message.key(): message.value() for message in messages(chaos, SESSIONS)}
+    found = {key: int.from_bytes(value, "big") for key, value in table.items() if value is not None}
+    wanted = {key: count for entries in inputs for key, count in sessions(entries).items()}
+    assert found == wanted, f"sessions: {found.items() ^ wanted.items()}"
+
+
 def check_results(chaos: Chaos) -> None:
     """Each window that is over is told of: once, or at least once and with no count too low; so are all totals."""
     inputs = [chaos.world.logs[TopicPartition("in", partition)].entries for partition in range(4)]
@@ -132,6 +157,8 @@ def check_results(chaos: Chaos) -> None:
                 highest[key, start] = max(count, highest.get((key, start), 0))
             lost = [one for one in wanted if highest.get(one[:2], 0) < one[2]]
             assert not lost, f"{topic}: {lost} are lost, told was {highest}"
+    if chaos.exactly_once:
+        check_sessions(chaos, inputs)
     totals = Counter(total_of(message.value().decode()) for entries in inputs for message in entries)  # type: ignore[union-attr]
     for key, total in totals.items():
         counts = [count for other, count in chaos.world.out(TOTALS) if other == key]
