@@ -11,7 +11,7 @@ committed isn't made: then nothing is processed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -159,11 +159,10 @@ class StreamLoop:
         processing = self._tasks.processing
         admitted: list[Task] = []
         waiting: list[Task] = []
-        # What ends after a task's last cut isn't committed here: without transactions nobody would wait for it.
-        left: Set[TaskId] = self._answering.leaving if self._commits.under_way else frozenset()
         for task in self._unsent:
             if processing.get(task.id) is task and not self._tasks.is_void(task.id):
-                (admitted if self._ends.admits(task.id) and task.id not in left else waiting).append(task)
+                may_be_sent = self._ends.admits(task.id) and task.id not in self._answering.cut_off
+                (admitted if may_be_sent else waiting).append(task)
         self._collection.collect(admitted)
         self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])
 
