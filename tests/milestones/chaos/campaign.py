@@ -146,7 +146,21 @@ class Chaos(Disturbances):
             self.depth -= 1
 
     def _in_a_record(self, _: Record) -> None:
-        self.meanwhile()
+        if self.times.random() < 0.05 and self.depth < DEPTH and not (self.calm_now or self.polls_now):
+            self._long_call()
+        else:
+            self.meanwhile()
+
+    def _long_call(self) -> None:
+        """The record takes so long that nobody waits for its task."""
+        self.happened["long calls"] += 1
+        self.depth += 1
+        try:
+            self.stand_still(self.times.choice([200, 1_500]))
+            for _ in range(self.times.randrange(30)):
+                self.anything()
+        finally:
+            self.depth -= 1
 
     def meanwhile(self) -> None:
         """In the midst of user code, or of a call of a store."""

@@ -213,9 +213,17 @@ class Disturbances(ABC):
             if loop is not None and any(task.applying for task in loop._tasks.processing.values()):
                 self.excused.add("a write took long")
             ms = self.rng.choice([200, 1_500] if self.gentle else [200, 1_500, 25_000])
-            self.excuse_long(ms)
-            self.world.clock.advance(ms)
-            self.world.member.stood_still(ms)
+            self.stand_still(ms)
+
+    @property
+    def polls_now(self) -> bool:
+        return self.world.running.amidst(SteppedPolling)
+
+    def stand_still(self, ms: int) -> None:
+        """Time passes in which the polling thread takes no step."""
+        self.excuse_long(ms)
+        self.world.clock.advance(ms)
+        self.world.member.stood_still(ms)
 
     def crash(self) -> None:
         """The process is killed, and another one comes, on the same disk."""
