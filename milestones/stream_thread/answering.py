@@ -39,7 +39,7 @@ class BeforeAnswers:
 
     `leaving`: tasks that are about to be given away. They rest, so that the commit takes all that they have done.
     `cut_off`: those whose last commit was cut. A call that was too long for it may end in them later: nothing of that
-    may be sent, as no commit has its offsets, and without transactions nobody waits for it.
+    may be sent, as no commit has its offsets, and without transactions no flush waits for it.
     """
 
     def __init__(
