@@ -38,6 +38,8 @@ class BeforeAnswers:
     """`rebalance.Answering` of a loop. *Owns*: how far the present answer is.
 
     `leaving`: tasks that are about to be given away. They rest, so that the commit takes all that they have done.
+    `cut_off`: those whose last commit was cut. A call that was too long for it may end in them later: nothing of that
+    may be sent, as no commit has its offsets, and without transactions no flush waits for it.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class BeforeAnswers:
         self._commits, self._recoveries, self._collect = commits, recoveries, collect
         self._hold_back = hold_back
         self.leaving: Set[TaskId] = frozenset()
+        self.cut_off: Set[TaskId] = frozenset()
         self._until_ms: int | None = None
         self._since_ms, self._cut = 0, False
         self._commits_before = self._stalls_before = 0
@@ -85,6 +88,7 @@ class BeforeAnswers:
             if self._commits.commits > self._commits_before:
                 self._untaken_until_ms = 0
             self._since_ms, self._until_ms, self._cut = now_ms, now_ms + self._context.longest_wait_ms, False
+            self.cut_off = frozenset()
             self._commits_before, self._stalls_before = self._commits.commits, self._stalls()
         if self._takes_nothing(now_ms):
             self._until_ms, self._untaken_until_ms = now_ms, now_ms + STALLED_MS
@@ -118,7 +122,7 @@ class BeforeAnswers:
 
     def answered(self) -> None:
         """What leaves is given away."""
-        self.leaving = frozenset()
+        self.leaving = self.cut_off = frozenset()
 
     def _missed(self) -> bool:
         """Whether the commit isn't cut, or is to be made again, after an error."""
@@ -137,7 +141,7 @@ class BeforeAnswers:
         self._cut = not self._commits.keeps_boundaries
         self._ends.stop_isolating()
         self._collect()
-        self._cut = True
+        self._cut, self.cut_off = True, self.leaving
         self._commits.begin_now(now_ms)
 
     def _give_up_commit(self, *, final: bool) -> None:
@@ -171,6 +175,6 @@ class BeforeAnswers:
     def abandon(self, reason: str) -> None:
         """Abort, and close the active tasks: another member may have them by now. Standbys stay."""
         self._until_ms = None
-        self.leaving = frozenset()
+        self.answered()
         self._recoveries.give_up(reason)
         self._tasks.close(self._tasks.owned)

@@ -161,7 +161,8 @@ class StreamLoop:
         waiting: list[Task] = []
         for task in self._unsent:
             if processing.get(task.id) is task and not self._tasks.is_void(task.id):
-                (admitted if self._ends.admits(task.id) else waiting).append(task)
+                may_be_sent = self._ends.admits(task.id) and task.id not in self._answering.cut_off
+                (admitted if may_be_sent else waiting).append(task)
         self._collection.collect(admitted)
         self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])
 

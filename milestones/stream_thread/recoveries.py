@@ -174,7 +174,9 @@ class Recoveries:
         if recovered is None:
             return False
         self._recovering = None
-        if not recovering.given_up:
+        if recovering.given_up:
+            self._collection.again({})
+        else:
             self._error_series.over(self._clock.monotonic_ms())
             self._follow(recovered, recovering)
         return True
@@ -184,6 +186,7 @@ class Recoveries:
         if recovered is not Recovered.SEND_AGAIN:
             self._commits.forget()
         if recovered is Recovered.LOST:
+            self._collection.again({})
             self._tasks.close(self._tasks.owned)
             self._clients.member.request_rejoin(f"tasks lost: {error}")
             return

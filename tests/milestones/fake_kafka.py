@@ -45,9 +45,13 @@ class Log:
             self.entries.append(self.message(self.end, key.encode(), value.encode(), timestamp))
         return self
 
-    def message(self, offset: int, key: bytes | None, value: bytes | None, timestamp: int) -> Message:
-        topic, partition = self.partition
-        return Message(topic=topic, partition=partition, offset=offset, key=key, value=value, timestamp=(1, timestamp))
+    def message(
+        self, offset: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Any = None
+    ) -> Message:
+        (topic, partition), time = self.partition, (1, timestamp)
+        return Message(
+            topic=topic, partition=partition, offset=offset, key=key, value=value, timestamp=time, headers=headers
+        )
 
     def control(self, count: int = 1) -> Log:
         self.entries += [None] * count

@@ -202,11 +202,13 @@ class Passing(Processor):
 
 def counting(
     topics: tuple[str, ...] = ("in",), processor: type[Processor] = Counting, cached: bool = False,
-    source_topic: str | None = None, **source: Any,
+    source_topic: str | None = None, into: Topology | None = None, **source: Any,
 ) -> Topology:  # fmt: skip
-    """in -> count per key, with a changelog -> out. `source_topic`: serves as that changelog."""
-    topology = Topology()
-    topology.add_source("source", *topics, key=serdes.STRING, value=serdes.STRING, **source)
+    """in -> count per key, with a changelog -> out. `source_topic`: serves as that changelog; `into`: a topology that
+    has the source by now."""
+    topology = into or Topology()
+    if into is None:
+        topology.add_source("source", *topics, key=serdes.STRING, value=serdes.STRING, **source)
     topology.add_processor("counting", processor, "source")
     topology.add_sink("sink", "out", "counting", key=serdes.STRING, value=serdes.LONG)
     store = StoreSpec(

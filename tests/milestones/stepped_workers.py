@@ -106,7 +106,7 @@ class Ledger(FakeProducer):
 
     def _write(self, output: Output) -> None:
         log = self._logs[TopicPartition(output.topic, max(0, output.partition))]
-        log.entries.append(log.message(log.end, output.key, output.value, output.timestamp))
+        log.entries.append(log.message(log.end, output.key, output.value, output.timestamp, output.headers))
 
     def commit(self, timeout_ms: int) -> None:
         self._call("commit")

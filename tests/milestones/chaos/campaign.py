@@ -22,7 +22,7 @@ from milestones.common.records import Record, TaskId
 from milestones.instance.context import Exceptions, ProcessingThreadMoved
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.chaos import checks
-from tests.milestones.chaos.disturbances import MOST_THREADS, TASKS, Disturbances
+from tests.milestones.chaos.disturbances import MOST_THREADS, Disturbances
 from tests.milestones.chaos.threads import SteppedPolling
 from tests.milestones.chaos.world import ChaosWorld
 
@@ -41,7 +41,7 @@ class Chaos(Disturbances):
         rng = self.rng = random.Random(seed)
         more = self.more = random.Random(f"{seed} {stage}")
         self.gentle = more.random() < GENTLE
-        self.ticks = Counter[bytes]()
+        self.ticks, self.time, self.times = Counter[bytes](), 1_000, random.Random(seed)
         self.excused: set[str] = set()
         self.exactly_once, self.cached = rng.random() < 0.75, rng.random() < 0.25
         self.disturbed = rng.choice([0.05, 0.1, 0.2])
@@ -50,6 +50,7 @@ class Chaos(Disturbances):
             stage,
             cached=self.cached,
             ticking=more.random() < 0.4,
+            wide=self.times.random() < 0.6 and (self.keeps or not self.cached),
             **more.choice([{}, {}, SMALL_BUFFERS, LITTLE_STATE]),
             num_processing_threads=rng.randrange(1, MOST_THREADS + 1),
             processing_guarantee="exactly_once_v2" if self.exactly_once else "at_least_once",
@@ -145,7 +146,21 @@ class Chaos(Disturbances):
             self.depth -= 1
 
     def _in_a_record(self, _: Record) -> None:
-        self.meanwhile()
+        if self.times.random() < 0.05 and self.depth < DEPTH and not (self.calm_now or self.polls_now):
+            self._long_call()
+        else:
+            self.meanwhile()
+
+    def _long_call(self) -> None:
+        """The record takes so long that nobody waits for its task."""
+        self.happened["long calls"] += 1
+        self.depth += 1
+        try:
+            self.stand_still(self.times.choice([200, 1_500]))
+            for _ in range(self.times.randrange(30)):
+                self.anything()
+        finally:
+            self.depth -= 1
 
     def meanwhile(self) -> None:
         """In the midst of user code, or of a call of a store."""
@@ -228,7 +243,7 @@ class Chaos(Disturbances):
 
     def settle(self) -> None:
         """All tasks come here, also those that have ended, and process all there is."""
-        for assigned in ([], range(TASKS)):
+        for assigned in ([], self.world.tasks):
             self.supervise()
             self.world.group.need()
             for _ in range(LAST_STEPS):
@@ -240,14 +255,15 @@ class Chaos(Disturbances):
             else:
                 raise AssertionError(f"it doesn't come to an end with {list(assigned)}: {checks.places(self)}")
 
-    def _settled(self, assigned: Iterable[int]) -> bool:
+    def _settled(self, assigned: Iterable[TaskId]) -> bool:
         places = checks.places(self)
-        if places != dict.fromkeys((TaskId(0, p) for p in assigned), Phase.PROCESSING) or self.world.group.joined:
+        if places != dict.fromkeys(assigned, Phase.PROCESSING) or self.world.group.joined:
             return False
         return not self.world.member.events and all(map(self._all_committed, assigned))
 
-    def _all_committed(self, partition: int) -> bool:
-        return checks.committed(self, partition) == len(self.world.keys_of(partition))
+    def _all_committed(self, task: TaskId) -> bool:
+        inputs = checks.inputs_of(self, task)
+        return all(checks.committed(self, at) == self.world.logs[at].end for at in inputs)
 
     def close(self) -> None:
         """The last thread goes."""

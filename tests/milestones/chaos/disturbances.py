@@ -8,16 +8,19 @@ from collections import Counter
 
 from milestones.client.client_events import RemoveThread
 from milestones.common.kafka.membership import CommitRetriableError
-from milestones.common.records import TaskId
+from milestones.common.records import TopicPartition
 from milestones.instance.context import Exceptions
 from tests.milestones.chaos import crashes
 from tests.milestones.chaos.moods import MAY_BE_TAKEN, REFUSED
 from tests.milestones.chaos.threads import SteppedPolling
+from tests.milestones.chaos.windows import GRACE_MS
 from tests.milestones.chaos.world import ChaosWorld
 from tests.milestones.disturber import Disturber
-from tests.milestones.fakes import put
 
 TASKS, MOST_THREADS, LONG_MS = 4, 4, 5_000
+
+MUCH_LATER_MS = 70_000
+"""After this the stores drop what is over."""
 
 
 class PlannedDeath(RuntimeError):
@@ -34,6 +37,8 @@ class Disturbances(ABC):
     exactly_once: bool
     gentle: bool
     number: int
+    time: int
+    times: random.Random
 
     @property
     @abstractmethod
@@ -53,11 +58,19 @@ class Disturbances(ABC):
         for _ in range(self.rng.randrange(1, 12)):
             self.number += 1
             partition = self.rng.randrange(TASKS)
-            put(self.world, partition, f"v{self.number}", key=f"k{partition}-{self.rng.randrange(3)}")
+            key, value = f"k{partition}-{self.rng.randrange(3)}", f"v{self.number}"
+            self.world.logs[TopicPartition("in", partition)].add(value, key=key, timestamp=self._time())
+
+    def _time(self) -> int:
+        """That of a record: time goes on, with some that are late, but none for its window: a task that moves forgets
+        what is too late, as in Kafka Streams."""
+        self.time += self.times.choices([15, MUCH_LATER_MS], [60, 1])[0]
+        return self.time - self.times.choice([0, 0, 50, GRACE_MS])
 
     def assign(self) -> None:
-        active = [p for p in range(TASKS) if self.rng.random() < 0.8]
-        self.world.group.assign(active, [p for p in range(TASKS) if p not in active and self.rng.random() < 0.5])
+        tasks, rng = self.world.tasks, self.rng
+        active = [id for id in tasks if rng.random() < 0.8]
+        self.world.group.assign(active, [id for id in tasks if id not in active and rng.random() < 0.5])
 
     def lose(self) -> None:
         if self.rng.random() < 0.3 and self.polling is not None:
@@ -67,7 +80,7 @@ class Disturbances(ABC):
     hold_offsets, hold_bounds = Disturber.hold_offsets, Disturber.hold_bounds
 
     def lock(self) -> None:
-        self.world.state.locked = {TaskId(0, p) for p in self.rng.sample(range(TASKS), self.rng.randrange(2))}
+        self.world.state.locked = set(self.rng.sample(self.world.tasks, self.rng.randrange(2)))
 
     def poison(self) -> None:
         """User code refuses a record that comes soon, until it is soothed; or refuses none any more."""
@@ -80,7 +93,7 @@ class Disturbances(ABC):
         broken = self.world.state.broken
         broken.clear()
         if self.rng.random() < 0.6:
-            broken[TaskId(0, self.rng.randrange(TASKS))] = self.rng.choice(["open", "write", "corrupt", "close"])
+            broken[self.rng.choice(self.world.tasks)] = self.rng.choice(["open", "write", "corrupt", "close"])
 
     def trouble(self) -> None:
         self.excused.add("Kafka's answers were lost")
@@ -200,9 +213,17 @@ class Disturbances(ABC):
             if loop is not None and any(task.applying for task in loop._tasks.processing.values()):
                 self.excused.add("a write took long")
             ms = self.rng.choice([200, 1_500] if self.gentle else [200, 1_500, 25_000])
-            self.excuse_long(ms)
-            self.world.clock.advance(ms)
-            self.world.member.stood_still(ms)
+            self.stand_still(ms)
+
+    @property
+    def polls_now(self) -> bool:
+        return self.world.running.amidst(SteppedPolling)
+
+    def stand_still(self, ms: int) -> None:
+        """Time passes in which the polling thread takes no step."""
+        self.excuse_long(ms)
+        self.world.clock.advance(ms)
+        self.world.member.stood_still(ms)
 
     def crash(self) -> None:
         """The process is killed, and another one comes, on the same disk."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from milestones.common.assignment.model import Subscription
+from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.consumers import Fetched
@@ -17,7 +17,7 @@ from milestones.common.testing import StepClock
 from tests.milestones.chaos.moods import THE_GROUP, Moods, Waits
 from tests.milestones.chaos.producers import ChaosProducer, LooseProducer
 from tests.milestones.fake_kafka import FakeConsumer, FakeMember, FakeProducer
-from tests.milestones.fakes import World, assignment
+from tests.milestones.fakes import World, inputs
 from tests.milestones.m3_fencing_tolerance.simulated import (
     UNANSWERED,
     SimulatedClients,
@@ -202,11 +202,15 @@ class Group:
             self._rejoins = len(self.member.rejoins)
             self.need()
 
-    def assign(self, active: Collection[int], standby: Collection[int] = ()) -> None:
+    def assign(self, active: Collection[TaskId], standby: Collection[TaskId] = ()) -> None:
         if self.joined:
             self.joined = self.member.gate = False
             self._generation += 1
-            given = assignment(self._world, *active, standby=frozenset(TaskId(0, p) for p in standby))
+            given = Assignment(
+                active=frozenset(active),
+                partitions={id: inputs(self._world, id) for id in active},
+                standby=frozenset(standby),
+            )
             self.member.events.append(Assigned(self._generation, "member", given))
 
     def lose(self) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from milestones.baseline.state import TaskOwnedState
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.engine import Batch, Namespace
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import TaskStorage
+from tests.milestones.chaos.windows import AGAIN, PARTITIONS
 from tests.milestones.fakes import FakeState, FakeTaskStorage, World
 
 DISK_FULL = StateError("disk full")
@@ -29,6 +31,10 @@ class ChaosState(FakeState):
         self.wrong: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self.closes = self.failed_writes = 0
+
+    @property
+    def _owned(self) -> TaskOwnedState:
+        return self.ownership(self._world.context, lambda topic: PARTITIONS if topic == AGAIN else 1)
 
     def open(
         self, id: TaskId, specs: Iterable[StoreSpec], transactional_id: str | None = None, owner: str | None = None

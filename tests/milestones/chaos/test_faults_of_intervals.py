@@ -17,6 +17,7 @@ from milestones.m5_committed_collector.upserts import WaitingOutputs
 from milestones.stream_thread.answering import BeforeAnswers
 from milestones.stream_thread.recoveries import Recoveries
 from tests.milestones.chaos.test_whatever_comes import found
+from tests.milestones.chaos.windows import AGAIN
 from tests.milestones.fakes import CHANGELOG
 
 SEEDS = range(150)
@@ -140,3 +141,16 @@ def test_a_store_that_its_changelog_disagrees_with(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(CommitLog, "merge", now_and_then)
     sees("its changelog")
+
+
+@pytest.mark.parametrize(("topic", "finding"), [("closed", "closes"), (AGAIN, "gives"), ("totals", "totals has")])
+def test_an_output_of_a_window_or_between_sub_topologies_dropped(
+    topic: str, finding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = TaskIntervals.add
+
+    def but_these(self: Any, outputs: Any) -> None:
+        add(self, [output for output in outputs if output[0] != topic])
+
+    monkeypatch.setattr(TaskIntervals, "add", but_these)
+    sees(finding)

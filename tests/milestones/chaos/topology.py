@@ -3,6 +3,7 @@
     in -> counting -> out; latest (upserts)
        |     +-> keeping: stores that collapse, with deletions, and histories
        +-> ticking: a punctuation by the wall clock, its number, and nothing else -> ticks
+       +-> windows, sessions, and a second sub-topology (`windows.py`)
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from milestones.common import serdes
 from milestones.common.records import Record
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Processor, Topology
+from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.windows import SessionWindows, TimeWindows
+from tests.milestones.chaos.windows import GAP_MS, GRACE_MS, PARTITIONS, WINDOW_MS, partition_of, total_of
 from tests.milestones.fakes import counting
 from tests.milestones.stepped_workers import UserCode
 
@@ -62,9 +66,31 @@ def ticking(goes: Callable[[], bool]) -> type[Processor]:
     return Ticking
 
 
-def of_everything(user_code: UserCode, *, cached: bool, ticks: Callable[[], bool] | None) -> Topology:
-    """`ticks`: whether there are punctuations now; None: there never are."""
-    topology = counting(processor=user_code.processor(), cached=cached)
+def windowed(total: Callable[[str], object]) -> Topology:
+    """The source, and all that `windows.py` has a model of. `total`: called for each record of the second
+    sub-topology."""
+    builder, text, number = StreamsBuilder(), serdes.STRING, serdes.LONG
+    stream = builder.stream("in", key=text, value=text, name="source")
+    grouped, windows = stream.group_by_key(), TimeWindows(WINDOW_MS, grace=GRACE_MS)
+    counts = grouped.windowed_by(windows).count("windowed")
+    counts.suppress(until="window_closes", name="held").to_stream().to("closed")
+    grouped.windowed_by(windows, emit="on_close").count("finals").to_stream().to("final")
+    grouped.windowed_by(SessionWindows(GAP_MS, grace=GRACE_MS)).count("sessions").to_stream().to("sessions")
+    again = stream.select_key(lambda _, value: total_of(value)).repartition(
+        name="again", key=text, value=text, partitions=PARTITIONS, partitioner=partition_of
+    )
+    seen = again.peek(lambda _, value: total(value))
+    seen.group_by_key().count("totals").to_stream().to("totals", key=text, value=number)
+    return builder.build()
+
+
+def of_everything(
+    user_code: UserCode, *, cached: bool, ticks: Callable[[], bool] | None, total: Callable[[str], object] | None
+) -> Topology:
+    """`ticks`: whether there are punctuations now; None: there never are. `total`: as of `windowed`; None: there is
+    nothing of that."""
+    into = None if total is None else windowed(total)
+    topology = counting(processor=user_code.processor(), cached=cached, into=into)
     text, number = serdes.STRING, serdes.LONG
     topology.add_sink("latest", "latest", "counting", key=text, value=number, upserts=True)
     topology.add_processor("keeping", Keeping, "counting")

@@ -10,7 +10,7 @@ from typing import Any
 
 from milestones import wiring
 from milestones.client.crew import Crew
-from milestones.common.records import TopicPartition
+from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.handlers import Action, ErrorContext, Response
 from milestones.flags import parse_milestones
 from milestones.m2_processing_threads.collection import BufferedCollection
@@ -33,6 +33,7 @@ from tests.milestones.chaos.threads import (
     next_context,
 )
 from tests.milestones.chaos.topology import of_everything
+from tests.milestones.chaos.windows import PARTITIONS
 from tests.milestones.m4_polling_thread.polling import PollingWorld
 from tests.milestones.stepped_workers import UserCode
 
@@ -48,16 +49,31 @@ SETTINGS: dict[str, Any] = {
 class ChaosWorld(PollingWorld):
     """Real parts of a stage from M4 on: the polling thread's loop, updaters, openers, workers, handler threads, a
     crew. The counts go to `out`, and to `latest`, where the last one per key and commit may do. `fate`: what the
-    production exception handler says; `ticking`: there are punctuations, while `ticks`."""
+    production exception handler says; `ticking`: there are punctuations, while `ticks`; `wide`: there is what
+    `windows.py` has a model of."""
 
     def __init__(
-        self, chance: random.Random, stage: str, *, cached: bool = False, ticking: bool = False, **settings: Any
+        self,
+        chance: random.Random,
+        stage: str,
+        *,
+        cached: bool = False,
+        ticking: bool = False,
+        wide: bool = False,
+        **settings: Any,
     ) -> None:
         self.chance, self._flags = chance, parse_milestones(stage)
         self.fate = "fail"
         user_code = UserCode()
         self.ticks, self.ticks_are_on = True, ticking
-        topology = of_everything(user_code, cached=cached, ticks=(lambda: self.ticks) if ticking else None)
+        self.wide, self.totalled = wide, list[str]()
+        self.tasks = [TaskId(0, p) for p in range(4)] + [TaskId(1, p) for p in range(PARTITIONS if wide else 0)]
+        topology = of_everything(
+            user_code,
+            cached=cached,
+            ticks=(lambda: self.ticks) if ticking else None,
+            total=self.totalled.append if wide else None,
+        )
         defaults = {**SETTINGS, "production_exception_handler": self._handle}
         super().__init__(topology, user_code=user_code, **{**defaults, **settings})
 

@@ -87,7 +87,8 @@ class Coordinator:
         self.offsets.update(offsets)
         for output, offset in records:
             log = self._logs[TopicPartition(output.topic, output.partition)]
-            log.entries[offset - log.first] = log.message(offset, output.key, output.value, output.timestamp)
+            message = log.message(offset, output.key, output.value, output.timestamp, output.headers)
+            log.entries[offset - log.first] = message
             self.committed.append(output)
 
     def time_out(self) -> None:

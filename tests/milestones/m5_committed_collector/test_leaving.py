@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.topology.handlers import Action
+from milestones.parts import CommitStep
 from milestones.stream_thread.answering import STALLED_MS
 from tests.milestones.fakes import A, B, assignment, kafka_error, put
 from tests.milestones.m5_committed_collector.collecting import (
@@ -21,6 +22,7 @@ from tests.milestones.m5_committed_collector.collecting import (
     committing,
     feed_keys,
     saying,
+    withhold,
 )
 
 DEAD = kafka_error(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True)
@@ -201,6 +203,54 @@ def test_what_the_client_still_has_of_tasks_that_leave_is_thrown_away_and_not_wa
     r.loop._answering.part()
     assert r.world.clients.renewed == 1
     assert "flush" not in old.calls
+
+
+def cut_beside_a_call(call: str, **settings: Any) -> RunningCollector:
+    """The last commit of the first task waits for the answer to this call; a record of the task took too long for
+    it, and ends now."""
+    r = RunningCollector(commit_interval_ms=5_000, **settings)
+    r.run(0, 1)
+    r.feed("a", steps=3)
+
+    def cut(record: Any) -> None:
+        if record.value == "slow":
+            r.world.user_code.at = lambda _: None
+            withhold(r, call)
+            r.world.clock.advance(5_000)
+            give_away(r, 1)
+            r.until(lambda: r.commits.under_way and r.commits._commit.step is CommitStep.ENDING)
+
+    r.world.user_code.at = cut
+    r.feed("slow", steps=6)
+    assert r.world.user_code.done == ["a", "slow"]
+    return r
+
+
+def test_a_record_that_ends_after_the_last_cut_isnt_sent_behind_what_the_next_owner_writes() -> None:
+    r = cut_beside_a_call("OffsetCommit", processing_guarantee=ALOS)
+    answer(r)
+    r.until(lambda: r.tasks.owned == {B})
+    assert (r.offset(), r.sent()) == (1, [("k", 1)])
+
+
+def test_nor_is_it_committed_without_its_offset_when_the_producer_dies_meanwhile() -> None:
+    r = cut_beside_a_call("commit")
+    restore = r.loop._restoration.run_once
+
+    def die(now_ms: int) -> bool:
+        r.loop._restoration.run_once = restore  # type: ignore[method-assign]
+        raise DEAD
+
+    r.loop._restoration.run_once = die  # type: ignore[method-assign]
+    r.world.moods.unready = True
+    r.step()
+    r.world.producer.withheld.clear()
+    r.until(lambda: r.loop._recoveries.under_way and not r.commits.under_way, ms=0)
+    r.step(3)
+    r.world.producer.withheld.clear()
+    r.until(lambda: r.tasks.owned == {B})
+    r.feed("x", partition=1, steps=20, ms=500)
+    assert (r.offset(), r.offset(1), r.sent()) == (1, 1, [("k", 1), ("k", 1)])
 
 
 def test_a_task_in_quarantine_leaves_with_all_that_it_has_done_also_while_the_commit_before_is_written() -> None:

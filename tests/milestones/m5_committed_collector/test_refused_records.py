@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from milestones.common.errors import UnsentError
+from milestones.common.kafka.membership import Lost
 from milestones.common.topology.handlers import Action
 from tests.milestones.fakes import A, B, kafka_error
 from tests.milestones.m5_committed_collector import collecting
@@ -212,6 +213,26 @@ def test_two_tasks_with_refused_records_are_both_found_and_only_they_end() -> No
     r.until(lambda: len(r.tasks.ended) == 2 and r.offset(2) == 1)
     assert (r.offset(0), r.offset(1)) == (None, None)
     assert len(r.world.user_code.seen) == 3
+
+
+def test_what_a_handler_has_left_out_is_forgotten_with_a_membership_that_is_lost() -> None:
+    """No transaction of the next generation is made again for it."""
+    r = RunningCollector(production_exception_handler=saying(Action.CONTINUE, LETTER))
+    r.world.moods.refused, r.world.handlers.held = {b"bad", b"worse"}, True
+    r.run(0, 1)
+    feed_keys(r, 0, "bad")
+    feed_keys(r, 1, "worse")
+    r.until(lambda: len(r.world.handlers.waiting) == 2)
+    r.world.handlers.waiting.pop(0).run()
+    r.until(lambda: len(r.world.producer.undecided) == 1)
+    r.world.moods.refused.clear()
+    r.hear(Lost("session timeout"), steps=5)
+    r.world.handlers.release()
+    tries = len(r.tries)
+    r.rebalance(0, 1, steps=10)
+    r.until_committed(1, 1)
+    assert [bool(one.offsets) for one in r.tries[tries:]] == [True] * (len(r.tries) - tries)
+    assert r.sent("letters") == []
 
 
 def test_the_next_interval_of_a_guilty_task_is_void() -> None:
