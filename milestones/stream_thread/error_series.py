@@ -1,8 +1,9 @@
 """`ErrorSeries`: limits how long a stream thread recovers from one error after the other.
 
-*Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`. A lost generation isn't a
-failure of Kafka, nor is an output that Kafka refuses, whatever becomes of it, or what one task ends of: a new series
-begins after it.
+*Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`, of which the time between
+two errors counts for half at most: a long recovery, or a process that stands still, isn't many failures. A lost
+generation isn't a failure of Kafka, nor is an output that Kafka refuses, whatever becomes of it, or what one task ends
+of: a new series begins after it.
 *Assumes*: one owner.
 """
 
@@ -24,12 +25,12 @@ NONE = -1
 
 
 class ErrorSeries:
-    """*Owns*: the beginning of the present series of errors."""
+    """*Owns*: how long the present series of errors is."""
 
     def __init__(self, task_timeout_ms: int) -> None:
         self._limit_ms = task_timeout_ms
         self._commits = NONE
-        self._began_ms = self._over_ms = 0
+        self._failing_ms = self._noted_ms = self._over_ms = 0
 
     def note(self, error: Exception, commits: int, turn_ms: int, now_ms: int) -> None:
         """Note an error in a turn of the loop that began at `turn_ms`, after `commits` successful commits.
@@ -38,9 +39,10 @@ class ErrorSeries:
             self._commits = NONE
             return
         if commits != self._commits or turn_ms - self._over_ms > CALM_MS:
-            self._commits, self._began_ms = commits, now_ms
-        self._over_ms = now_ms
-        if now_ms - self._began_ms > self._limit_ms:
+            self._commits, self._failing_ms, self._noted_ms = commits, 0, now_ms
+        self._failing_ms += min(now_ms - self._noted_ms, self._limit_ms // 2)
+        self._noted_ms = self._over_ms = now_ms
+        if self._failing_ms > self._limit_ms:
             raise TimeoutExceededError(
                 f"every commit has failed for more than task_timeout_ms ({self._limit_ms}), the last one with: {error}"
             ) from error

@@ -18,10 +18,19 @@ def failing_at(series: ErrorSeries, now_ms: int, error: Exception | None = None,
 
 def test_errors_without_a_commit_in_between_end_after_the_task_timeout() -> None:
     series = ErrorSeries(task_timeout_ms=1_000)
+    for now_ms in (0, 400, 800, 1_000):
+        failing_at(series, now_ms)
+    with pytest.raises(TimeoutExceededError, match="last"):
+        failing_at(series, 1_001, ValueError("last"))
+
+
+def test_of_a_long_recovery_or_a_standstill_half_of_the_task_timeout_counts_at_most() -> None:
+    series = ErrorSeries(task_timeout_ms=1_000)
     failing_at(series, 0)
-    failing_at(series, 1_000)
-    with pytest.raises(TimeoutExceededError, match="third"):
-        failing_at(series, 1_001, ValueError("third"))
+    failing_at(series, 5_000)
+    failing_at(series, 5_500)
+    with pytest.raises(TimeoutExceededError):
+        failing_at(series, 5_501)
 
 
 def test_a_commit_in_between_begins_a_new_series() -> None:
@@ -54,11 +63,11 @@ def test_a_call_that_has_been_repeated_for_the_whole_time_is_only_the_first_erro
 
 def test_errors_are_not_far_apart_because_each_call_takes_long_to_fail() -> None:
     series = ErrorSeries(task_timeout_ms=3 * CALM_MS)
-    for number in range(2):
+    for number in range(3):
         series.note(ValueError(), 0, turn_ms=number * 2 * CALM_MS, now_ms=(number + 1) * 2 * CALM_MS)
         series.over((number + 1) * 2 * CALM_MS)
     with pytest.raises(TimeoutExceededError):
-        series.note(ValueError(), 0, turn_ms=4 * CALM_MS, now_ms=6 * CALM_MS)
+        series.note(ValueError(), 0, turn_ms=6 * CALM_MS, now_ms=8 * CALM_MS)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +79,7 @@ def test_a_membership_that_was_lost_is_not_part_of_a_series(over: Exception) -> 
     failing_at(series, 0)
     failing_at(series, 900, over)
     failing_at(series, 1_500)
+    failing_at(series, 2_000)
     failing_at(series, 2_500)
     with pytest.raises(TimeoutExceededError):
         failing_at(series, 2_501)
