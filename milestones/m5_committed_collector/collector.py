@@ -5,9 +5,10 @@
                             is the next interval's)   v upserts wait for the cut   v the member holds: again
 
 *Guarantees*: those of `OutputSender`. Nothing of an interval is handed over before the former one is confirmed
-under exactly once; at least once nothing that goes to a changelog. An output that a handler has given up is left out of
-its interval for good, however often that is sent again, and counts once. No call of the producer takes more than
-`CHUNK` outputs.
+under exactly once; at least once nothing that goes to a changelog, and no changelog record before Kafka has the
+outputs of its interval: no crash leaves state that is ahead of its outputs. An output that a handler has given up is
+left out of its interval for good, however often that is sent again, and counts once. No call of the producer takes
+more than `CHUNK` outputs.
 *Assumes*: driven by the polling thread. Whatever was taken of a task belongs to the task's epoch.
 """
 
@@ -26,15 +27,19 @@ from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m5_committed_collector.intervals import TaskIntervals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from milestones.baseline.refused_outputs import ProductionHandler
     from milestones.common.errors import ProductionError
     from milestones.common.kafka.refusals import Refused
-    from milestones.common.records import Output, TaskId
+    from milestones.common.records import Emitted, Output, TaskId
     from milestones.common.steps import Steps
     from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Sending
+
+    NextOf = Callable[[TaskIntervals, int], Sequence[Emitted]]
 
 CHUNK, MOST = 2_000, 20_000
 """Outputs that are handed over at once, and in a turn: 2 ms and 20 ms, about."""
@@ -133,15 +138,19 @@ class CommittedCollector:
             yield from self._sender.decided()
         if not (yield from self._sender.push_letters(within_ms)):
             return False
-        return (yield from self._push(commit_set, within_ms))
+        if not self._config.exactly_once and any(task.changelog_topics for task in commit_set):
+            if not (yield from self._push(commit_set, within_ms, TaskIntervals.outputs_of_the_cut)):
+                return False
+            yield from self._sender.flush()
+        return (yield from self._push(commit_set, within_ms, TaskIntervals.of_the_cut))
 
-    def _push(self, tasks: Iterable[Task], within_ms: int) -> Steps[bool]:
-        """Hand over what is left of the tasks' intervals, `CHUNK` in a step; False when nothing has left for
+    def _push(self, tasks: Iterable[Task], within_ms: int, next_of: NextOf) -> Steps[bool]:
+        """Hand over what `next_of` gives of the tasks' intervals, `CHUNK` in a step; False when nothing has left for
         `within_ms`."""
         wait_ms, until_ms, rest = 0, self._until_ms(within_ms), CHUNK
         for task in tasks:
             kept = self._of(task)
-            while chunk := kept.of_the_cut(rest):
+            while chunk := next_of(kept, rest):
                 self._sender.must_be_in_session()
                 left_ms = max(0, until_ms - self._clock.monotonic_ms())
                 left = self._sender.hand_over(task.id, chunk, task.changelog_topics, min(wait_ms, left_ms))

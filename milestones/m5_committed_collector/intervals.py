@@ -91,13 +91,16 @@ class TaskIntervals:
         self._chunk = []
         self._changelog = NOTHING if self.boundary is None else iter(self.boundary.changelog())
 
+    def outputs_of_the_cut(self, most: int) -> Sequence[Emitted]:
+        """The next outputs of the interval that was cut, at most so many, but for its changelog records."""
+        return () if self._cut is None else self._outputs[self._handed : min(self._handed + most, self._cut)]
+
     def of_the_cut(self, most: int) -> Sequence[Emitted]:
         """The next outputs of the interval that was cut, at most so many; its changelog records are the last ones."""
-        if self._cut is None:
-            return ()
-        if self._handed < self._cut:
-            return self._outputs[self._handed : min(self._handed + most, self._cut)]
-        self._chunk = self._chunk or list(islice(self._changelog, most))
+        if outputs := self.outputs_of_the_cut(most):
+            return outputs
+        if self._cut is not None:
+            self._chunk = self._chunk or list(islice(self._changelog, most))
         return self._chunk
 
     def of_the_next(self, most: int) -> Sequence[Emitted]:

@@ -111,11 +111,12 @@ class ChaosMember(SimulatedMember):
 
 
 class ChaosClients(SimulatedClients):
-    """The clients of one polling thread, on the logs and the group of the one before."""
+    """The clients of one polling thread, on the logs and the group of the one before. `wrong`: what must not be."""
 
-    def __init__(self, world: World, chance: random.Random, moods: Moods, waits: Waits) -> None:
+    def __init__(self, world: World, chance: random.Random, moods: Moods, waits: Waits, wrong: list[str]) -> None:
         self.chance, self.moods, self.waits, self.logs, self.clock = chance, moods, waits, world.logs, world.clock
         self._transactional = world.config.exactly_once
+        self.wrong = wrong
         super().__init__(world, chance, 0.0)
         self.member = member = ChaosMember()
         member.waits_of, member.clock = waits, self.clock

@@ -196,11 +196,13 @@ def without_too_large(
 
 class LooseProducer(AskedCalls, Ledger):
     """A producer without transactions: what it is given is in the logs some time later, or never, if it is closed
-    before; what is refused is told then, with others of its batch. An end of a changelog is told after a flush."""
+    before; what is refused is told then, with others of its batch. An end of a changelog is told after a flush. From M5
+    on a changelog record finds no output of its task that Kafka hasn't."""
 
     def __init__(self, clients: ChaosClients) -> None:
         super().__init__(clients.logs, clients.member, transactional=False)
         self.clock, self.waits_of, self._moods = clients.clock, clients.waits, clients.moods
+        self._wrong = clients.wrong
         self._chance, self._queue = clients.chance, deque[tuple[TaskId, Output, bool]]()
         self._wanted = set[TopicPartition]()
 
@@ -214,6 +216,8 @@ class LooseProducer(AskedCalls, Ledger):
         for output in map(Output._make, without_too_large(self, task, taken, self._moods, **more)):
             self._queue.append((task, output, more.get("dead_letters", False)))
             if output.topic in changelogs:
+                ahead_of = [one for of, one, _ in self._queue if of == task and one.topic not in changelogs]
+                self._wrong += [f"{output} is ahead of {one}" for one in ahead_of]
                 self._wanted.add(TopicPartition(output.topic, output.partition))
         self.contributors.add(task)
         return left

@@ -109,10 +109,11 @@ class ChaosWorld(PollingWorld):
         self.workers.launch, self.workers.wait = self._launch_worker, self._wait  # type: ignore[method-assign]
         self.context = replace(self.context, clock=self.clock, state=self.state, identity=self.context.identity)
         self.moods = Moods()
-        self.clients = ChaosClients(self, self.chance, self.moods, self.waits)
+        keeps = "committed_collector" in self._flags
+        self.wrong_order = self.wrong if keeps else list[str]()
+        self.clients = self._new_clients()
         self.group = Group(self)
         chosen = wiring.parts(self._flags).thread
-        keeps = "committed_collector" in self._flags
         collection = CommittedCollector if keeps else BufferedCollection
         task_ends = IntervalTaskEnds if keeps else SingleTaskEnds
         self.parts = replace(
@@ -134,13 +135,16 @@ class ChaosWorld(PollingWorld):
         workforce = PollingWorkforce(self.config, "app", registry, self.parts, factory)
         self.crew = Crew(workforce, registry, self._make, lambda _: None)
 
+    def _new_clients(self) -> ChaosClients:
+        return ChaosClients(self, self.chance, self.moods, self.waits, self.wrong_order)
+
     def _make(self, _: int) -> Any:
         self.polling.append(SteppedPolling(self))
         return self.polling[-1]
 
     def renew(self) -> None:
         """Have surroundings for the next polling thread: new clients, of the same logs and the same group."""
-        before, self.clients = self.clients, ChaosClients(self, self.chance, self.moods, self.waits)
+        before, self.clients = self.clients, self._new_clients()
         self.clients.succeed(before)
         self.context = next_context(self)
 

@@ -39,6 +39,14 @@ def test_at_least_once_sinks_flow_during_the_offset_commit_and_changelog_records
     assert r.world.written() == [("k", 1), ("k", 3)]
 
 
+def test_at_least_once_changelog_records_follow_the_outputs_that_kafka_has() -> None:
+    r = committing("flush", processing_guarantee=ALOS)
+    assert (r.sent(), r.world.written()) == ([("k", 1)], [])
+    answer(r)
+    r.until_committed(1)
+    assert r.world.written() == [("k", 1)]
+
+
 def test_a_changelogs_offset_is_that_of_its_own_interval() -> None:
     r = committing("OffsetCommit", processing_guarantee=ALOS)
     r.feed("b", steps=5)
