@@ -147,5 +147,9 @@ def test_a_task_that_ends_of_a_refused_record_costs_the_others_no_call(
     app.stop()
     world.cluster.set_topic(world.topic("out"), what.mended)
     app.start()
-    end_and_judge(world, COPY, FRAGILE_COUNT, crashed=True)
+    # At least once, records that are refused with one of their batch are overtaken by the next batch.
+    ordered = (COPY, FRAGILE_COUNT) if world.exactly_once else (FRAGILE_COUNT,)
+    end_and_judge(world, *ordered, crashed=True)
+    outputs = {row.value for row in world.cluster.read(world.topic("out"))}
+    assert outputs == {row.value for row in world.feeds["in"].rows}
     calls_were_made_once(world, noted, but=PARTITION)
