@@ -112,7 +112,9 @@ def waiting(world: World, partition: int) -> Call:
 
 
 def failing(world: World, partition: int, text: str) -> Call:
-    """One that fails with `text` until it is released."""
+    """One that fails with `text`, one word, until it is released."""
+    if len(text.split()) != 1:
+        raise ValueError(f"{text!r} isn't one word: the record would just be processed")
     end = _file(world)
     return _call(world, partition, f"fail {text} {end}", end)
 

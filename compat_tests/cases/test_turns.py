@@ -104,10 +104,10 @@ def test_turns_are_short_beside_a_write_that_hangs_a_call_that_does_not_return_a
     """And the other tasks are committed meanwhile."""
     hangs = f"task.write:sleep={int(1000 * (for_s + 150))}:60"
     app = started(world, "calls", hangs, task_timeout_ms=1_000_000, num_processing_threads=6)
-    call, failure = waiting(world, 0), failing(world, 1, "as it was told")
+    call, failure = waiting(world, 0), failing(world, 1, "as-it-was-told")
     world.feeds["in"].send([call.sent, failure.sent])
     call.begins(app)
-    app.says("as it was told")
+    app.says("is in quarantine")
     others = [place for place in world.cluster.places([world.topic("in")]) if place.partition > 1]
     gaps = CommitGaps(world)
     gaps.forget()
