@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
+END_S = 1.0
+"""How long a client's end waits for a fetcher that downloads: its process may end beside it."""
+
 Snapshots = Mapping[str, LocalSnapshot]
 """Downloaded snapshots by store."""
 
@@ -65,7 +68,7 @@ class SnapshotSource(Protocol):
     def start(self) -> None: ...
 
     def close(self) -> None:
-        """Ask the fetcher to end, without waiting."""
+        """Ask the fetcher to end, and wait for that unless a download holds it up."""
         ...
 
 
@@ -195,6 +198,8 @@ class SnapshotFetcher(threading.Thread):
 
     def close(self) -> None:
         self._requests.close()
+        if self.is_alive():
+            self.join(END_S)
 
 
 def _remove(snapshots: Snapshots) -> None:

@@ -141,6 +141,16 @@ def test_the_thread_serves_and_ends_and_leaves_nothing(f: Fetched, tmp_path: Pat
     assert list(f.state.iterdir()) == []
 
 
+def test_an_idle_fetcher_has_ended_when_its_client_has(f: Fetched) -> None:
+    f.fetcher.start()
+    f.fetcher.close()
+    assert not f.fetcher.is_alive()
+
+
+def test_a_fetcher_that_was_never_started_can_be_closed(f: Fetched) -> None:
+    f.fetcher.close()
+
+
 def test_the_setting_says_whether_there_are_snapshots(tmp_path: Path) -> None:
     config = StreamsConfig(application_id="app", bootstrap_servers="localhost:1")
     assert isinstance(snapshot_source(config, "s", tmp_path, StepClock()), NoSnapshots)
