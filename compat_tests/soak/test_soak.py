@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE, FRAGILE_COUNT
-from compat_tests.cases.test_refused_records import DEAD, MADE_MS, YEARS_MS
+from compat_tests.cases.refusals import DEAD, REFUSALS
 from compat_tests.harness.feed import Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
@@ -94,7 +94,8 @@ def test_a_live_group_with_refused_records_and_late_answers_stays_exact_and_flat
     world: World, until: float, say: Callable[[str], None], report_file: Callable[[str], Path]
 ) -> None:
     """Kafka refuses one record in a thousand as too old; its dead letter is written, the others are counted."""
-    world.cluster.create({world.topic("out"): 6}, {"message.timestamp.before.max.ms": str(YEARS_MS)})
+    too_old = REFUSALS["too old"]
+    world.cluster.create({world.topic("out"): 6}, dict(too_old.takes))
     world.input("in", 6, counts=6, dead=1)
     letters = {"production_exception_handler": "log_and_continue", DEAD: world.topic("dead")}
     group = started(world, "noting", **letters)
@@ -104,7 +105,7 @@ def test_a_live_group_with_refused_records_and_late_answers_stays_exact_and_flat
     def some_too_old() -> list[Sent]:
         batch = world.records(BATCH, 2_000, lambda number: f"v{number}-{len(world.feeds['in'].rows)}")
         if len(world.feeds["in"].rows) % REFUSED_ONE_IN < BATCH:
-            batch[0] = batch[0]._replace(timestamp=MADE_MS)
+            batch[0] = batch[0]._replace(timestamp=too_old.timestamp)
             refused.add(batch[0].value or b"")
         return batch
 
