@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.topics import Cluster
@@ -85,8 +86,9 @@ def backfill(
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
     application = Application.of(built, config)
     archive = None if history is None else Archive(shared(history))
+    cluster = Cluster(config.admin_settings(f"{application.id}-backfill"))
     with closing(Group(config)) as group:
-        inputs, found = _prepare(application, config, group, archive)
+        inputs, found = _prepare(application, cluster, group, archive)
         with run_on_spark(built, spark, mode="batch", config=config, history=history or IN_KAFKA) as run:
             while not run.wait(LOOK_S):
                 if history is not None:
@@ -97,7 +99,7 @@ def backfill(
         raise _disturbed(application, f"they have {progress.elsewhere} tasks")
     made = None
     if snapshot_url is not None:
-        until_decided(application, config)
+        until_decided(cluster, _changelogs(application, cluster), config.transaction_timeout_ms, SystemClock())
         made = compact_changelog(built, spark, snapshot_url, config=config)
     return HandOver(
         records=progress.records,
@@ -111,11 +113,10 @@ def backfill(
 
 
 def _prepare(
-    application: Application, config: StreamsConfig, group: Group, archive: Archive | None
+    application: Application, cluster: Cluster, group: Group, archive: Archive | None
 ) -> tuple[list[TopicPartition], Mapping[TopicPartition, Beginning]]:
     """The inputs, and where each begins, once the group is there. What the application itself writes and reads has a
     beginning too: its reset policy would skip what this run puts there."""
-    cluster = Cluster(config.admin_settings(f"{application.id}-backfill"))
     counts = cluster.partition_counts()
     outer = _partitions(outer_topics(application, counts), counts)
     all_ = {*outer, *_partitions(application.external_topics(counts) & counts.keys(), counts)}
@@ -137,6 +138,12 @@ def _prepare(
             )  # fmt: skip
     group.commit({at: found[at].position if at in found else bounds[at][0] for at in all_ - committed.keys()})
     return outer, found
+
+
+def _changelogs(application: Application, cluster: Cluster) -> list[TopicPartition]:
+    counts = cluster.partition_counts()
+    topics = {topic for sub in application.subtopologies for topic in sub.changelogs.values()}
+    return _partitions(topics & counts.keys(), counts)
 
 
 def _must_be_alone(group: Group, application: Application) -> None:

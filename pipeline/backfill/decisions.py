@@ -8,37 +8,34 @@ hides it for longer than transactions may last; then the log says so.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.clock import Clock, SystemClock
-from milestones.common.kafka.topics import Cluster
-from milestones.common.records import TopicPartition
 from milestones.pipeline.backfill.group import MARGIN_MS, PAUSE_MS
 
 if TYPE_CHECKING:
-    from milestones.common.config import StreamsConfig
-    from milestones.instance.application import Application
+    from milestones.common.clock import Clock
+    from milestones.common.kafka.topics import Cluster
+    from milestones.common.records import TopicPartition
 
 log: Final = logging.getLogger(__name__)
 
 
-def until_decided(application: Application, config: StreamsConfig, clock: Clock | None = None) -> None:
-    """Wait until Kafka says of each record that changelogs have now whether it is committed: a commit is answered
-    before its partitions hear of it, and a snapshot ends where they haven't. A transaction that a dead process has left
-    open is aborted within `transaction_timeout_ms`; no wait is longer."""
-    clock = clock or SystemClock()
-    cluster = Cluster(config.admin_settings(f"{application.id}-backfill"))
-    counts = cluster.partition_counts()
-    names = {name for sub in application.subtopologies for name in sub.changelogs.values()} & counts.keys()
-    logs = [TopicPartition(name, number) for name in sorted(names) for number in range(counts[name])]
-    until_ms = clock.monotonic_ms() + config.transaction_timeout_ms + MARGIN_MS
+def until_decided(cluster: Cluster, logs: Collection[TopicPartition], most_ms: int, clock: Clock) -> None:
+    """Wait until Kafka says of each record that these changelogs have now whether it is committed: a commit is answered
+    before its partitions hear of it, and a snapshot ends where they haven't. `most_ms`: so long a transaction may last
+    that a dead process has left open; no wait is longer than that and `MARGIN_MS`."""
+    until_ms = clock.monotonic_ms() + most_ms + MARGIN_MS
     written = cluster.bounds(logs, committed=False)
-    while True:
-        decided = cluster.bounds(logs, committed=True)
-        open_ = [at for at in logs if decided[at][1] < written[at][1]]
-        if not open_:
-            return
+    while open_ := _undecided(cluster, logs, written):
         if clock.monotonic_ms() > until_ms:
             log.warning("snapshots end where a transaction is open: %s", ", ".join(map(str, open_)))
             return
         clock.sleep_ms(PAUSE_MS)
+
+
+def _undecided(
+    cluster: Cluster, logs: Collection[TopicPartition], written: Mapping[TopicPartition, tuple[int, int]]
+) -> list[TopicPartition]:
+    decided = cluster.bounds(logs, committed=True)
+    return [at for at in logs if decided[at][1] < written[at][1]]

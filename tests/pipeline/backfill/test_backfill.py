@@ -16,7 +16,8 @@ from confluent_kafka import Producer
 from milestones import StreamsBuilder, Topology, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
-from milestones.instance.application import Application
+from milestones.common.kafka.topics import Cluster
+from milestones.common.records import TopicPartition as Partition
 from milestones.testing import until
 from tests.pipeline.audit.test_audit import App, Sent, counted, inputs, processed
 from tests.topics import named
@@ -47,6 +48,9 @@ class Backfilled(App):
         from milestones.pipeline.backfill import backfill
 
         return backfill(topology or self.counting(), self.spark, config=self.config, **options)
+
+    def cluster(self) -> Cluster:
+        return Cluster(self.config.admin_settings(self.name))
 
     def members(self) -> list[str]:
         from milestones.pipeline.backfill.group import Group
@@ -219,17 +223,23 @@ def test_a_live_instance_that_joins_and_leaves_meanwhile_ends_a_backfill_from_an
             running.result(TIMEOUT_S)
 
 
+def open_transaction(app: Backfilled, log: Partition) -> Producer:
+    """A producer whose transaction has a record in a changelog that it makes."""
+    app.probe.create({log.topic: 2}, {"cleanup.policy": "compact"})
+    producer = Producer({"bootstrap.servers": app.kafka, "transactional.id": named("open")})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(log.topic, b"1", b"key", partition=log.partition)
+    producer.flush(TIMEOUT_S)
+    return producer
+
+
 def test_snapshots_are_made_once_kafka_has_told_changelogs_of_their_commits(app: Backfilled) -> None:
     """Kafka answers a commit, then tells the partitions of it: a snapshot made in between would lack their records."""
     from milestones.pipeline.backfill.decisions import until_decided
 
-    changelog = f"{app.name}-counts-changelog"
-    app.probe.create({changelog: 2}, {"cleanup.policy": "compact"})
-    producer = Producer({"bootstrap.servers": app.kafka, "transactional.id": named("open")})
-    producer.init_transactions(TIMEOUT_S)
-    producer.begin_transaction()
-    producer.produce(changelog, b"1", b"key", partition=0)
-    producer.flush(TIMEOUT_S)
+    log = Partition(f"{app.name}-counts-changelog", 0)
+    producer = open_transaction(app, log)
     looks: list[bool] = []
 
     class Commits(SystemClock):
@@ -239,9 +249,9 @@ def test_snapshots_are_made_once_kafka_has_told_changelogs_of_their_commits(app:
             looks.append(True)
             super().sleep_ms(ms)
 
-    until_decided(Application.of(app.counting(), app.config), app.config, Commits())
+    until_decided(app.cluster(), [log], 60_000, Commits())
     assert looks
-    assert [row.value for row in app.probe.read(changelog, stable=True)] == [b"1"]
+    assert [row.value for row in app.probe.read(log.topic, stable=True)] == [b"1"]
 
 
 def test_a_transaction_that_stays_open_holds_snapshots_up_as_long_as_transactions_may_last(
@@ -249,13 +259,8 @@ def test_a_transaction_that_stays_open_holds_snapshots_up_as_long_as_transaction
 ) -> None:
     from milestones.pipeline.backfill.decisions import until_decided
 
-    changelog = f"{app.name}-counts-changelog"
-    app.probe.create({changelog: 2}, {"cleanup.policy": "compact"})
-    producer = Producer({"bootstrap.servers": app.kafka, "transactional.id": named("open")})
-    producer.init_transactions(TIMEOUT_S)
-    producer.begin_transaction()
-    producer.produce(changelog, b"1", b"key", partition=1)
-    producer.flush(TIMEOUT_S)
+    log = Partition(f"{app.name}-counts-changelog", 1)
+    producer = open_transaction(app, log)
 
     class Hurries(SystemClock):
         def __init__(self) -> None:
@@ -268,7 +273,7 @@ def test_a_transaction_that_stays_open_holds_snapshots_up_as_long_as_transaction
             self.slept_ms += 100 * ms
 
     clock = Hurries()
-    until_decided(Application.of(app.counting(), app.config), app.config, clock)
+    until_decided(app.cluster(), [log], app.config.transaction_timeout_ms, clock)
     producer.abort_transaction(TIMEOUT_S)
     assert clock.slept_ms > app.config.transaction_timeout_ms
-    assert f"snapshots end where a transaction is open: {changelog}-1" in caplog.text
+    assert f"snapshots end where a transaction is open: {log}" in caplog.text
