@@ -233,6 +233,17 @@ def test_a_record_that_ends_after_the_last_cut_isnt_sent_behind_what_the_next_ow
     assert (r.offset(), r.sent()) == (1, [("k", 1)])
 
 
+@pytest.mark.parametrize(("guarantee", "call"), [(ALOS, "OffsetCommit"), (EXACTLY_ONCE, "commit")])
+def test_a_task_that_stays_after_all_has_such_a_record_sent_and_committed(guarantee: str, call: str) -> None:
+    r = cut_beside_a_call(call, processing_guarantee=guarantee)
+    give_away(r, 0, 1)
+    answer(r)
+    r.step(5, ms=100)
+    r.feed("next", steps=5)
+    r.until(lambda: r.offset() == 3, ms=500)
+    assert (r.tasks.owned, r.sent()) == ({A, B}, [("k", 1), ("k", 2), ("k", 3)])
+
+
 def test_nor_is_it_committed_without_its_offset_when_the_producer_dies_meanwhile() -> None:
     r = cut_beside_a_call("commit")
     restore = r.loop._restoration.run_once
