@@ -7,12 +7,14 @@ offset; a replay repairs a call that broke off (`TaskStorage.apply`).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
-from milestones.common.errors import OwnershipError, TopologyError
-from milestones.common.records import Emitted, TaskId
+from milestones.common.errors import OwnershipError, StateFormatError, TopologyError
+from milestones.common.records import Emitted, StoreId, TaskId
 from milestones.common.state.cells import Cells, observed_time
 from milestones.common.state.changelog import (
     ChangelogRecord,
@@ -40,6 +42,9 @@ from milestones.common.topology.nodes import SubTopology
 
 Write = Callable[[Mapping[str, Batch], Mapping[str, int]], None]
 """(entries by store, changelog offsets by store): as `TaskStorage.apply`."""
+
+NO_ROW: Final = (struct.error, ValueError, IndexError)
+"""What layouts raise on bytes of another form."""
 
 
 def seen_before(gone: Sequence[Span], spec: StoreSpec) -> int:
@@ -218,7 +223,7 @@ class TaskStores:
         store.read_cache.clear()
         if name in self._picks:
             records = self._picks[name](records)
-        self.storage.apply({name: store.layout.restored(records, store.namespace)}, {name: next_offset})
+        self.storage.apply({name: self._entries(store, records, next_offset)}, {name: next_offset})
         gone = store.layout.expired()
         if not store.spec.closing:
             self._expire(store, gone)
@@ -227,6 +232,18 @@ class TaskStores:
         elif gone:  # to be emitted, perhaps, and dropped then; no reader sees it
             known = self._cells.cell(observed_time(name), -1).value
             self._cells.begin(observed_time(name), max(known, seen_before(gone, store.spec)))
+
+    def _entries(self, store: OpenedStore, records: Iterable[ChangelogRecord], next_offset: int) -> Batch:
+        """What changelog records write to a store; `StateFormatError` when one of them isn't this kind of store's."""
+        try:
+            return store.layout.restored(records, store.namespace)
+        except NO_ROW as error:
+            raise StateFormatError(
+                f"{StoreId(self._task, store.spec.name)}: a record of its changelog before offset {next_offset} is no "
+                f"row of a {store.spec.kind} store ({error}): another topology, or another application, writes to that "
+                "topic. Unnamed stores are numbered in the order of the program: compare `describe()` of both, "
+                "and give this store a name that no other one had, or reset the application"
+            ) from error
 
     def _gone_and_emitted(self, store: OpenedStore, gone: list[Span]) -> list[Span]:
         """Of what is gone, what the group has committed as emitted."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from milestones.common import serdes
-from milestones.common.errors import SerializationError, StateError, TopologyError
+from milestones.common.errors import SerializationError, StateError, StateFormatError, TopologyError
 from milestones.common.records import Headers, Output, TaskId
 from milestones.common.state.cells import Cells
 from milestones.common.state.memory_storage import MemoryTaskStorage
@@ -484,3 +484,12 @@ def test_what_was_gone_is_gone_after_the_restoration_of_a_commit_without_answer(
     life.stores.restore("s", map(Message, life.changelog), len(life.changelog))
     life.let_in()
     assert list(life.store.all()) == shown == [(Windowed("k", 1_905_000, 1_905_000 + SIZE_MS), "v")]
+
+
+@pytest.mark.parametrize("kind", ["window", "timestamped-window", "session", "session-with-headers"])
+def test_a_changelog_of_another_kind_of_store_is_told_with_its_store(kind: StoreKind) -> None:
+    life = Life(spec_of(kind))
+    other = Message(Output("log", 0, b"a", b"v", 5, None, "s"))
+    with pytest.raises(StateFormatError, match="store 's' of task 0_0: a record of its changelog before"):
+        life.stores.restore("s", [other], 1)
+    assert life.storage.offsets().get("s") is None
