@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from compat_tests.apps.topologies import named
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import counted
+from compat_tests.harness.followers import METRICS, caught_up
 from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.judge import end_and_judge, judge_disks
 from compat_tests.harness.world import World
+from compat_tests.oracles.findings import hold
 from compat_tests.spark.running import END_S, WRITTEN, judge_all, on_spark
 from compat_tests.spark.shapes import shape_of
 from milestones import StreamsConfig
@@ -22,6 +25,9 @@ from milestones.pipeline.snapshots import CompactionRun, compact_changelog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SNAPSHOTS, UPDATES, FEW_KEYS, BEHIND, LONG_S = 3, 200_000, 1_000, 20_000, 900
+"""How often the changelog is compacted while at least so many updates of so many keys come; how far behind their
+inputs are; what it takes at most."""
 BEGINS = "begins with the"
 READ = "is restored from its changelog"
 
@@ -127,6 +133,34 @@ def test_a_snapshot_made_while_the_application_runs_is_exact(world: World, spark
     world.processed()
     assert app.log().count(BEGINS) == 2
     goes_on(world)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(LONG_S)
+def test_a_standby_and_a_snapshot_made_while_each_commit_changes_each_key_are_exact(
+    world: World, spark: SparkSession
+) -> None:
+    feed, settings = world.input("in", 2, out=2), {"commit_interval_ms": 1_000, "num_standby_replicas": 1, **METRICS}
+    one, other = (world.instance("count", name, **settings).start() for name in ("one", "other"))
+    world.group_is(one, other)
+    with ThreadPoolExecutor(1, "snapshots") as pool:
+        runs = pool.submit(lambda: [compact(world, spark) for _ in range(SNAPSHOTS)])
+        while not runs.done() or len(feed.rows) < UPDATES:
+            feed.send(world.records(BEHIND // 2, keys=FEW_KEYS))
+            world.wait(lambda: world.inputs_committed(but=BEHIND), "few inputs wait")
+    assert [run.entries for run in runs.result()][-1] == FEW_KEYS
+    world.processed()
+    caught_up(world, ("0_0", "0_1"), one, other)
+    for instance in (one, other):
+        instance.kill()
+    hold(judge_disks(world, "counts"))
+    log = logged(world)
+    third = world.instance("count", "third", snapshot_url=url_of(world), **settings).start()
+    world.processed()
+    assert third.log().count(BEGINS) == 2
+    print(f"{len(feed.rows)} updates, {log} changelog records, {third.restored().total()} of them restored")
+    assert third.restored().total() < log
+    end_and_judge(world, COUNT, crashed=True)
 
 
 @pytest.mark.last_stage
