@@ -131,7 +131,7 @@ class Worker:
         if lease.scheduled.failure is not None:
             task.flush()
         task.punctuate(clock.wall_ms())
-        began_ms = clock.monotonic_ms()
+        began_ms, held = clock.monotonic_ms(), task.output_bytes()
         if began_ms >= lease.deadline_ms:
             lease.limit = 1
         while not lease.stop:
@@ -139,7 +139,7 @@ class Worker:
             now_ms = clock.monotonic_ms()
             dry, took_ms = done < lease.limit, now_ms - began_ms
             self._adapt(lease, took_ms)
-            self._fit(lease, done)
+            held = self._fit(lease, done, held)
             if dry or lease.full or now_ms >= lease.deadline_ms:
                 return
             per_record_ms = took_ms / done
@@ -155,14 +155,17 @@ class Worker:
         elif took_ms < SHORT_MS:
             lease.limit = min(MOST_RECORDS, lease.limit * 2)
 
-    def _fit(self, lease: Lease, done: int) -> None:
+    def _fit(self, lease: Lease, done: int, before: int) -> int:
         """Note whether the task's output buffer is full. The next batch is to fit into what is left of the buffer, or
-        into the half of it that is free when the task is taken again."""
+        into the half of it that is free when the task is taken again. `before`: the bytes that the task held before
+        this batch; returns those that it holds now. What earlier batches put out may stay for a commit interval."""
         held, most = lease.task.output_bytes(), self._most_output_bytes()
         lease.full = lease.full or held >= most
-        if held and done:
+        put_out = held - before if held > before else held  # some left meanwhile
+        if put_out and done:
             room = most // 2 if lease.full else most - held
-            lease.limit = max(1, min(lease.limit, done * room // held))
+            lease.limit = max(1, min(lease.limit, done * room // put_out))
+        return held
 
 
 class ProcessingThread(threading.Thread):

@@ -25,7 +25,7 @@ class Work:
         self.initialised = self.cached = self.unflushed = self.applying = self.commit_requested = False
         self.punctuation_ms: int | None = None
         self.error: BaseException | None = None
-        self.epoch = self.bytes = self.limit = 0
+        self.epoch = self.bytes = self.record_bytes = self.limit = 0
         self.done: list[str] = []
         self.limits: list[int] = []
         self.input = SimpleNamespace(waiting=lambda: self.waiting, on_arrival=None)
@@ -58,6 +58,7 @@ class Work:
             self.waiting -= 1
             done += 1
             self.counters.processed += 1
+            self.bytes += self.record_bytes
             self.unflushed = self.cached
         return done
 

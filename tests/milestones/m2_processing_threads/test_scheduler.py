@@ -145,6 +145,23 @@ def test_a_task_with_a_full_output_buffer_waits_until_half_of_it_is_sent_and_the
     assert shop.take().task is shop.task
 
 
+@pytest.mark.parametrize("kept", [0, MOST_BYTES // 2, MOST_BYTES - 2_000])
+def test_batches_are_as_large_as_what_is_left_of_the_output_buffer_whatever_is_kept_in_it(kept: int) -> None:
+    shop = Shop({"waiting": 100_000, "record_ms": 0}, bytes=kept, record_bytes=1)
+    while shop.task.bytes < MOST_BYTES:
+        before = shop.task.bytes
+        shop.work()
+        assert shop.task.bytes > before
+    assert shop.task.bytes == MOST_BYTES
+    assert len(shop.task.limits) < 40
+
+
+def test_a_batch_of_large_outputs_leaves_at_most_one_beyond_the_bound() -> None:
+    shop = Shop({"waiting": 100_000}, bytes=MOST_BYTES // 2, record_bytes=MOST_BYTES // 7)
+    shop.work(10)
+    assert shop.task.bytes < MOST_BYTES + 2 * shop.task.record_bytes
+
+
 # -- failures
 
 
