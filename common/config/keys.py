@@ -198,6 +198,11 @@ class StateKeys:
         doc="How long the state of a task that moved away is kept, in case it comes back. Nothing is removed while the "
         "client isn't RUNNING.",
     )
+    state_sync_interval_ms: Final = ConfigKey(
+        integer(at_least=1), 1_000, "low", stage="m6",
+        doc="How often what was committed is synced to the disk: so many ms of commits are replayed after a power "
+        "failure. A database with a store that has no changelog is synced at each commit.",
+    )
     statestore_cache_max_bytes: Final = ConfigKey(
         integer(at_least=0), 0, "medium",
         doc="Memory for caches in front of stores, shared by all tasks of this instance. 0: every update is emitted; "

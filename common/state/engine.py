@@ -13,8 +13,9 @@ namespace or a scan that outlives its engine raises `StateError`, it never ends 
 | call | beside it, on any thread |
 |---|---|
 | `get`, `scan` and its entries, `offset` of a namespace | everything but the `drop` of that namespace, and `close` |
-| `few` of a namespace | the same, but another `few` of that namespace |
-| `apply`, `expire`, `ingest` | everything but a write or `drop` of the same namespace, and `close` |
+| `few` of a namespace, or one of its `reader`s | the same, but another call of the same one |
+| `apply`, `expire`, `ingest`, `wipe` | everything but a write of the same keys, its `drop`, and `close` |
+| `compact`, `flush`, `sync` | everything but the `drop` of that namespace, and `close` |
 | `open` | everything but the `drop` of that namespace, and `close`; two threads get one object for one name |
 | `drop` | everything on other namespaces, but `close` |
 | `statistics`, `memory_bytes` | everything, `close` too: `statistics` then has nothing, or they raise `StateError` |
@@ -26,7 +27,7 @@ those of the one thread that has the task.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -39,7 +40,13 @@ Batch = Mapping[bytes, bytes | None]
 Span = tuple[bytes, bytes]
 """The keys with first <= key < second."""
 
-NOBODYS: Final[Mapping[str, StoreId]] = MappingProxyType({})
+Few = Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]
+"""(start, end, limit): see `Namespace.few`."""
+
+Owners = Mapping[str, Collection[StoreId]]
+"""By namespace, the stores that have entries there."""
+
+NOBODYS: Final[Owners] = MappingProxyType({})
 """The owners of an engine that isn't a task's."""
 
 
@@ -59,6 +66,10 @@ class Namespace(Protocol):
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """The first `limit` entries with start <= key < end, at once: cheaper than a `scan` that finds as few; raises
         on corruption."""
+        ...
+
+    def reader(self) -> Few:
+        """A `few` of its own for one more thread."""
         ...
 
     def offset(self) -> int | None:
@@ -84,6 +95,9 @@ class _Empty:
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         return []
 
+    def reader(self) -> Few:
+        return self.few
+
     def offset(self) -> int | None:
         return None
 
@@ -102,6 +116,10 @@ class Engine(Protocol):
         """The namespace, created empty when absent; the same object until it is dropped.
 
         `StateCorruptError`, `StateLockedError`, `StateError`."""
+        ...
+
+    def namespaces(self) -> Collection[str]:
+        """The names of all namespaces that there are, opened or not."""
         ...
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
@@ -127,6 +145,23 @@ class Engine(Protocol):
         """Delete the namespace with its offset, opened or not. Harmless when absent."""
         ...
 
+    def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
+        """Delete all keys of a span per namespace, then write the batches, in one atomic step. Room is given back by
+        `compact`. `StateError`."""
+        ...
+
+    def compact(self, namespace: str, span: Span) -> None:
+        """Give back the room of what was deleted in the span. May take long, and holds no lock. `StateError`."""
+        ...
+
+    def flush(self, namespace: str) -> None:
+        """Write what the namespace has in memory into table files. May take long. `StateError`."""
+        ...
+
+    def sync(self) -> None:
+        """Have all that was applied on the disk, for after a power failure, too. `StateError`."""
+        ...
+
     def memory_bytes(self) -> int:
         """Bytes of memory that belong to this engine alone: content in memory, memtables, readers."""
         ...
@@ -145,7 +180,7 @@ class Engines(Protocol):
 
     name: str
 
-    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> Engine:
+    def open(self, directory: Path, owners: Owners = NOBODYS) -> Engine:
         """The engine in `directory`, created when absent. `owners`: the stores of its namespaces, for errors; the
         caller may change the mapping later.
 

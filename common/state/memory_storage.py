@@ -27,7 +27,7 @@ class MemoryTaskStorage:
         self.stores = {spec.name: self.store_engine(spec, self._engine(StoreId(task, spec.name))) for spec in specs}
 
     def _engine(self, id: StoreId) -> Engine:
-        return MemoryEngine({id.store: id})
+        return MemoryEngine({id.store: (id,)})
 
     def namespace(self, store: str) -> Namespace:
         return self.stores[store].namespace

@@ -19,8 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from milestones.common.errors import StateError
-from milestones.common.records import StoreId
-from milestones.common.state.engine import Batch, Span
+from milestones.common.state.engine import Batch, Few, Owners, Span
 from milestones.common.state.engines.rocks import (
     STATISTICS,
     Contents,
@@ -33,26 +32,53 @@ from milestones.common.state.engines.rocks import (
 )
 
 
-class RocksNamespace(ABC):
-    """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing.
+class FewReader:
+    """`few`, for one thread: keeps its seeker from one read to the next, as only a write changes a column family, and
+    writes are rare.
 
-    Only a write changes a column family, and writes are rare, so `few` keeps its seeker from one to the next.
-    *Concurrency*: a thread that writes raises `_writes` when all of it is there, and drops the seeker, which would hold
-    what the write replaced. A thread that reads notes `_writes` before it makes a seeker: one that misses a write has a
-    lower number.
+    *Concurrency*: a thread that writes changes the namespace's `state` when all of it is there, and drops the seeker,
+    which would hold what the write replaced. A thread that reads notes the state before it makes a seeker: one that
+    misses a write has another one.
     """
+
+    def __init__(self, namespace: RocksNamespace) -> None:
+        self._namespace = namespace
+        self._seeker: tuple[object, Seeker] | None = None
+
+    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        if start >= end:
+            return []
+        kept = self._seeker
+        if kept is None or kept[0] is not self._namespace.state:
+            kept = self._seeker = self._namespace.new_seeker()
+        try:
+            return kept[1].few(start, end, limit)
+        except BaseException:
+            self._seeker = kept = None
+            raise
+
+    def drop(self) -> None:
+        """Let go of the seeker."""
+        self._seeker = None
+
+
+class RocksNamespace(ABC):
+    """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing. `state`: a
+    new object after each write."""
 
     name: str
     family: bytes
+    few: Few
 
     get: Callable[[bytes], bytes | None]
 
     def __init__(self, engine: RocksEngine[Any], name: str, family: str) -> None:
         self.name, self.family = name, family.encode()
         self.cursors: weakref.WeakSet[Cursor | Seeker] = weakref.WeakSet()
+        self.state = object()
         self._engine = engine
-        self._writes = 0
-        self._seeker: tuple[int, Seeker] | None = None
+        self._readers: weakref.WeakSet[FewReader] = weakref.WeakSet()
+        self.few = self.reader()
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         if nothing_between(start, end):
@@ -64,31 +90,29 @@ class RocksNamespace(ABC):
         self.cursors.add(cursor)
         return entries(cursor)
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        if start >= end:
-            return []
-        kept = self._seeker
-        if kept is None or kept[0] != self._writes:
-            kept = self._seeker = self._new_seeker()
-        try:
-            return kept[1].few(start, end, limit)
-        except BaseException:
-            self._seeker = kept = None
-            raise
+    def reader(self) -> Few:
+        reader = FewReader(self)
+        self._readers.add(reader)
+        return reader.few
 
-    def _new_seeker(self) -> tuple[int, Seeker]:
-        writes = self._writes
+    def new_seeker(self) -> tuple[object, Seeker]:
+        """A seeker, and the state of the namespace that it sees, or an earlier one."""
+        state = self.state
         try:
             seeker = self._seek()
         except Exception as error:
             raise self.failed(error) from error
         self.cursors.add(seeker)
-        return writes, seeker
+        return state, seeker
 
     def written(self) -> None:
         """Note that a write was made."""
-        self._writes += 1
-        self._seeker = None
+        self.state = object()
+        self._drop_seekers()
+
+    def _drop_seekers(self) -> None:
+        for reader in list(self._readers):
+            reader.drop()
 
     def offset(self) -> int | None:
         return self._engine.offset(self)
@@ -104,7 +128,7 @@ class RocksNamespace(ABC):
 
     def release(self) -> None:
         """Close the library's handles."""
-        self._seeker = None
+        self._drop_seekers()
         for cursor in list(self.cursors):
             cursor.close()
 
@@ -134,6 +158,11 @@ class FamilyTable(dict[str, Opened]):
     def families(self) -> list[str]:
         """The names of all column families."""
         return list(self._families.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all namespaces, open or not."""
+        return list(self._families)
 
     def __missing__(self, namespace: str) -> Opened:
         raise StateError(f"bug: namespace {namespace!r} in {self._path} is written but was not opened")
@@ -196,8 +225,12 @@ class RocksEngine(ABC, Generic[Opened]):
     _namespaces: FamilyTable[Opened]
     _database: Any
 
-    def __init__(self, path: object, owners: Mapping[str, StoreId]) -> None:
+    def __init__(self, path: object, owners: Owners) -> None:
         self.contents: Contents = Contents(path, owners)
+
+    def namespaces(self) -> Collection[str]:
+        self.db()
+        return self._namespaces.names
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         db = self.db()
@@ -217,6 +250,36 @@ class RocksEngine(ABC, Generic[Opened]):
             raise self.contents.failure(error, namespace) from error
         finally:
             self._written(namespace)
+
+    def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
+        db = self.db()
+        try:
+            self._unstalled(lambda: self._wipe(db, spans, batches), batches.values())
+        except Exception as error:
+            raise self.contents.failure(error) from error
+        finally:
+            for namespace in {**spans, **batches}:
+                self._written(namespace)
+
+    def compact(self, namespace: str, span: Span) -> None:
+        self._maintain(namespace, lambda opened: self._compact(self.db(), opened, span))
+
+    def flush(self, namespace: str) -> None:
+        self._maintain(namespace, lambda opened: self._flush(self.db(), opened))
+
+    def _maintain(self, namespace: str, act: Callable[[Opened], None]) -> None:
+        opened = self._namespaces[namespace]
+        try:
+            act(opened)
+        except Exception as error:
+            raise self.contents.failure(error, namespace) from error
+
+    def sync(self) -> None:
+        db = self.db()
+        try:
+            self._sync(db)
+        except Exception as error:
+            raise self.contents.failure(error) from error
 
     def _written(self, namespace: str) -> None:
         opened = self._namespaces.get(namespace)
@@ -266,6 +329,20 @@ class RocksEngine(ABC, Generic[Opened]):
     @abstractmethod
     def _expire(self, db: Any, namespace: str, spans: Collection[Span]) -> None:
         """Delete the keys of these spans."""
+
+    @abstractmethod
+    def _wipe(self, db: Any, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
+        """Delete the keys of these spans and write the batches, all at once, or be refused."""
+
+    @abstractmethod
+    def _compact(self, db: Any, opened: Opened, span: Span) -> None: ...
+
+    @abstractmethod
+    def _flush(self, db: Any, opened: Opened) -> None: ...
+
+    @abstractmethod
+    def _sync(self, db: Any) -> None:
+        """Have the write-ahead log on the disk."""
 
     @abstractmethod
     def _drop(self, db: Any, family: str) -> None:

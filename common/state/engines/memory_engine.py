@@ -18,8 +18,7 @@ from pathlib import Path
 from sortedcontainers import SortedDict, SortedList
 
 from milestones.common.errors import StateError
-from milestones.common.records import StoreId
-from milestones.common.state.engine import NOBODYS, Batch, Span
+from milestones.common.state.engine import NOBODYS, Batch, Few, Owners, Span
 from milestones.common.state.engines.rocks import Contents, entries, nothing_between
 
 # Of an entry beyond its bytes: two bytes objects, the dict's slot, the key's place in the order.
@@ -31,7 +30,7 @@ class MemoryEngines:
 
     name = "memory"
 
-    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> MemoryEngine:
+    def open(self, directory: Path, owners: Owners = NOBODYS) -> MemoryEngine:
         return MemoryEngine(owners)
 
     def memory_bytes(self) -> int:
@@ -129,6 +128,9 @@ class MemoryNamespace:
             keys = islice(self.order().irange(start, end, inclusive=(True, False)), limit) if start < end else ()
             return [(key, self.data[key]) for key in keys]
 
+    def reader(self) -> Few:
+        return self.few
+
     def order(self) -> SortedList:
         """All keys, sorted; kept from the first call on."""
         if self._keys is None:
@@ -183,7 +185,7 @@ class MemoryNamespace:
 class MemoryEngine:
     """See `Engine`. A checkpoint of it is a RocksDB database, as that of the default engine."""
 
-    def __init__(self, owners: Mapping[str, StoreId] = NOBODYS) -> None:
+    def __init__(self, owners: Owners = NOBODYS) -> None:
         self._contents = Contents("memory", owners)
         self._guard = threading.Lock()
         self._namespaces: dict[str, MemoryNamespace] | None = {}
@@ -194,6 +196,9 @@ class MemoryEngine:
             if namespace not in namespaces:
                 namespaces[namespace] = MemoryNamespace(namespace, self._contents)
             return namespaces[namespace]
+
+    def namespaces(self) -> list[str]:
+        return list(self._opened())
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         namespaces = self._opened()
@@ -214,7 +219,21 @@ class MemoryEngine:
         from milestones.common.state.engines.sst import write_entries
 
         self._opened()
-        return write_entries(self, namespace, files)
+        return write_entries(lambda step: self.apply(step, {}), namespace, files)
+
+    def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
+        for namespace, span in spans.items():
+            self.expire(namespace, (span,))
+        self.apply(batches, {})
+
+    def compact(self, namespace: str, span: Span) -> None:
+        """Do nothing: what is deleted takes no room."""
+
+    def flush(self, namespace: str) -> None:
+        """Do nothing: there are no files."""
+
+    def sync(self) -> None:
+        """Do nothing: there is no disk."""
 
     def drop(self, namespace: str) -> None:
         with self._guard:

@@ -20,13 +20,13 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.records import StoreId
-from milestones.common.state.engine import Batch
+from milestones.common.state.engine import Batch, Owners
 from milestones.common.state.steps import size
 
 log: Final = logging.getLogger(__name__)
@@ -235,22 +235,26 @@ class Contents:
     """The content of a database, or of an engine in memory, for its errors. `owners`: the stores of its namespaces."""
 
     path: object
-    owners: Mapping[str, StoreId] = field(default_factory=dict)
+    owners: Owners = field(default_factory=dict)
 
     def __str__(self) -> str:
         """The names of all stores."""
-        return f"{next(iter(self.owners.values())) if len(self.owners) == 1 else 'the stores'} in {self.path}"
+        everything = self._everything()
+        return f"{everything[0] if len(everything) == 1 else 'the stores'} in {self.path}"
 
     def name(self, namespace: str) -> str:
         """The name of a namespace: that of its store, if that is known."""
-        return str(self.owners.get(namespace, f"store {namespace!r}"))
+        owners = [*self.owners.get(namespace, ())]
+        return str(owners[0]) if len(owners) == 1 else f"store {namespace!r}"
 
     def failure(self, error: Exception, namespace: str | None = None) -> StateError:
         """`failure` of one namespace, or of the whole database, all of whose stores are damaged then."""
         if namespace is None:
-            return failure(error, str(self), self.owners.values())
-        owner = self.owners.get(namespace)
-        return failure(error, f"{self.name(namespace)} in {self.path}", () if owner is None else (owner,))
+            return failure(error, str(self), self._everything())
+        return failure(error, f"{self.name(namespace)} in {self.path}", self.owners.get(namespace, ()))
+
+    def _everything(self) -> list[StoreId]:
+        return [store for stores in list(self.owners.values()) for store in stores]
 
     def closed(self, namespace: str | None = None) -> StateError:
         """The error of a call to a closed namespace, or to the closed database."""

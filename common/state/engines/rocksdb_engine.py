@@ -18,8 +18,7 @@ from typing import Any
 
 import rocksdb
 
-from milestones.common.records import StoreId
-from milestones.common.state.engine import NOBODYS, Batch, Span
+from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
 from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
 from milestones.common.state.engines.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, RocksSettings, pack_offset
 from milestones.common.state.engines.sst import write_entries
@@ -37,7 +36,7 @@ class RocksDbEngines:
         self.settings: RocksSettings = settings or RocksSettings()
         self._cache = rocksdb.LRUCache(self.settings.block_cache_bytes)
 
-    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> RocksDbEngine:
+    def open(self, directory: Path, owners: Owners = NOBODYS) -> RocksDbEngine:
         return RocksDbEngine(directory, self._options, self._family_options, owners)
 
     def memory_bytes(self) -> int:
@@ -209,7 +208,7 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
         path: Path,
         options: Callable[[], Any],
         family_options: Callable[[], Any],
-        owners: Mapping[str, StoreId] = NOBODYS,
+        owners: Owners = NOBODYS,
     ) -> None:
         """`options` and `family_options` make the settings of a database and of a column family.
 
@@ -260,6 +259,24 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
             for step in steps(keys):
                 self._unstalled(partial(self._write, db, {namespace: step}, {}), (step,))
 
+    def _wipe(self, db: Any, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
+        """Key by key, as `_expire`, in one batch of any size."""
+        written: dict[str, Batch] = dict(batches)
+        for namespace, span in spans.items():
+            gone = dict.fromkeys(key for key, _ in self._namespaces[namespace].scan(*span))
+            written[namespace] = {**gone, **batches.get(namespace, {})}
+        self._write(db, written, {})
+
+    def _compact(self, db: Any, opened: RocksDbNamespace, span: Span) -> None:
+        db.compact_range(*span, column_family=opened.handle)
+
+    def _flush(self, db: Any, opened: RocksDbNamespace) -> None:
+        """Left to the library, which has no call for it."""
+
+    def _sync(self, db: Any) -> None:
+        """By a write that nobody reads: the library has no call for it."""
+        db.put(b"", b"", sync=True)
+
     def _delayed_write_rate(self, db: Any) -> int:
         return int(db.get_property(DELAYED_WRITE_RATE.encode()) or 0)
 
@@ -267,7 +284,7 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
         """Read the files with `rocksdict`, and write their entries: this library can't take files in."""
         self.db()
         self._namespaces[namespace]  # opened, or a bug
-        return write_entries(self, namespace, files)
+        return write_entries(lambda step: self.apply(step, {}), namespace, files)
 
     def _drop(self, db: Any, family: str) -> None:
         db.drop_column_family(db.get_column_family(family.encode()))

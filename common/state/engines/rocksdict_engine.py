@@ -34,8 +34,7 @@ from rocksdict import (
 )
 
 from milestones.common.errors import StateError
-from milestones.common.records import StoreId
-from milestones.common.state.engine import NOBODYS, Batch, Span
+from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
 from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
 from milestones.common.state.engines.rocks import (
     ARENA_BLOCK_BYTES,
@@ -60,7 +59,7 @@ class RocksDictEngines:
         # No stalls: a writer that waits holds the GIL.
         self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
 
-    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> RocksDictEngine:
+    def open(self, directory: Path, owners: Owners = NOBODYS) -> RocksDictEngine:
         return RocksDictEngine(directory, self.options, owners)
 
     def memory_bytes(self) -> int:
@@ -223,7 +222,7 @@ class _RocksdictSeeker:
 
 
 class RocksDictEngine(RocksEngine[RocksDictNamespace]):
-    def __init__(self, path: Path, options: Callable[[], Options], owners: Mapping[str, StoreId] = NOBODYS) -> None:
+    def __init__(self, path: Path, options: Callable[[], Options], owners: Owners = NOBODYS) -> None:
         """`options` makes the settings of the database and of each column family. Raises as `Engines.open`."""
         super().__init__(path, owners)
         self._options = options
@@ -253,10 +252,23 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
             raise self.contents.failure(error, namespace) from error
 
     def _write(self, db: Rdict, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        self._write_all(db, {}, batches, offsets)
+
+    def _wipe(self, db: Rdict, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
+        self._write_all(db, {namespace: (span,) for namespace, span in spans.items()}, batches, {})
+
+    def _write_all(
+        self, db: Rdict, spans: Mapping[str, Collection[Span]], batches: Mapping[str, Batch], offsets: Mapping[str, int]
+    ) -> None:
+        """Write all at once, or be refused: a batch is used up then, too."""
         handle: ColumnFamily | None = None
         try:
             batch = WriteBatch(raw_mode=True)
             put, delete = batch.put, batch.delete
+            for namespace, gone in spans.items():
+                handle = self._namespaces[namespace].handle
+                for first, beyond in gone:
+                    batch.delete_range(first, beyond, handle)
             for namespace, writes in batches.items():
                 handle = self._namespaces[namespace].handle
                 for key in sorted(writes):  # a memtable takes neighbours at half the cost
@@ -275,23 +287,20 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
     def _expire(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
         """By one tombstone per span, which costs the same for any number of keys. A large store then gives back the
         room: left to itself, RocksDB keeps what is gone until it compacts those files for another reason."""
-        self._unstalled(lambda: self._write_tombstones(db, namespace, spans), ())
+        self._unstalled(lambda: self._write_all(db, {namespace: spans}, {}, {}), ())
         opened = self._namespaces[namespace]
         if opened.property(FILES_SIZE) >= ROOM_BYTES:
             for first, beyond in spans:
                 opened.db.compact_range(first, beyond)
 
-    def _write_tombstones(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
-        """Write all at once, or be refused: a batch is used up then, too."""
-        handle: ColumnFamily | None = self._namespaces[namespace].handle
-        try:
-            batch = WriteBatch(raw_mode=True)
-            for first, beyond in spans:
-                batch.delete_range(first, beyond, handle)
-            db.write(batch, self._at_once)
-        except BaseException:
-            del handle  # as in `_RocksdictCursor`
-            raise
+    def _compact(self, db: Rdict, opened: RocksDictNamespace, span: Span) -> None:
+        opened.db.compact_range(*span)
+
+    def _flush(self, db: Rdict, opened: RocksDictNamespace) -> None:
+        opened.db.flush()
+
+    def _sync(self, db: Rdict) -> None:
+        db.flush_wal(sync=True)
 
     def _delayed_write_rate(self, db: Rdict) -> int:
         return db.property_int_value(DELAYED_WRITE_RATE) or 0

@@ -11,7 +11,7 @@ ends a reading early.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from rocksdict import SstFileWriter
 
 from milestones.common.errors import StateCorruptError
 from milestones.common.state.disk import explained
-from milestones.common.state.engine import Batch, Engine
+from milestones.common.state.engine import Batch
 from milestones.common.state.engines.rocks import failure
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.steps import STEP_ENTRIES, steps
@@ -96,14 +96,16 @@ def _links(files: Sequence[Path], directory: Path) -> list[Path]:
     return links
 
 
-def write_entries(engine: Engine, namespace: str, files: Sequence[Path]) -> Iterator[None]:
-    """Write the entries of `files` into an engine that can't take files in; one step after the other."""
+def write_entries(
+    write: Callable[[Mapping[str, Batch]], None], namespace: str, files: Sequence[Path]
+) -> Iterator[None]:
+    """Write the entries of `files` by `write`, where an engine can't take files in; one step after the other."""
     source = entries(files)
     try:
         while chunk := dict(islice(source, STEP_ENTRIES)):
             batch: Batch = chunk
             for step in steps(batch):
-                engine.apply({namespace: step}, {})
+                write({namespace: step})
                 yield
     finally:
         source.close()  # type: ignore[attr-defined]  # a generator

@@ -5,4 +5,4 @@ from __future__ import annotations
 from milestones.common.records import StoreId, TaskId
 
 COUNTS = StoreId(TaskId(0, 1), "counts")
-OWNERS = {"counts": COUNTS}
+OWNERS = {"counts": (COUNTS,)}

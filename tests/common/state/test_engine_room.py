@@ -20,7 +20,7 @@ def size(path: Path) -> int:
 def test_a_store_of_which_the_oldest_quarter_expires_again_and_again_stays_below_twice_what_is_kept(
     tmp_path: Path,
 ) -> None:
-    engine = RocksDictEngines(RocksSettings()).open(tmp_path, {"store": StoreId(TaskId(0, 0), "store")})
+    engine = RocksDictEngines(RocksSettings()).open(tmp_path, {"store": (StoreId(TaskId(0, 0), "store"),)})
     store = engine.open("store")
     largest = 0
     for number in range(ROUNDS):

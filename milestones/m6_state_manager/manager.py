@@ -1,0 +1,227 @@
+"""`RangeStateManager`: all state of an instance. A database per sub-topology, a range of its keys per task.
+
+    open(task) -> lock in the table -> database of the sub-topology (opened once) -> column families -> ranges
+    close      -> the lock is free; nothing happens on the disk
+    clean      -> ranges that nobody has had for long are wiped
+
+*Guarantees*: a task is held by one holder at a time. A database that can't be opened for damage is set aside, and its
+stores are restored; a store of another kind is refused, or restored, before any of its rows is read.
+*Assumes*: the instance's directory is locked. Called from any thread: `open` and `clean` have a lock of their own, as
+they may use the disk; no other call does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from milestones.common.errors import StateCorruptError, StateError, StateLockedError
+from milestones.common.records import StoreId, TaskId
+from milestones.common.state.disk import make_directory, names, remove_tree
+from milestones.common.state.manifest import StoreManifest, TaskManifest, unreadable_stores
+from milestones.common.state.state_manager import LocalStateManager
+from milestones.m6_state_manager.ranges import prefix_of, span_of
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+from milestones.m6_state_manager.task_storage import RangeTaskStorage
+
+if TYPE_CHECKING:
+    from milestones.common.state.directory import StateDirectory
+    from milestones.common.state.engine import Engines, Span
+    from milestones.common.state.global_storage import LocalGlobalStorage
+    from milestones.common.state.spec import StoreSpec
+
+log: Final = logging.getLogger(__name__)
+
+DATABASES: Final = "engines"
+CORRUPT: Final = "corrupt"
+
+
+class RangeStateManager:
+    """See `StateManager`. *Owns*: the databases, by sub-topology; the open tasks; the ranges whose room can be given
+    back."""
+
+    def __init__(self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None) -> None:
+        self.directory, self.engines, self.stage, self._static_id = directory, engines, stage, static_id
+        self._others = LocalStateManager(directory, engines, stage, static_id)
+        self._opening = threading.Lock()
+        self._databases: dict[int, SubtopologyEngine] = {}
+        self._open: dict[TaskId, RangeTaskStorage] = {}
+        self.wiped: list[tuple[SubtopologyEngine, str, Span]] = []
+        self._path = directory.path / DATABASES
+        for name in names(self._path):
+            if name.isdigit():
+                self._database(int(name))
+
+    # -- databases
+
+    def _database(self, number: int) -> SubtopologyEngine:
+        """The database of a sub-topology, opened when it isn't, and made when there is none."""
+        database = self._databases.get(number)
+        if database is None:
+            path = self._path / str(number)
+            make_directory(path)
+            try:
+                database = SubtopologyEngine(number, path, self.engines)
+            except StateCorruptError as error:
+                self._set_aside(path, error)
+                database = SubtopologyEngine(number, path, self.engines)
+            self._databases[number] = database
+        return database
+
+    def _set_aside(self, path: Path, reason: object) -> None:
+        """Keep the files of the last damaged database."""
+        kept = path.with_name(f"{path.name}-{CORRUPT}")
+        log.error("the state of sub-topology %s starts empty, its files are kept in %s: %s", path.name, kept, reason)
+        remove_tree(kept)
+        path.rename(kept)
+        make_directory(path)
+
+    def _agree(self, database: SubtopologyEngine, specs: Sequence[StoreSpec]) -> None:
+        """See that the stores fit the topology's kinds, and write down what they are, before any is opened."""
+        if list(specs) == list(database.agreed):
+            return
+        path, name = database.path, self.engines.name
+        written = TaskManifest.read(path)
+        known = {} if written is None else dict(written.stores)
+        if written is not None:
+            for store in unreadable_stores(written, specs, path, name):
+                log.warning("store %r in %s is in another form now, and restored from its changelog", store, path)
+                database.drop_store(store)
+        manifest = TaskManifest(
+            application_id=self.directory.path.name,
+            task=path.name,
+            stage=self.stage,
+            process_id=self.directory.process_id,
+            static_id=self._static_id,
+            stores={**known, **{spec.name: StoreManifest.of(spec, name) for spec in specs}},
+        )
+        if manifest != written:
+            manifest.write(path)
+        database.agreed = specs
+
+    # -- tasks
+
+    def open(
+        self,
+        task: TaskId,
+        specs: Sequence[StoreSpec],
+        transactional_id: str | None = None,
+        owner: str | None = None,
+    ) -> RangeTaskStorage:
+        prefix_of(task.partition)
+        held = self.directory.lock(task, on_disk=False, owner=owner)
+        try:
+            persistent = [spec for spec in specs if spec.persistent]
+            writer = {"process_id": self.directory.process_id, "transactional_id": transactional_id}
+            with self._opening:
+                database = self._with_stores(task, persistent) if persistent else None
+                storage = RangeTaskStorage(
+                    task, database, specs, writer, self._note_wiped, partial(self._close, task, held)
+                )
+                self._open[task] = storage
+        except BaseException:
+            held.unlock()
+            raise
+        return storage
+
+    def _with_stores(self, task: TaskId, specs: Sequence[StoreSpec]) -> SubtopologyEngine:
+        database = self._database(task.subtopology)
+        self._agree(database, specs)
+        for spec in specs:
+            others = database.owners.get(spec.name, ())
+            database.owners[spec.name] = (*others, StoreId(task, spec.name))
+        return database
+
+    def _close(self, task: TaskId, held: Any) -> None:
+        """Free the task, and no other of its stores."""
+        self._open.pop(task, None)
+        database = self._databases.get(task.subtopology)
+        if database is not None:
+            for store, owners in list(database.owners.items()):
+                database.owners[store] = tuple(owner for owner in owners if owner.task != task)
+        held.unlock()
+
+    def _note_wiped(self, database: SubtopologyEngine, store: str, span: Span) -> None:
+        self.wiped.append((database, store, span))
+
+    def open_global(self, specs: Sequence[StoreSpec]) -> LocalGlobalStorage:
+        return self._others.open_global(specs)
+
+    # -- what is there
+
+    def closed_offsets(self, opening: Collection[TaskId] = ()) -> dict[TaskId, Mapping[str, int]]:
+        open_now = self._open.keys() - set(opening)
+        return {
+            task: row.offsets
+            for database in list(self._databases.values())
+            for partition, row in list(database.rows.items())
+            if (task := TaskId(database.number, partition)) not in open_now
+        }
+
+    def statistics(self) -> dict[tuple[TaskId | int, str], Mapping[str, int]]:
+        """`Engine.statistics` of each database, all of whose stores are one, by the sub-topology's number."""
+        found: dict[tuple[TaskId | int, str], Mapping[str, int]] = {}
+        for number, database in list(self._databases.items()):
+            try:
+                found[number, "all"] = database.engine.statistics()
+            except StateError:
+                continue  # closed meanwhile, or broken: a task will say so
+        return found | self._others.statistics()
+
+    def memory_bytes(self) -> int:
+        databases = sum(database.engine.memory_bytes() for database in list(self._databases.values()))
+        return databases + sum(task.memory_bytes() for task in list(self._open.values())) + self._others.memory_bytes()
+
+    def databases(self) -> list[SubtopologyEngine]:
+        """All open databases, for the state thread."""
+        return list(self._databases.values())
+
+    # -- the end of state
+
+    def clean(self, now_ms: int, delay_ms: int) -> bool:
+        removed = self._others.clean(now_ms, delay_ms)
+        locked = self.directory.locked()
+        for database in self.databases():
+            for partition in list(database.rows):
+                task = TaskId(database.number, partition)
+                if task not in locked and now_ms - self.directory.idle_since(task) >= delay_ms:
+                    removed = self._remove(database, task) or removed
+        return removed
+
+    def _remove(self, database: SubtopologyEngine, task: TaskId) -> bool:
+        """Wipe the range of a task that nobody holds; whether it is gone."""
+        try:
+            held = self.directory.lock(task, on_disk=False, owner="the cleaner")
+        except StateLockedError:
+            return False
+        try:
+            stores = database.stores()
+            database.wipe(task.partition, stores, None)
+            self.wiped += [(database, store, span_of(task.partition)) for store in stores]
+        except StateError as error:
+            log.warning("state of task %s, which has moved away, can't be removed: %s", task, error)
+            return False
+        finally:
+            held.unlock()
+        log.info("removed the state of task %s, which nobody here has had for long", task)
+        return True
+
+    def release(self) -> None:
+        for storage in list(self._open.values()):
+            log.error("the state is given back while task %s is still open: it was not closed", storage.task)
+        for database in self._databases.values():
+            self._end(database)
+        self._databases = {}
+        self._others.release()
+
+    @staticmethod
+    def _end(database: SubtopologyEngine) -> None:
+        try:
+            database.sync()
+        except StateError as error:
+            log.warning("what sub-topology %d has written isn't synced: %s", database.number, error)
+        database.close()

@@ -1,0 +1,118 @@
+"""The state thread of an instance: opens and closes tasks' stores, syncs the databases, gives room back.
+
+    polling thread --StoreRequest--> mailbox --> StateThread --StoreAnswer--> polling thread
+                                                  v every state_sync_interval_ms: sync what was written,
+                                                      have wiped ranges compacted
+
+*Guarantees*: what was applied is on the disk `state_sync_interval_ms` later, about. A database that can't be synced is
+a warning: its next write says more.
+*Assumes*: one per instance; the manager outlives it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from milestones.baseline.store_requests import StoreRequest, carry_out
+from milestones.common.errors import StateError
+from milestones.common.mailbox import Mailbox, MailboxClosedError
+from milestones.m1_state_updater.opening import close_unwanted
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.instance.context import ThreadContext
+    from milestones.m6_state_manager.manager import RangeStateManager
+    from milestones.parts import StoreAnswer
+
+log: Final = logging.getLogger(__name__)
+
+CAPACITY: Final = 100_000
+LONG_MS: Final = 60_000
+
+
+class StateRequest(NamedTuple):
+    """A request of a polling thread, whose context is `context`; `answers`: where the answer goes."""
+
+    context: ThreadContext
+    request: StoreRequest
+    answers: Mailbox[StoreAnswer]
+
+
+class StateKeeper:
+    """The step function of the state thread. *Owns*: when the databases are synced next. *Receives*: `StateRequest`s.
+    *Sends*: `StoreAnswer`s."""
+
+    def __init__(self, manager: RangeStateManager, clock: Clock, sync_interval_ms: int) -> None:
+        self._manager, self._clock, self._interval_ms = manager, clock, sync_interval_ms
+        self.requests: Mailbox[StateRequest] = Mailbox(CAPACITY, "stores to open and to close")
+        self._next_sync_ms = clock.monotonic_ms() + sync_interval_ms
+        self._compacting: threading.Thread | None = None
+
+    def run_once(self) -> bool:
+        """1. carry out a request, if one comes before the next sync; 2. sync; 3. else give room back. False: no request
+        will come any more."""
+        try:
+            request = self.requests.get(max(0, self._left_ms()))
+        except MailboxClosedError:
+            return False
+        if request is not None:
+            self._carry_out(request)
+        if self._left_ms() <= 0:
+            self.sync()
+            self._give_room_back()
+        return True
+
+    def _left_ms(self) -> int:
+        return self._next_sync_ms - self._clock.monotonic_ms()
+
+    def _carry_out(self, request: StateRequest) -> None:
+        answer = carry_out(request.context, request.request)
+        try:
+            request.answers.put(answer, LONG_MS)
+        except MailboxClosedError:
+            close_unwanted(request.context, answer)
+
+    def sync(self) -> None:
+        """Sync the databases that were written since."""
+        self._next_sync_ms = self._clock.monotonic_ms() + self._interval_ms
+        for database in self._manager.databases():
+            if database.unsynced:
+                try:
+                    database.sync()
+                except StateError as error:
+                    log.warning("what sub-topology %d has written isn't synced: %s", database.number, error)
+
+    def _give_room_back(self) -> None:
+        """Have what was wiped compacted by a thread beside, as that may take long."""
+        if self._manager.wiped and (self._compacting is None or not self._compacting.is_alive()):
+            name = f"{threading.current_thread().name}-compaction"
+            self._compacting = threading.Thread(target=self._compact_all, name=name, daemon=True)
+            self._compacting.start()
+
+    def _compact_all(self) -> None:
+        while self._manager.wiped:
+            database, store, span = self._manager.wiped.pop()
+            try:
+                database.engine.compact(store, span)
+            except StateError as error:
+                log.info("the room of what is gone of store %r isn't given back: %s", store, error)
+
+    def end(self, timeout_s: float) -> None:
+        """Give no more room back, and wait for the compaction that is under way."""
+        self._manager.wiped.clear()
+        if self._compacting is not None:
+            self._compacting.join(timeout_s)
+
+
+class StateThread(threading.Thread):
+    """Drives a `StateKeeper` until its mailbox is closed and empty."""
+
+    def __init__(self, name: str, keeper: StateKeeper) -> None:
+        super().__init__(name=name, daemon=True)
+        self._keeper = keeper
+
+    def run(self) -> None:
+        while self._keeper.run_once():
+            pass

@@ -1,0 +1,65 @@
+"""What the database knows of a task: the offsets of its stores, and its last commit. Written with the data.
+
+*Guarantees*: a row that this version can't read is refused with a `StateFormatError` that names the way out.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from milestones.common.errors import StateFormatError
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One task. By store: `offsets`, the changelog offset up to which (exclusive) it is complete; `changelog_ids`,
+    Kafka's id of that topic, where it is known; `births`, an id that is new when the store was emptied. `process_id`,
+    `transactional_id`: of the last writer."""
+
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    changelog_ids: Mapping[str, str] = field(default_factory=dict)
+    births: Mapping[str, str] = field(default_factory=dict)
+    process_id: str = ""
+    transactional_id: str | None = None
+
+    def at(self, offsets: Mapping[str, int]) -> TaskRow:
+        """The row with these offsets."""
+        return replace(self, offsets={**self.offsets, **offsets}) if offsets else self
+
+    def without(self, store: str) -> TaskRow:
+        """The row of a task whose store is empty."""
+        return replace(self, offsets={name: at for name, at in self.offsets.items() if name != store})
+
+    def following(self, ids: Mapping[str, str]) -> TaskRow:
+        """The row with these changelog ids."""
+        return replace(self, changelog_ids={**self.changelog_ids, **ids})
+
+    def encode(self) -> bytes:
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> TaskRow:
+        """The row in `data`; `StateFormatError`, which names `where`, when it isn't one of this format."""
+        try:
+            written: dict[str, Any] = json.loads(data)
+            version = written.pop("format")
+            if version == FORMAT:
+                return cls(
+                    {str(store): int(offset) for store, offset in written["offsets"].items()},
+                    {str(store): str(id) for store, id in written["changelog_ids"].items()},
+                    {str(store): str(id) for store, id in written["births"].items()},
+                    str(written["process_id"]),
+                    written["transactional_id"],
+                )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StateFormatError(f"{where} can't be read ({type(error).__name__}: {error})") from error
+        raise StateFormatError(
+            f"{where} has format {version!r}, and this version knows {FORMAT}: run the version that wrote it, or "
+            "remove the state, which is restored from the changelogs"
+        )

@@ -1,0 +1,196 @@
+"""The open stores of one task: ranges of its sub-topology's database, and stores in memory.
+
+*Guarantees*: a commit is written in steps (`steps.py`), the last one with the row, which has the offsets of all stores:
+a replay repairs a write that breaks off. What no replay could repair is in the last step whole, of any size: a store
+without changelog, or of a kind that is `whole`. A store with a changelog that is at offset None is empty when the task
+is opened.
+*Assumes*: the thread that has the task calls, but for `memory_bytes`.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from milestones.common.errors import StateError
+from milestones.common.records import StoreId, TaskId
+from milestones.common.state.engines.memory_engine import MemoryEngine
+from milestones.common.state.engines.sst import write_entries
+from milestones.common.state.steps import steps
+from milestones.common.state.store_engine import StoreEngine
+from milestones.common.state.stores.kinds import kind_of
+from milestones.m6_state_manager.ranges import RangeNamespace, span_of
+from milestones.m6_state_manager.task_row import TaskRow
+
+if TYPE_CHECKING:
+    from milestones.common.state.engine import Batch, Namespace, Span
+    from milestones.common.state.spec import StoreSpec
+    from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+
+log: Final = logging.getLogger(__name__)
+
+Wiped = Callable[["SubtopologyEngine", str, "Span"], None]
+"""(database, store, span): the span's room can be given back."""
+
+
+class RangeTaskStorage:
+    """See `TaskStorage`. *Owns*: the ranges of the task, until `close`."""
+
+    def __init__(
+        self,
+        task: TaskId,
+        database: SubtopologyEngine | None,
+        specs: Sequence[StoreSpec],
+        writer: Mapping[str, Any],
+        wiped: Wiped,
+        closed: Callable[[], None],
+    ) -> None:
+        """`database`: None without persistent stores. `writer`: the fields of the task's row that say who writes;
+        `wiped` is told which room can be given back; `closed` frees the task."""
+        self.task = task
+        self._database, self._writer, self._wiped, self._closed = database, writer, wiped, closed
+        self._specs = {spec.name: spec for spec in specs if spec.persistent}
+        self._ranges: dict[str, RangeNamespace] = {}
+        self._in_memory = {
+            spec.name: StoreEngine(spec, MemoryEngine({spec.name: (StoreId(task, spec.name),)}))
+            for spec in specs
+            if not spec.persistent
+        }
+        self._births = {name: self._row.births.get(name) or uuid.uuid4().hex for name in self._specs}
+        self._synced = any(not (spec.logged or spec.source_topic) for spec in self._specs.values())
+        for name in self._specs:
+            self._open_range(name)
+        self._empty_unfinished()
+
+    @property
+    def _engine(self) -> SubtopologyEngine:
+        assert self._database is not None  # asked for persistent stores only
+        return self._database
+
+    @property
+    def _row(self) -> TaskRow:
+        if self._database is None:
+            return TaskRow()
+        return self._database.rows.get(self.task.partition, TaskRow(**self._writer))
+
+    def _open_range(self, store: str) -> RangeNamespace:
+        family = self._engine.open_store(store)
+        opened = RangeNamespace(store, family, self.task.partition, partial(self._offset, store))
+        self._ranges[store] = opened
+        return opened
+
+    def _offset(self, store: str) -> int | None:
+        return self._row.offsets.get(store)
+
+    def _empty_unfinished(self) -> None:
+        """Empty what the beginning of a first write, or of an ingestion, has left: a key in it could survive a
+        restoration if the changelog has forgotten even the key's deletion."""
+        for name, spec in self._specs.items():
+            restorable = spec.logged or spec.source_topic is not None
+            if restorable and self._offset(name) is None and any(True for _ in self._ranges[name].scan(None, None)):
+                self.clear(name)
+
+    def namespace(self, store: str) -> Namespace:
+        return self._ranges[store] if store in self._ranges else self._in_memory[store].namespace
+
+    def offsets(self) -> dict[str, int | None]:
+        found = {name: store.offset for name, store in self._in_memory.items()}
+        return found | {name: self._offset(name) for name in self._ranges}
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        for name in self._in_memory.keys() & {*batches, *offsets}:
+            self._in_memory[name].write(batches.get(name, {}), offsets.get(name))
+        persistent = {name: batch for name, batch in batches.items() if name in self._ranges}
+        moved = {name: offset for name, offset in offsets.items() if name in self._ranges}
+        if not (any(persistent.values()) or moved):
+            return
+        *first, last = self._cut(persistent)
+        for step in first:
+            self._engine.write(self.task.partition, step)
+        self._engine.write(self.task.partition, last, self._next_row().at(moved))
+        if self._synced:
+            self._engine.sync()
+
+    def _cut(self, batches: Mapping[str, Batch]) -> list[dict[str, Batch]]:
+        """The steps of a commit, at least one."""
+        whole: dict[str, Batch] = {}
+        cut: list[dict[str, Batch]] = []
+        for name, batch in batches.items():
+            if self._in_steps(name):
+                cut += [{name: step} for step in steps(batch) if step]
+            else:
+                whole[name] = batch
+        last = cut.pop() if cut else {}
+        return [*cut, {**last, **whole}]
+
+    def _in_steps(self, store: str) -> bool:
+        spec = self._specs[store]
+        return spec.logged and not kind_of(spec).whole
+
+    def _next_row(self) -> TaskRow:
+        row = self._row
+        return TaskRow(row.offsets, row.changelog_ids, {**row.births, **self._births}, **self._writer)
+
+    def expire(self, store: str, spans: Collection[Span]) -> None:
+        if store in self._in_memory:
+            self._in_memory[store].expire(spans)
+        else:
+            for span in self._engine.expire(self.task.partition, store, spans):
+                self._wiped(self._engine, store, span)
+
+    def clear(self, store: str, reason: object | None = None) -> Namespace:
+        if reason is not None:
+            log.error("%s starts empty: %s", StoreId(self.task, store), reason)
+        if store in self._in_memory:
+            return self._in_memory[store].empty()
+        self._births[store] = uuid.uuid4().hex
+        self._engine.wipe(self.task.partition, [store], self._next_row().without(store))
+        self._ranges.pop(store).close()
+        self._wiped(self._engine, store, span_of(self.task.partition))
+        return self._open_range(store)
+
+    def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
+        if store in self._in_memory:
+            return self._in_memory[store].ingest(files)
+        return write_entries(self._write_step, store, files)
+
+    def _write_step(self, batches: Mapping[str, Batch]) -> None:
+        self._engine.write(self.task.partition, batches)
+
+    def changelog_ids(self) -> Mapping[str, str]:
+        return self._row.changelog_ids
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        if self._database is None:
+            return
+        kept = self._next_row().following({store: id for store, id in ids.items() if store in self._ranges})
+        if kept != self._row:
+            self._engine.write(self.task.partition, {}, kept)
+
+    def memory_bytes(self) -> int:
+        """Of the stores in memory: the database's is the sub-topology's."""
+        found = 0
+        for store in list(self._in_memory.values()):
+            try:
+                found += store.engine.memory_bytes()
+            except StateError:
+                continue  # closed meanwhile
+        return found
+
+    def close(self) -> None:
+        """The database stays open: a task that comes back finds its range."""
+        for opened in self._ranges.values():
+            opened.close()
+        self._ranges = {}
+        in_memory, self._in_memory = self._in_memory, {}
+        for store in in_memory.values():
+            store.engine.close()
+        closed, self._closed = self._closed, _nothing
+        closed()
+
+
+def _nothing() -> None: ...
