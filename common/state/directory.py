@@ -10,6 +10,7 @@
             rocksdb/<store>/
             corrupt/        the last damaged store, set aside
         global/             the instance's global stores, as a task's
+        engines/            from m6 on all tasks' stores, in place of the tasks' directories
 
 As in Kafka Streams, a state directory belongs to one process at a time.
 
@@ -38,6 +39,7 @@ from milestones.common.state.manifest import PROCESS_FILE, InstanceManifest
 log: Final = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
+DATABASES: Final = "engines"
 
 _OTHER_INSTANCE = "stop that one, or give each instance a state_dir of its own"
 _OTHER_TASK_HOLDER = "the task is opened again once that one has closed it"
@@ -95,7 +97,8 @@ class StateDirectory:
         return manifest
 
     def _refuse_foreign(self) -> None:
-        foreign = [name for name in names(self.path) if name not in (LOCK_FILE, str(GLOBAL)) and _task(name) is None]
+        own = LOCK_FILE, str(GLOBAL), DATABASES
+        foreign = [name for name in names(self.path) if name not in own and _task(name) is None]
         if foreign:
             raise StateFormatError(
                 f"{self.path} has no file {PROCESS_FILE!r} but holds {some(foreign)}, which isn't ours: choose "
@@ -201,6 +204,7 @@ class StateDirectory:
         for task in (*self.tasks(), GLOBAL):
             if self.task_path(task).is_dir():
                 self.remove(task)
+        remove_tree(self.path / DATABASES)
 
     def close(self) -> None:
         """Free the directory's lock. A task that is still held keeps its own lock. Harmless when repeated."""

@@ -103,6 +103,10 @@ class LocalStateManager:
         known = self._checkpoints.known().items()
         return {task: offsets for task, offsets in known if task not in open_now and task != GLOBAL}
 
+    def remove(self, task: TaskId) -> None:
+        self.directory.remove(task)
+        self._checkpoints.remove(task)
+
     def clean(self, now_ms: int, delay_ms: int) -> bool:
         removed = remove_unused(self.directory, now_ms, delay_ms)
         for task in removed:

@@ -122,6 +122,10 @@ class StateManager(Protocol):
         """Memory of all engines, with what they share, about."""
         ...
 
+    def remove(self, task: TaskId) -> None:
+        """Remove the state of a task that no thread of this instance has. `StateLockedError`, `StateError`."""
+        ...
+
     def clean(self, now_ms: int, delay_ms: int) -> bool:
         """Remove the state of tasks that no thread of this instance has had for `delay_ms`; True when there was any.
         `now_ms`: wall clock."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.records import StoreId, TaskId
+from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import make_directory, names, remove_tree
 from milestones.common.state.manifest import StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-DATABASES: Final = "engines"
 CORRUPT: Final = "corrupt"
 
 
@@ -188,27 +188,35 @@ class RangeStateManager:
         for database in self.databases():
             for partition in list(database.rows):
                 task = TaskId(database.number, partition)
-                if task not in locked and now_ms - self.directory.idle_since(task) >= delay_ms:
-                    removed = self._remove(database, task) or removed
+                idle_ms = now_ms - self.directory.idle_since(task)
+                if task not in locked and idle_ms >= delay_ms:
+                    removed = self._clean(task, idle_ms) or removed
         return removed
 
-    def _remove(self, database: SubtopologyEngine, task: TaskId) -> bool:
-        """Wipe the range of a task that nobody holds; whether it is gone."""
+    def _clean(self, task: TaskId, idle_ms: int) -> bool:
         try:
-            held = self.directory.lock(task, on_disk=False, owner="the cleaner")
+            self.remove(task)
         except StateLockedError:
             return False
-        try:
-            stores = database.stores()
-            database.wipe(task.partition, stores, None)
-            self.wiped += [(database, store, span_of(task.partition)) for store in stores]
         except StateError as error:
-            log.warning("state of task %s, which has moved away, can't be removed: %s", task, error)
+            log.warning("state of task %s, unused for %d ms, can't be removed: %s", task, idle_ms, error)
             return False
+        log.info("removed the state of task %s, unused for %d ms", task, idle_ms)
+        return True
+
+    def remove(self, task: TaskId) -> None:
+        self._others.remove(task)
+        database = self._databases.get(task.subtopology)
+        if database is None or task.partition not in database.rows:
+            return
+        held = self.directory.lock(task, on_disk=False, owner="the cleaner")
+        try:
+            with self._opening:
+                stores = database.stores()
+                database.wipe(task.partition, stores, None)
+            self.wiped += [(database, store, span_of(task.partition)) for store in stores]
         finally:
             held.unlock()
-        log.info("removed the state of task %s, which nobody here has had for long", task)
-        return True
 
     def release(self) -> None:
         for storage in list(self._open.values()):

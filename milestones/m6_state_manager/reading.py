@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from milestones.common.records import TaskId
-from milestones.m6_state_manager.manager import DATABASES
+from milestones.common.state.directory import DATABASES
 from milestones.m6_state_manager.ranges import BYTES, span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 

@@ -7,7 +7,6 @@ record, as from another thread that sends and commits.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -371,7 +370,7 @@ class Life:
         self.task.close()
         self._shut()
         if wiped:
-            shutil.rmtree(self._state.directory.task_path(self.id), ignore_errors=True)
+            self._state.remove(self.id)
         self._forget()
         self.committed = self._found(wiped)
         self.rows, self.seen = dict(self.committed), dict(self.committed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.state.storage import StateManager
 from milestones.common.testing import StepClock
 from tests.common.task.storemodel.calls import KINDS, VALUES, Draw
 from tests.common.task.storemodel.lives import Life
@@ -36,16 +38,18 @@ THEN = st.sampled_from(["", "send", "flush", "commit", "commit"])
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`persistent`: the stores are on disk, by `engines`."""
+    """`persistent`: the stores are on disk, by `engines`, in the form of `manager`."""
 
     engines: Engines
     persistent: bool
+    manager: Callable[[StateDirectory, Engines, str], StateManager] = LocalStateManager
 
     def __init__(self) -> None:
         super().__init__()
         self.home = Path(tempfile.mkdtemp(prefix="store-model-", dir=SHARED_MEMORY if SHARED_MEMORY.exists() else None))
         self.clock = StepClock(1_000_000)
-        self.state = LocalStateManager(StateDirectory(self.home, "app", self.clock), self.engines, "test")
+        manager = type(self).manager
+        self.state = manager(StateDirectory(self.home, "app", self.clock), self.engines, "test")
         self.lives: dict[int, Life] = {}
 
     @initialize(
