@@ -22,7 +22,6 @@ from milestones.baseline.state import TaskOwnedState
 from milestones.baseline.task_ends import ThreadEnds
 from milestones.common.clock import Clock
 from milestones.common.metrics import Metrics
-from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import StateManager
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
@@ -41,6 +40,7 @@ from milestones.m5_committed_collector.committing import IntervalCommitter, conf
 from milestones.m5_committed_collector.recovery import KeepingRecovery
 from milestones.m5_committed_collector.state import ThinLogState
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
+from milestones.m6_state_manager.conversion import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.opening import StateThreadOpening
 from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts
@@ -64,7 +64,7 @@ BASELINE = Parts(
     InstanceParts(
         workforce=StreamThreads,
         client_factory=ThreadClientFactory,
-        state_manager=LocalStateManager,
+        state_manager=folder_state_manager,
         observers=(),
     ),
     ThreadParts(

@@ -140,6 +140,13 @@ class StateDirectory:
             manifest.write(self.path)
             self._manifest = manifest
 
+    def write_layout(self, layout: str) -> None:
+        """Write down how the tasks' stores lie in this directory: `manifest.LAYOUTS`."""
+        with self._identity_lock:
+            if layout != self._manifest.layout:
+                self._manifest = replace(self._manifest, layout=layout)
+                self._manifest.write(self.path)
+
     # -- tasks
 
     def task_path(self, task: TaskId) -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,15 @@ from milestones.common.state.stores.kinds import kind_of, reads_as_own, same_cha
 
 FORMAT = 1
 """The format version of both files."""
+
+FOLDERS, RANGES = "folders", "ranges"
+"""How an instance's stores lie: in a folder per task and store, or, from m6 on, in a database per sub-topology."""
+
+LAYOUTS: Mapping[str, int | str] = {
+    FOLDERS: FORMAT,
+    RANGES: "2, of stage m6: `milestones state export` of the version that wrote it gives the folders out",
+}
+"""The format version of `process` by layout. A version that doesn't know the second one refuses with this text."""
 
 _M = TypeVar("_M")
 
@@ -45,6 +54,7 @@ class InstanceManifest:
     process_id: str
     transactional_ids: frozenset[str] = frozenset()
     static_ids: frozenset[str] = frozenset()
+    layout: str = FOLDERS
 
     @classmethod
     def new(cls, application_id: str) -> InstanceManifest:
@@ -53,7 +63,8 @@ class InstanceManifest:
     @classmethod
     def read(cls, directory: Path) -> InstanceManifest | None:
         """None when there is none."""
-        return _read(directory / PROCESS_FILE, cls._of, "remove that file: the instance gets a new process id")
+        way_out = "remove that file: the instance gets a new process id"
+        return _read(directory / PROCESS_FILE, cls._of, way_out, LAYOUTS.values())
 
     @classmethod
     def _of(cls, written: Mapping[str, Any]) -> InstanceManifest:
@@ -64,11 +75,12 @@ class InstanceManifest:
             process_id=process_id,
             transactional_ids=frozenset(map(text, transactional_ids)),
             static_ids=frozenset(map(text, static_ids)),
+            layout=next(layout for layout, version in LAYOUTS.items() if version == written["format"]),
         )
 
     def write(self, directory: Path) -> None:
         ids = {"transactional_ids": sorted(self.transactional_ids), "static_ids": sorted(self.static_ids)}
-        _write(directory / PROCESS_FILE, asdict(self) | ids)
+        _write(directory / PROCESS_FILE, asdict(self) | ids | {"format": LAYOUTS[self.layout]})
 
 
 @dataclass(frozen=True)
@@ -189,7 +201,9 @@ def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], direct
     return restored
 
 
-def _read(path: Path, parse: Callable[[Mapping[str, Any]], _M], way_out: str) -> _M | None:
+def _read(
+    path: Path, parse: Callable[[Mapping[str, Any]], _M], way_out: str, known: Collection[int | str] = ()
+) -> _M | None:
     with explained("read", path):
         try:
             data = path.read_bytes()
@@ -198,7 +212,7 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], _M], way_out: str) ->
     try:
         written = json.loads(data)
         version = written["format"]
-        if version == FORMAT:
+        if version == FORMAT or version in known:
             return parse(written)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateFormatError(f"{path} can't be read ({type(error).__name__}: {error}); {way_out}") from error

@@ -23,8 +23,9 @@ from milestones.common.errors import StateCorruptError, StateError, StateLockedE
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import make_directory, names, remove_tree
-from milestones.common.state.manifest import StoreManifest, TaskManifest, unreadable_stores
+from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
+from milestones.m6_state_manager.conversion import folders, take_in
 from milestones.m6_state_manager.ranges import prefix_of, span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 from milestones.m6_state_manager.task_storage import RangeTaskStorage
@@ -52,9 +53,12 @@ class RangeStateManager:
         self._open: dict[TaskId, RangeTaskStorage] = {}
         self.wiped: list[tuple[SubtopologyEngine, str, Span]] = []
         self._path = directory.path / DATABASES
+        directory.write_layout(RANGES)
         for name in names(self._path):
             if name.isdigit():
                 self._database(int(name))
+        for task in folders(directory):
+            take_in(directory, task, self._database(task.subtopology))
 
     # -- databases
 

@@ -35,7 +35,7 @@ class SubtopologyEngine:
 
     def __init__(self, number: int, path: Path, engines: Engines) -> None:
         """Open what lies in `path`. `StateCorruptError`, `StateLockedError`, `StateError`."""
-        self.number, self.path = number, path
+        self.number, self.path, self.engine_name = number, path, engines.name
         self.owners: dict[str, tuple[StoreId, ...]] = {}
         self.engine: Engine = engines.open(path / DATABASE, self.owners)
         try:
@@ -76,7 +76,7 @@ class SubtopologyEngine:
             self.open_store(store)
         self.engine.wipe(dict.fromkeys(stores, span), {ROWS: {span[0]: data}})
         if row is None:
-            del self.rows[partition]
+            self.rows.pop(partition, None)
         self._wrote(partition, row)
 
     def _wrote(self, partition: int, row: TaskRow | None) -> None:

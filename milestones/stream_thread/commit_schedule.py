@@ -16,6 +16,7 @@ committed. A turn looks at the tasks that have changed, a commit at those that h
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -255,13 +256,14 @@ class CommitSchedule:
         """As `begin_now`, and all steps are taken at once; earlier commits are brought to their ends before."""
         return self.finish_kept(now_ms) and self._begin_all(now_ms) and self.finish()
 
-    def finish_kept(self, now_ms: int) -> bool:
-        """Take all steps of earlier commits, also of those that are to be made again. Whether none of these is left:
-        else outputs of other tasks must wait, which would be in its transaction."""
+    def finish_kept(self, now_ms: int, until_ms: float = math.inf) -> bool:
+        """Take all steps of earlier commits, also of those that are to be made again, none of which is begun from
+        `until_ms` on. Whether none of these is left: else outputs of other tasks must wait, which would be in its
+        transaction."""
         self.finish()
         self._uncommitted.look()
         while self.keeps:
-            if not (self._begin(now_ms) and self.finish()):
+            if self._context.clock.monotonic_ms() >= until_ms or not (self._begin(now_ms) and self.finish()):
                 return False
         return True
 

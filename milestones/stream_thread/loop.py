@@ -11,6 +11,7 @@ committed isn't made: then nothing is processed.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -43,6 +44,8 @@ REPORT_INTERVAL_MS = 500
 LAST_FLUSH_MS, SHORT_MS = 10_000, 5
 """How long the last commit waits for caches that are to be flushed (a third of `close_timeout_ms` if that is less); and
 how often it looks."""
+
+UNCONFIRMED = "Kafka hasn't confirmed it in time"
 
 LAST_COMMIT_MS = 10_000
 """How long a last commit that may yet succeed is tried again, or a third of `close_timeout_ms` if that is less."""
@@ -206,9 +209,9 @@ class StreamLoop:
             waits.append(self._commits.due_in_ms(now_ms))
         return min(wait for wait in waits if wait is not None)
 
-    def _commit(self) -> None:
-        """At once, and all tasks."""
-        if self._finish_begun():
+    def _commit(self, until_ms: float = math.inf) -> None:
+        """At once, and all tasks; `until_ms` as of `_finish_begun`."""
+        if self._finish_begun(until_ms):
             self._collect_all()
             self._commits.commit_now(self._clock.monotonic_ms())
 
@@ -234,15 +237,18 @@ class StreamLoop:
         patience_ms = min(LAST_FLUSH_MS, self._context.config.close_timeout_ms // 3)
         try:
             most_ms = min(LAST_COMMIT_MS, self._context.config.close_timeout_ms // 3)
-            self._recovered(self._finish_begun, clock.monotonic_ms() + most_ms)
+            until_ms = clock.monotonic_ms() + most_ms
+            self._recovered(lambda: self._finish_begun(until_ms), until_ms)
+            if self._commits.failing and clock.monotonic_ms() >= until_ms:
+                raise TimeoutExceededError(UNCONFIRMED)
             self._rest(patience_ms)
-            until_ms = clock.monotonic_ms() + min(most_ms, self._context.retry_policy.rest_ms())
-            self._recovered(self._commit, until_ms)
-            while self._commits.failing and clock.monotonic_ms() < until_ms:
+            last_ms = clock.monotonic_ms() + min(most_ms, self._context.retry_policy.rest_ms())
+            self._recovered(lambda: self._commit(last_ms), last_ms)
+            while self._commits.failing and clock.monotonic_ms() < last_ms:
                 clock.sleep_ms(RETRY_PAUSE_MS)
-                self._commit()
+                self._commit(last_ms)
             if self._commits.failing:
-                raise TimeoutExceededError("Kafka hasn't confirmed it in time")
+                raise TimeoutExceededError(UNCONFIRMED)
         except (KafkaException, MilestonesError) as error:
             log.error(
                 "%s: the last commit failed: %s; nothing is lost, but what came since the commit before it is "
@@ -251,11 +257,12 @@ class StreamLoop:
             return False
         return True
 
-    def _finish_begun(self) -> bool:
-        """Bring what is under way to its end, and what is to be committed again; whether nothing of it is left."""
+    def _finish_begun(self, until_ms: float = math.inf) -> bool:
+        """Bring what is under way to its end, and what is to be committed again, of which nothing is begun from
+        `until_ms` on; whether nothing of it is left."""
         self._recoveries.finish()
         self._ends.stop_isolating()
-        return self._commits.finish_kept(self._clock.monotonic_ms())
+        return self._commits.finish_kept(self._clock.monotonic_ms(), until_ms)
 
     def _recovered(self, commit: Callable[[], object], until_ms: float) -> None:
         """Commit; where what isn't confirmed is kept, recover from what that fails of, and do it again."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.common.kafka.membership import Assigned, JoinNeeded
+from milestones.common.kafka.membership import Assigned, CommitRetriableError, JoinNeeded
 from milestones.common.topology.handlers import Action
 from milestones.parts import CommitStep
 from milestones.stream_thread.answering import STALLED_MS
@@ -149,6 +149,34 @@ def test_a_last_commit_that_fails_is_sent_again_before_the_client_ends(call: str
     with r.turn():
         r.loop.shut_down(leave_group=True)
     assert (r.offset(), r.sent()) == (3, [("k", 1), ("k", 2), ("k", 3)])
+
+
+def test_a_client_that_ends_waits_for_a_group_that_answers_no_commit_as_long_as_for_one_request() -> None:
+    r = RunningCollector(
+        processing_guarantee=ALOS, commit_interval_ms=100, request_timeout_ms=5_000, close_timeout_ms=25_000
+    )
+    r.run(0, 1)
+    member: Any = r.world.member
+    asked: list[int] = []
+
+    def begin_commit(_: Any, timeout_ms: int) -> None:
+        asked.append(r.world.clock.monotonic_ms() + 2 * timeout_ms)
+
+    def commit_returned(wait_ms: int) -> bool:
+        r.world.clock.advance(wait_ms)
+        if r.world.clock.monotonic_ms() >= asked[-1]:
+            raise CommitRetriableError("no answer in time")
+        return False
+
+    member.begin_commit, member.commit_returned = begin_commit, commit_returned
+    r.feed(*"abc")
+    r.until(lambda: asked, ms=100)
+    began_ms = r.world.clock.monotonic_ms()
+    with r.turn():
+        r.loop.shut_down(leave_group=True)
+    assert len(asked) == 1
+    assert r.world.clock.monotonic_ms() - began_ms < 25_000
+    assert r.tasks.owned == set()
 
 
 def test_a_last_commit_of_which_a_record_is_refused_is_made_without_it_as_the_handler_says() -> None:

@@ -1,0 +1,198 @@
+"""The two layouts of an instance's state, and the ways between them.
+
+| | layout | of |
+|---|---|---|
+| folders | `<task>/rocksdb/<store>/`, `<task>/manifest.json` | stages before m6 |
+| ranges | `engines/<sub-topology>/` | m6 |
+
+An instance converts what it finds of the other layout when it starts, before it joins the group, task by task. Entries
+go as sorted table files, which the database links.
+
+*Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again for the
+task that it was at, and goes on. Where both layouts have a task, both have the same: no task is opened before its
+conversion has ended. A store that can't be read is left behind, with an error in the log, and restored.
+*Assumes*: the instance's directory is locked, and no task of it is open.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from milestones.common.errors import StateError
+from milestones.common.records import TaskId
+from milestones.common.state.directory import DATABASES
+from milestones.common.state.disk import make_directory, names, remove_tree
+from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.sst import SstWriter
+from milestones.common.state.manifest import FOLDERS, StoreManifest, TaskManifest
+from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.state.task_storage import ROCKSDB
+from milestones.m6_state_manager.ranges import BYTES, prefix_of, span_of
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+from milestones.m6_state_manager.task_row import TaskRow
+
+if TYPE_CHECKING:
+    from milestones.common.state.directory import StateDirectory
+    from milestones.common.state.engine import Engines
+
+log: Final = logging.getLogger(__name__)
+
+INCOMING: Final = ".converting"
+"""Where a task's table files lie until they are taken in; gone after a crash, with the next start."""
+
+Entries = Iterator[tuple[bytes, bytes]]
+
+
+def folders(directory: StateDirectory) -> list[TaskId]:
+    """The tasks that have stores in folders of their own."""
+    return [task for task in directory.tasks() if names(directory.task_path(task) / ROCKSDB)]
+
+
+# -- into ranges
+
+
+def take_in(directory: StateDirectory, task: TaskId, database: SubtopologyEngine) -> None:
+    """Take a task's stores into its range, and remove its folder. `StateError`."""
+    path, began = directory.task_path(task), time.monotonic()
+    manifest = TaskManifest.read(path)
+    if manifest is not None and task.partition not in database.rows:
+        _begin(database, task, manifest)
+        offsets, births, count = dict[str, int](), dict[str, str](), 0
+        for store, written in manifest.stores.items():
+            try:
+                offset, taken = _take_store(path, store, written, database, task)
+            except StateError as error:
+                log.error("store %r of task %s isn't taken over, and is restored: %s", store, task, error)
+                continue
+            count += taken
+            births[store] = uuid.uuid4().hex
+            if offset is not None:
+                offsets[store] = offset
+        ids = {name: store.changelog_id for name, store in manifest.stores.items() if store.changelog_id is not None}
+        row = TaskRow(offsets, ids, births, manifest.process_id, manifest.transactional_id)
+        database.write(task.partition, {}, row)
+        database.sync()
+        log.info("task %s: %d entries were taken over in %.1f s", task, count, time.monotonic() - began)
+    remove_tree(path)
+
+
+def _begin(database: SubtopologyEngine, task: TaskId, manifest: TaskManifest) -> None:
+    """Note the kinds of the stores, and empty what an earlier try has left in the range."""
+    known = TaskManifest.read(database.path)
+    engine = database.engine_name
+    stores = {name: replace(store, engine=engine, changelog_id=None) for name, store in manifest.stores.items()}
+    if known is None:
+        known = replace(manifest, task=database.path.name, transactional_id=None, stores={})
+    replace(known, stores={**stores, **known.stores}).write(database.path)
+    database.wipe(task.partition, list(manifest.stores), None)
+
+
+def _take_store(
+    path: Path, store: str, written: StoreManifest, database: SubtopologyEngine, task: TaskId
+) -> tuple[int | None, int]:
+    """Take one store in: its offset, and how many entries it has. `StateError`."""
+    folder = path / ROCKSDB / store
+    if not (folder / "CURRENT").exists():
+        return None, 0
+    own = TaskManifest.read(database.path)
+    if own is not None and not _same(own.stores[store], written):
+        raise StateError(f"it was written as {written.kind}, {own.stores[store].kind} by other tasks")
+    engine = open_engines(written.engine).open(folder)
+    try:
+        namespace, prefix = engine.open(store), prefix_of(task.partition)
+        found = namespace.scan(None, None)
+        files = _table_files(database.path / INCOMING, ((prefix + key, value) for key, value in found))
+        database.open_store(store)
+        for _ in database.engine.ingest(store, list(files)):
+            pass
+        remove_tree(database.path / INCOMING)
+        return namespace.offset(), sum(files.values())
+    finally:
+        engine.close()
+
+
+def _same(one: StoreManifest, other: StoreManifest) -> bool:
+    return (one.kind, one.layout, one.arrangement) == (other.kind, other.layout, other.arrangement)
+
+
+def _table_files(directory: Path, entries: Entries) -> Mapping[Path, int]:
+    remove_tree(directory)
+    make_directory(directory)
+    writer = SstWriter(directory)
+    writer.write(entries)
+    return writer.files
+
+
+# -- into folders
+
+
+def folder_state_manager(
+    directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None
+) -> LocalStateManager:
+    """The state manager of the stages before m6, once what m6 has left is in folders. `StateError`."""
+    path = directory.path / DATABASES
+    for name in names(path):
+        if name.isdigit():
+            database = SubtopologyEngine(int(name), path / name, engines)
+            try:
+                for partition in sorted(database.rows):
+                    give_out(directory, TaskId(database.number, partition), database)
+            finally:
+                database.close()
+            remove_tree(path / name)
+    directory.write_layout(FOLDERS)
+    return LocalStateManager(directory, engines, stage, static_id)
+
+
+def give_out(directory: StateDirectory, task: TaskId, database: SubtopologyEngine) -> None:
+    """Give a task's range out into a folder of its own, and remove its row. `StateError`."""
+    target, began = directory.task_path(task), time.monotonic()
+    if TaskManifest.read(target) is None:
+        row, known = database.rows[task.partition], TaskManifest.read(database.path)
+        assert known is not None  # written before any row
+        working = target.with_name(f".{task}{INCOMING}")
+        remove_tree(working)
+        count = 0
+        for store in database.stores():
+            if store in row.births:
+                count += _give_store(working, store, database, task, row.offsets.get(store))
+        stores = {
+            name: replace(store, changelog_id=row.changelog_ids.get(name))
+            for name, store in known.stores.items()
+            if name in row.births
+        }
+        manifest = replace(known, task=str(task), transactional_id=row.transactional_id, stores=stores)
+        make_directory(working)
+        manifest.write(working)
+        remove_tree(target)
+        working.rename(target)
+        log.info("task %s: %d entries were given out in %.1f s", task, count, time.monotonic() - began)
+    database.wipe(task.partition, database.stores(), None)
+    database.sync()
+
+
+def _give_store(
+    working: Path, store: str, database: SubtopologyEngine, task: TaskId, offset: int | None
+) -> int:
+    """Give one store out; how many entries it has. `StateError`."""
+    first, beyond = span_of(task.partition)
+    found = database.open_store(store).scan(first, beyond)
+    files = _table_files(working / INCOMING, ((key[BYTES:], value) for key, value in found))
+    make_directory(working / ROCKSDB / store)
+    engine = open_engines(database.engine_name).open(working / ROCKSDB / store)
+    try:
+        engine.open(store)
+        for _ in engine.ingest(store, list(files)):
+            pass
+        engine.apply({store: {}}, {} if offset is None else {store: offset})
+        engine.sync()
+    finally:
+        engine.close()
+    remove_tree(working / INCOMING)
+    return sum(files.values())

@@ -1,0 +1,205 @@
+"""One manager has all state of an instance: tasks come and go, and no database is opened or closed for them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import StateError, StateFormatError, StateLockedError
+from milestones.common.records import TaskId
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.spec import StoreSpec
+from milestones.m6_state_manager.manager import RangeStateManager
+from tests.milestones.m6_state_manager.states import (
+    COUNTS,
+    NEIGHBOUR,
+    OTHER,
+    SUMS,
+    TASK,
+    UNLOGGED,
+    found,
+    offsets,
+    reopened,
+)
+
+FIFTY = [TaskId(0, partition) for partition in range(50)]
+DELAY_MS = 600_000
+
+
+class Counted:
+    """Engines that count how often they open a database."""
+
+    def __init__(self) -> None:
+        self._engines = open_engines("rocksdict")
+        self.name, self.opened = self._engines.name, 0
+
+    def open(self, *args: Any) -> Any:
+        self.opened += 1
+        return self._engines.open(*args)
+
+    def memory_bytes(self) -> int:
+        return self._engines.memory_bytes()
+
+
+def written(manager: RangeStateManager, *tasks: TaskId, specs: tuple[StoreSpec, ...] = (COUNTS, SUMS)) -> None:
+    """Write each task's own number into its stores, and close them."""
+    for task in tasks:
+        storage = manager.open(task, specs)
+        own = {b"own": str(task).encode()}
+        storage.apply({spec.name: own for spec in specs}, {s.name: task.partition + 1 for s in specs if s.logged})
+        storage.close()
+
+
+def test_fifty_tasks_come_and_go_ten_times_and_their_database_is_opened_once(directory: StateDirectory) -> None:
+    engines = Counted()
+    manager = RangeStateManager(directory, engines, "m6")
+    for _ in range(10):
+        opened = [manager.open(task, [COUNTS, SUMS]) for task in FIFTY]
+        for storage in opened:
+            storage.apply({"counts": {b"own": str(storage.task).encode()}}, {"counts": storage.task.partition})
+        for storage in opened:
+            storage.close()
+    assert engines.opened == 1
+    manager.release()
+    again = reopened(directory, engines=engines)
+    assert {task: found(again.open(task, [COUNTS, SUMS])) for task in FIFTY} == {
+        task: {b"own": str(task).encode()} for task in FIFTY
+    }
+    assert engines.opened == 2
+    again.release()
+
+
+def test_a_task_has_one_holder_and_is_free_after_its_close(manager: RangeStateManager) -> None:
+    storage = manager.open(TASK, [COUNTS], owner="thread 1")
+    with pytest.raises(StateLockedError, match="thread 1"):
+        manager.open(TASK, [COUNTS])
+    storage.close()
+    storage.close()
+    manager.open(TASK, [COUNTS]).close()
+
+
+def test_the_offsets_of_closed_tasks_are_known_in_the_next_process_before_any_is_opened(
+    manager: RangeStateManager, directory: StateDirectory
+) -> None:
+    written(manager, TASK, OTHER)
+    storage = manager.open(TASK, [COUNTS, SUMS])
+    assert offsets(manager) == {OTHER: {"counts": 2, "sums": 2}}
+    assert manager.closed_offsets([TASK]).keys() == {TASK, OTHER}
+    storage.close()
+    manager.release()
+    assert offsets(reopened(directory)) == {TASK: {"counts": 2, "sums": 2}, OTHER: {"counts": 2, "sums": 2}}
+
+
+def test_what_was_written_is_there_after_kill_9(manager: RangeStateManager, directory: StateDirectory) -> None:
+    written(manager, TASK)
+    for file in (directory.path / "engines" / "0" / "rocksdb").glob("LOCK"):
+        file.unlink()
+    copy = directory.path.parent / "after" / "words"
+    shutil.copytree(directory.path, copy)
+    after = RangeStateManager(StateDirectory(copy.parent, "words"), open_engines("rocksdict"), "m6")
+    assert found(after.open(TASK, [COUNTS, SUMS])) == {b"own": b"0_1"}
+    after.release()
+
+
+def test_a_task_that_nobody_has_had_for_long_is_removed_and_its_neighbours_stay(
+    manager: RangeStateManager, directory: StateDirectory
+) -> None:
+    written(manager, TASK, NEIGHBOUR, OTHER, specs=(COUNTS, UNLOGGED))
+    held = manager.open(NEIGHBOUR, [COUNTS, UNLOGGED])
+    now_ms = directory.clock.wall_ms()
+    assert not manager.clean(now_ms + DELAY_MS - 1, DELAY_MS)
+    assert manager.clean(now_ms + DELAY_MS, DELAY_MS)
+    assert not manager.clean(now_ms + DELAY_MS, DELAY_MS)
+    assert offsets(manager) == {}
+    assert found(held) == found(held, "unlogged") == {b"own": b"0_2"}
+    held.close()
+    for task in (TASK, OTHER):
+        storage = manager.open(task, [COUNTS, UNLOGGED])
+        assert found(storage) == found(storage, "unlogged") == {}
+        storage.close()
+    manager.release()
+    assert offsets(reopened(directory)) == {NEIGHBOUR: {"counts": 3}}
+
+
+def test_a_task_that_is_open_cant_be_removed(manager: RangeStateManager) -> None:
+    written(manager, TASK)
+    storage = manager.open(TASK, [COUNTS, SUMS])
+    with pytest.raises(StateLockedError):
+        manager.remove(TASK)
+    assert found(storage) == {b"own": b"0_1"}
+
+
+def test_a_store_that_is_renamed_begins_empty_and_the_former_one_is_found_again(
+    manager: RangeStateManager, directory: StateDirectory
+) -> None:
+    written(manager, TASK)
+    manager.release()
+    renamed = reopened(directory)
+    storage = renamed.open(TASK, [replace(COUNTS, name="totals"), SUMS])
+    assert (found(storage, "totals"), found(storage, "sums")) == ({}, {b"own": b"0_1"})
+    assert storage.offsets() == {"totals": None, "sums": 2}
+    storage.close()
+    renamed.release()
+    assert found(reopened(directory).open(TASK, [COUNTS, SUMS])) == {b"own": b"0_1"}
+
+
+def test_a_store_that_is_another_kind_now_is_refused_with_the_ways_out(
+    manager: RangeStateManager, directory: StateDirectory
+) -> None:
+    written(manager, TASK)
+    manager.release()
+    changed = StoreSpec("counts", "session", retention_ms=60_000)
+    with pytest.raises(StateFormatError, match=r"was written as timestamped-key-value.*says session now"):
+        reopened(directory).open(TASK, [changed, SUMS])
+
+
+def test_a_database_that_cant_be_opened_is_set_aside_and_the_other_sub_topologies_keep_theirs(
+    manager: RangeStateManager, directory: StateDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(manager, TASK, OTHER)
+    manager.release()
+    for file in (directory.path / "engines" / "0" / "rocksdb").glob("MANIFEST-*"):
+        file.write_bytes(b"nonsense" * 100)
+    again = reopened(directory)
+    assert "the state of sub-topology 0 starts empty" in caplog.text
+    assert offsets(again) == {OTHER: {"counts": 2, "sums": 2}}
+    assert found(again.open(TASK, [COUNTS, SUMS])) == {}
+    assert (directory.path / "engines" / "0-corrupt" / "rocksdb").is_dir()
+
+
+@pytest.mark.parametrize("row", [b"nonsense", b'{"format":9}'])
+def test_a_row_of_a_newer_version_is_refused_by_name(
+    manager: RangeStateManager, directory: StateDirectory, row: bytes
+) -> None:
+    written(manager, TASK)
+    database = manager.databases()[0]
+    database.engine.apply({"/tasks": {b"\x00\x00\x00\x01": row}}, {})
+    manager.release()
+    with pytest.raises(StateFormatError, match="the row of task 0_1 in"):
+        reopened(directory)
+
+
+def test_a_partition_beyond_what_kafka_has_is_refused(manager: RangeStateManager) -> None:
+    with pytest.raises(StateError, match="has no range of keys"):
+        manager.open(TaskId(0, 2**31), [COUNTS])
+    manager.open(TaskId(0, 2**31 - 1), [COUNTS]).close()
+
+
+def test_the_statistics_are_those_of_the_databases(manager: RangeStateManager) -> None:
+    written(manager, TASK, NEIGHBOUR, OTHER)
+    numbers = manager.statistics()
+    assert numbers.keys() == {(0, "all"), (3, "all")}
+    assert numbers[0, "all"]["estimate-num-keys"] == 4 + 2  # a row per task
+    assert manager.memory_bytes() > 0
+
+
+def test_state_is_cleared_with_its_databases(manager: RangeStateManager, directory: StateDirectory) -> None:
+    written(manager, TASK)
+    manager.release()
+    directory.clear()
+    assert not (directory.path / "engines").exists()
+    assert offsets(reopened(directory)) == {}
