@@ -54,11 +54,20 @@ class RangeStateManager:
         self.wiped: list[tuple[SubtopologyEngine, str, Span]] = []
         self._path = directory.path / DATABASES
         directory.write_layout(RANGES)
+        try:
+            self._begin()
+        except BaseException:
+            for database in self._databases.values():
+                database.close()
+            raise
+
+    def _begin(self) -> None:
+        """Open what there is, and take in what an earlier stage has left."""
         for name in names(self._path):
             if name.isdigit():
                 self._database(int(name))
-        for task in folders(directory):
-            take_in(directory, task, self._database(task.subtopology))
+        for task in folders(self.directory):
+            take_in(self.directory, task, self._database(task.subtopology))
 
     # -- databases
 

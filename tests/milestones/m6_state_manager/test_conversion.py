@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,14 @@ from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngine
 from milestones.common.state.manifest import TaskManifest
+from milestones.common.state.spec import StoreSpec
 from milestones.m6_state_manager import conversion
 from milestones.m6_state_manager.conversion import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
-from tests.milestones.m6_state_manager.states import COUNTS, OTHER, SUMS, TASK, UNLOGGED, entries, found
+from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, OTHER, SUMS, TASK, UNLOGGED, entries, found
 
 SPECS = [COUNTS, SUMS, UNLOGGED]
 TASKS = [TaskId(0, 0), TASK, TaskId(0, 7), OTHER]
@@ -28,25 +32,25 @@ def start(directory: StateDirectory, manager: Any, engine: str = "rocksdict") ->
     return manager(directory, open_engines(engine), "a stage")
 
 
-def content(manager: Any) -> dict[TaskId, Any]:
+def content(manager: Any, tasks: Sequence[TaskId] = TASKS, specs: Sequence[StoreSpec] = SPECS) -> dict[TaskId, Any]:
     """Everything that the tasks have."""
     told = {}
-    for task in TASKS:
-        storage = manager.open(task, SPECS)
-        stores = {spec.name: found(storage, spec.name) for spec in SPECS}
+    for task in tasks:
+        storage = manager.open(task, specs)
+        stores = {spec.name: found(storage, spec.name) for spec in specs}
         told[task] = stores, storage.offsets(), dict(storage.changelog_ids())
         storage.close()
     return told
 
 
-def fill(manager: Any) -> dict[TaskId, Any]:
-    for task in TASKS:
-        storage = manager.open(task, SPECS, "words-1")
+def fill(manager: Any, tasks: Sequence[TaskId] = TASKS, specs: Sequence[StoreSpec] = SPECS) -> dict[TaskId, Any]:
+    for task in tasks:
+        storage = manager.open(task, specs, "words-1")
         own = entries(100 + task.partition, str(task).encode())
-        storage.apply({spec.name: own for spec in SPECS}, {"counts": 5 + task.partition})
+        storage.apply({spec.name: own for spec in specs}, {"counts": 5 + task.partition})
         storage.keep_changelog_ids({"counts": f"id of {task}"})
         storage.close()
-    return content(manager)
+    return content(manager, tasks, specs)
 
 
 @pytest.mark.parametrize("engine", ["rocksdict", "rocksdb"])
@@ -80,8 +84,19 @@ class PowerCut(BaseException):
     """The process ends here."""
 
 
-def points(monkeypatch: pytest.MonkeyPatch, at: int) -> list[str]:
-    """What a conversion does to the disk, in order; the process ends at the `at`-th of them."""
+def copied(state: Path, to: Path) -> None:
+    """Copy what is on disk, also while RocksDB removes files of its own."""
+    while True:
+        try:
+            shutil.copytree(state, to)
+        except shutil.Error:
+            shutil.rmtree(to)
+        else:
+            return
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, at: int, state: Path, left: Path) -> None:
+    """Have the process end at the `at`-th thing that a conversion does to the disk: `state` is as in `left` then."""
     passed: list[str] = []
 
     def before(owner: Any, name: str) -> None:
@@ -90,6 +105,7 @@ def points(monkeypatch: pytest.MonkeyPatch, at: int) -> list[str]:
         def reached(*args: Any, **kwargs: Any) -> Any:
             passed.append(name)
             if len(passed) == at + 1:
+                copied(state, left)
                 raise PowerCut
             return real(*args, **kwargs)
 
@@ -100,8 +116,7 @@ def points(monkeypatch: pytest.MonkeyPatch, at: int) -> list[str]:
     for name in ("remove_tree", "_table_files", "make_directory"):
         before(conversion, name)
     before(TaskManifest, "write")
-    before(Path, "rename")
-    return passed
+    before(RocksDictEngine, "ingest")
 
 
 @pytest.mark.parametrize(("before", "after"), [(FOLDERS, RANGES), (RANGES, FOLDERS)])
@@ -110,28 +125,25 @@ def test_a_kill_at_any_step_of_a_conversion_costs_nothing_whatever_stage_starts_
 ) -> None:
     home = StateDirectory(tmp_path / "home", "words")
     first = start(home, before)
-    expected = fill(first)
+    few = [TASK, NEIGHBOUR], [COUNTS, UNLOGGED]
+    expected = fill(first, *few)
     first.release()
-    at, ended = 0, False
-    while not ended:
+    for at in range(1_000):
+        state, left = tmp_path / f"{at}", tmp_path / f"{at}-left"
+        shutil.copytree(home.path.parent, state)
+        directory = StateDirectory(state, "words")
+        with pytest.MonkeyPatch.context() as patched, contextlib.suppress(PowerCut):
+            cut(patched, at, state, left)
+            start(directory, after).release()
+            break
+        directory.close()
         for following in (before, after):
-            state = tmp_path / f"{at}-{following.__name__}"
-            shutil.copytree(home.path.parent, state)
-            with pytest.MonkeyPatch.context() as patched:
-                points(patched, at)
-                directory = StateDirectory(state, "words")
-                try:
-                    start(directory, after).release()
-                    ended = True
-                except PowerCut:
-                    pass
-            directory.close()
-            again = StateDirectory(state, "words")
-            opened = start(again, following)
-            assert content(opened) == expected, at
+            again = tmp_path / f"{at}-{following.__name__}"
+            shutil.copytree(left, again)
+            opened = start(StateDirectory(again, "words"), following)
+            assert content(opened, *few) == expected, at
             opened.release()
-            shutil.rmtree(state)
-        at += 1
+            shutil.rmtree(again)
     assert at > 20
 
 
