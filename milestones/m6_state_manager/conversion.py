@@ -8,8 +8,8 @@
 An instance converts what it finds of the other layout when it starts, before it joins the group, task by task. Entries
 go as sorted table files, which the database links.
 
-*Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again for the
-task that it was at, and goes on. Where both layouts have a task, both have the same: no task is opened before its
+*Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
+task that it was at. Where both layouts have a task, both have the same: no task is opened before its
 conversion has ended. A store that can't be read is left behind, with an error in the log, and restored.
 *Assumes*: the instance's directory is locked, and no task of it is open.
 """
@@ -33,9 +33,9 @@ from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.manifest import FOLDERS, StoreManifest, TaskManifest
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import ROCKSDB
+from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import BYTES, prefix_of, span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
-from milestones.m6_state_manager.task_row import TaskRow
 
 if TYPE_CHECKING:
     from milestones.common.state.directory import StateDirectory
@@ -75,7 +75,7 @@ def take_in(directory: StateDirectory, task: TaskId, database: SubtopologyEngine
             if offset is not None:
                 offsets[store] = offset
         ids = {name: store.changelog_id for name, store in manifest.stores.items() if store.changelog_id is not None}
-        row = TaskRow(offsets, ids, births, manifest.process_id, manifest.transactional_id)
+        row = RangeRow(offsets, ids, births, manifest.process_id, manifest.transactional_id)
         database.write(task.partition, {}, row)
         database.sync()
         log.info("task %s: %d entries were taken over in %.1f s", task, count, time.monotonic() - began)

@@ -2,7 +2,7 @@
 
     open(task) -> lock in the table -> database of the sub-topology (opened once) -> column families -> ranges
     close      -> the lock is free; nothing happens on the disk
-    clean      -> ranges that nobody has had for long are wiped
+    clean      -> ranges that have had no holder for long are wiped
 
 *Guarantees*: a task is held by one holder at a time. A database that can't be opened for damage is set aside, and its
 stores are restored; a store of another kind is refused, or restored, before any of its rows is read.
@@ -62,7 +62,7 @@ class RangeStateManager:
             raise
 
     def _begin(self) -> None:
-        """Open what there is, and take in what an earlier stage has left."""
+        """Open the databases on disk, and take in what an earlier stage has left."""
         for name in names(self._path):
             if name.isdigit():
                 self._database(int(name))

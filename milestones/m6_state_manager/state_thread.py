@@ -22,8 +22,10 @@ from milestones.m1_state_updater.opening import close_unwanted
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
+    from milestones.common.state.engine import Span
     from milestones.instance.context import ThreadContext
     from milestones.m6_state_manager.manager import RangeStateManager
+    from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
     from milestones.parts import StoreAnswer
 
 log: Final = logging.getLogger(__name__)
@@ -48,7 +50,7 @@ class StateKeeper:
         self._manager, self._clock, self._interval_ms = manager, clock, sync_interval_ms
         self.requests: Mailbox[StateRequest] = Mailbox(CAPACITY, "stores to open and to close")
         self._next_sync_ms = clock.monotonic_ms() + sync_interval_ms
-        self._compacting: threading.Thread | None = None
+        self._compacting: CompactionThread | None = None
 
     def run_once(self) -> bool:
         """1. carry out a request, if one comes before the next sync; 2. sync; 3. else give room back. False: no request
@@ -87,23 +89,30 @@ class StateKeeper:
     def _give_room_back(self) -> None:
         """Have what was wiped compacted by a thread beside, as that may take long."""
         if self._manager.wiped and (self._compacting is None or not self._compacting.is_alive()):
-            name = f"{threading.current_thread().name}-compaction"
-            self._compacting = threading.Thread(target=self._compact_all, name=name, daemon=True)
+            self._compacting = CompactionThread(f"{threading.current_thread().name}-compaction", self._manager.wiped)
             self._compacting.start()
-
-    def _compact_all(self) -> None:
-        while self._manager.wiped:
-            database, store, span = self._manager.wiped.pop()
-            try:
-                database.engine.compact(store, span)
-            except StateError as error:
-                log.info("the room of what is gone of store %r isn't given back: %s", store, error)
 
     def end(self, timeout_s: float) -> None:
         """Give no more room back, and wait for the compaction that is under way."""
         self._manager.wiped.clear()
         if self._compacting is not None:
             self._compacting.join(timeout_s)
+
+
+class CompactionThread(threading.Thread):
+    """Gives the room of wiped ranges back, until none is left. *Receives*: those that are wiped meanwhile."""
+
+    def __init__(self, name: str, wiped: list[tuple[SubtopologyEngine, str, Span]]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._wiped = wiped
+
+    def run(self) -> None:
+        while self._wiped:
+            database, store, span = self._wiped.pop()
+            try:
+                database.engine.compact(store, span)
+            except StateError as error:
+                log.info("the room of what is gone of store %r isn't given back: %s", store, error)
 
 
 class StateThread(threading.Thread):

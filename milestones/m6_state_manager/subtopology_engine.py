@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import partition_of, prefix_of, prefixed, span_of
-from milestones.m6_state_manager.task_row import TaskRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +29,7 @@ class SubtopologyEngine:
     """*Owns*: the engine. `number`: of the sub-topology; `rows`: by partition, of the tasks that have state here;
     `owners`: by store, those that are open, for errors."""
 
-    rows: dict[int, TaskRow]
+    rows: dict[int, RangeRow]
     agreed: Sequence[StoreSpec] = ()
     """The stores that are known to fit."""
 
@@ -42,7 +42,7 @@ class SubtopologyEngine:
             self._families: dict[str, Namespace] = {}
             found = self.engine.open(ROWS).scan(None, None)
             self.rows = {
-                partition_of(key): TaskRow.decode(row, f"the row of task {number}_{partition_of(key)} in {path}")
+                partition_of(key): RangeRow.decode(row, f"the row of task {number}_{partition_of(key)} in {path}")
                 for key, row in found
             }
         except BaseException:
@@ -61,14 +61,14 @@ class SubtopologyEngine:
             family = self._families[store] = self.engine.open(store)
         return family
 
-    def write(self, partition: int, batches: Mapping[str, Batch], row: TaskRow | None = None) -> None:
+    def write(self, partition: int, batches: Mapping[str, Batch], row: RangeRow | None = None) -> None:
         """Write entries by store, and the row, in one atomic step. `StateError`."""
         prefix = prefix_of(partition)
         written = {store: prefixed(batch, prefix) for store, batch in batches.items()}
         self.engine.apply(written if row is None else {**written, ROWS: {prefix: row.encode()}}, {})
         self._wrote(partition, row)
 
-    def wipe(self, partition: int, stores: Collection[str], row: TaskRow | None) -> None:
+    def wipe(self, partition: int, stores: Collection[str], row: RangeRow | None) -> None:
         """Empty these stores of the task, and write its row, or remove that, in one atomic step. `StateError`."""
         span = span_of(partition)
         data = None if row is None else row.encode()
@@ -79,7 +79,7 @@ class SubtopologyEngine:
             self.rows.pop(partition, None)
         self._wrote(partition, row)
 
-    def _wrote(self, partition: int, row: TaskRow | None) -> None:
+    def _wrote(self, partition: int, row: RangeRow | None) -> None:
         self.unsynced = True
         if row is not None:
             self.rows[partition] = row
@@ -98,7 +98,7 @@ class SubtopologyEngine:
         self.engine.sync()
 
     def drop_store(self, store: str) -> None:
-        """Remove the column family of a store that nobody has open, and forget its offsets."""
+        """Remove the column family of a store that no task has open, and forget its offsets."""
         for partition, row in list(self.rows.items()):
             if store in row.offsets:
                 self.write(partition, {}, row.without(store))

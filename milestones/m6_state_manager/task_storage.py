@@ -23,8 +23,8 @@ from milestones.common.state.engines.sst import write_entries
 from milestones.common.state.steps import steps
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.stores.kinds import kind_of
+from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import RangeNamespace, span_of
-from milestones.m6_state_manager.task_row import TaskRow
 
 if TYPE_CHECKING:
     from milestones.common.state.engine import Batch, Namespace, Span
@@ -49,7 +49,7 @@ class RangeTaskStorage:
         wiped: Wiped,
         closed: Callable[[], None],
     ) -> None:
-        """`database`: None without persistent stores. `writer`: the fields of the task's row that say who writes;
+        """`database`: None without persistent stores. `writer`: the fields of the task's row that name the writer;
         `wiped` is told which room can be given back; `closed` frees the task."""
         self.task = task
         self._database, self._writer, self._wiped, self._closed = database, writer, wiped, closed
@@ -72,10 +72,10 @@ class RangeTaskStorage:
         return self._database
 
     @property
-    def _row(self) -> TaskRow:
+    def _row(self) -> RangeRow:
         if self._database is None:
-            return TaskRow()
-        return self._database.rows.get(self.task.partition, TaskRow(**self._writer))
+            return RangeRow()
+        return self._database.rows.get(self.task.partition, RangeRow(**self._writer))
 
     def _open_range(self, store: str) -> RangeNamespace:
         family = self._engine.open_store(store)
@@ -131,9 +131,9 @@ class RangeTaskStorage:
         spec = self._specs[store]
         return spec.logged and not kind_of(spec).whole
 
-    def _next_row(self) -> TaskRow:
+    def _next_row(self) -> RangeRow:
         row = self._row
-        return TaskRow(row.offsets, row.changelog_ids, {**row.births, **self._births}, **self._writer)
+        return RangeRow(row.offsets, row.changelog_ids, {**row.births, **self._births}, **self._writer)
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
         if store in self._in_memory:

@@ -274,7 +274,7 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
         """Left to the library, which has no call for it."""
 
     def _sync(self, db: Any) -> None:
-        """By a write that nobody reads: the library has no call for it."""
+        """By a write that has no reader: the library has no call for it."""
         db.put(b"", b"", sync=True)
 
     def _delayed_write_rate(self, db: Any) -> int:

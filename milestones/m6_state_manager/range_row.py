@@ -17,7 +17,7 @@ FORMAT: Final = 1
 
 
 @dataclass(frozen=True)
-class TaskRow:
+class RangeRow:
     """One task. By store: `offsets`, the changelog offset up to which (exclusive) it is complete; `changelog_ids`,
     Kafka's id of that topic, where it is known; `births`, an id that is new when the store was emptied. `process_id`,
     `transactional_id`: of the last writer."""
@@ -28,15 +28,15 @@ class TaskRow:
     process_id: str = ""
     transactional_id: str | None = None
 
-    def at(self, offsets: Mapping[str, int]) -> TaskRow:
+    def at(self, offsets: Mapping[str, int]) -> RangeRow:
         """The row with these offsets."""
         return replace(self, offsets={**self.offsets, **offsets}) if offsets else self
 
-    def without(self, store: str) -> TaskRow:
+    def without(self, store: str) -> RangeRow:
         """The row of a task whose store is empty."""
         return replace(self, offsets={name: at for name, at in self.offsets.items() if name != store})
 
-    def following(self, ids: Mapping[str, str]) -> TaskRow:
+    def following(self, ids: Mapping[str, str]) -> RangeRow:
         """The row with these changelog ids."""
         return replace(self, changelog_ids={**self.changelog_ids, **ids})
 
@@ -44,7 +44,7 @@ class TaskRow:
         return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls, data: bytes, where: str) -> TaskRow:
+    def decode(cls, data: bytes, where: str) -> RangeRow:
         """The row in `data`; `StateFormatError`, which names `where`, when it isn't one of this format."""
         try:
             written: dict[str, Any] = json.loads(data)

@@ -1,0 +1,133 @@
+"""The state thread: what takes long is asked of it by message, and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import StateLockedError
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import TaskId
+from milestones.common.testing import StepClock
+from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.opening import StateThreadOpening
+from milestones.m6_state_manager.state_thread import StateKeeper
+from milestones.testing import until
+from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, entries, found
+
+INTERVAL_MS = 1_000
+
+
+class Steps:
+    """An opening whose thread a test drives."""
+
+    def __init__(self, manager: RangeStateManager) -> None:
+        self.clock = StepClock(1_000_000)
+        self.context: Any = SimpleNamespace(
+            state=manager, clock=self.clock, name="app-PollingThread", transactional_id="app-1",
+            config=SimpleNamespace(state_sync_interval_ms=INTERVAL_MS, exactly_once=True),
+            identity=SimpleNamespace(helper=lambda what: f"app-{what}"),
+            application=SimpleNamespace(subtopology=lambda _: SimpleNamespace(stores=(COUNTS,))),
+        )  # fmt: skip
+        self.opening = StateThreadOpening(self.context, launch=self._launch)
+        self.joined = False
+
+    def _launch(self, name: str, keeper: StateKeeper) -> Any:
+        self.name, self.keeper = name, keeper
+        return SimpleNamespace(join=self._join)
+
+    def _join(self, timeout_s: float) -> None:
+        while self.keeper.run_once():
+            pass
+        self.joined = True
+
+    def run(self) -> list[Any]:
+        """The answers, once all requests are carried out."""
+        while len(self.keeper.requests):
+            self.keeper.run_once()
+        return self.opening.run_once()
+
+    def opened(self, *tasks: TaskId) -> list[Any]:
+        for task in tasks:
+            self.opening.open(task)
+        return [answer.stores for answer in self.run()]
+
+
+@pytest.fixture
+def steps(manager: RangeStateManager) -> Iterator[Steps]:
+    yield (made := Steps(manager))
+    made.keeper.requests.close()
+    made.keeper.end(10)
+
+
+def test_stores_are_opened_and_closed_by_message(steps: Steps) -> None:
+    mine, other = steps.opened(TASK, NEIGHBOUR)
+    mine.apply({"counts": entries(3)}, {"counts": 3})
+    steps.opening.close_stores(TASK, mine)
+    (answer,) = steps.run()
+    assert (answer.task, answer.error) == (TASK, None)
+    assert found(steps.opened(TASK)[0]) == entries(3)
+    assert found(other) == {}
+    assert steps.name == "app-State"
+
+
+def test_an_error_of_an_opening_is_its_answer(steps: Steps) -> None:
+    steps.opened(TASK)
+    steps.opening.open(TASK)
+    (answer,) = steps.run()
+    assert isinstance(answer.error, StateLockedError)
+
+
+def test_a_request_that_waits_can_be_taken_back(steps: Steps) -> None:
+    steps.opening.open(TASK)
+    steps.opening.cancel(TASK)
+    (answer,) = steps.opening.run_once()
+    assert (answer.task, answer.stores, answer.error) == (TASK, None, None)
+    assert len(steps.keeper.requests) == 0
+
+
+def test_damaged_stores_are_emptied_by_message(steps: Steps) -> None:
+    (mine,) = steps.opened(TASK)
+    mine.apply({"counts": entries(3)}, {"counts": 3})
+    steps.opening.set_aside(TASK, mine, {"counts": "a block is damaged"})
+    (answer,) = steps.run()
+    assert (found(answer.stores), answer.stores.offsets()) == ({}, {"counts": None})
+
+
+def test_what_was_written_is_synced_once_an_interval_and_nothing_else_is(
+    steps: Steps, manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mine,) = steps.opened(TASK)
+    (database,) = manager.databases()
+    synced: list[int] = []
+    sync = database.engine.sync
+    monkeypatch.setattr(database.engine, "sync", lambda: (synced.append(steps.clock.monotonic_ms()), sync()))
+    monkeypatch.setattr(Mailbox, "get", lambda _, wait_ms: steps.clock.advance(wait_ms))
+    began_ms = steps.clock.monotonic_ms()
+    for turn in range(10):
+        if turn < 3:
+            mine.apply({"counts": entries(1)}, {"counts": turn})
+        steps.keeper.run_once()
+    assert [at - began_ms for at in synced] == [INTERVAL_MS, 2 * INTERVAL_MS, 3 * INTERVAL_MS]
+
+
+def test_the_room_of_wiped_ranges_is_given_back_beside(steps: Steps, manager: RangeStateManager) -> None:
+    (mine,) = steps.opened(TASK)
+    mine.apply({"counts": entries(1_000, b"x" * 1_000)}, {"counts": 1})
+    mine.clear("counts")
+    assert len(manager.wiped) == 1
+    steps.clock.advance(INTERVAL_MS)
+    steps.keeper.run_once()
+    until(lambda: not manager.wiped, "it is compacted", 20)
+    steps.keeper.end(20)
+    assert manager.databases()[0].engine.statistics()["estimate-num-keys"] < 10
+
+
+def test_what_is_opened_for_a_thread_that_has_ended_is_closed(steps: Steps, manager: RangeStateManager) -> None:
+    steps.opening.open(TASK)
+    steps.opening.close(10_000)
+    assert steps.joined
+    manager.open(TASK, [COUNTS]).close()
