@@ -50,7 +50,8 @@ def prune(
     another one aren't among the two that are kept. `SnapshotError`."""
     place, now_ms = repository.place(changelog), clock.wall_ms()
     objects = repository.objects.below(place)
-    found = [*_hinted(repository, changelog), *repository.published(changelog, objects)]
+    listed = repository.published(changelog, objects)
+    found = [*_hinted(repository, changelog, listed), *listed]
     held_up = next((str(one.trouble) for one in found if _cannot_judge(one)), None)
     if held_up is not None:
         log.warning("nothing of %s is removed: %s", place, held_up)
@@ -70,12 +71,13 @@ def _cannot_judge(found: Published) -> bool:
     )
 
 
-def _hinted(repository: SnapshotRepository, changelog: TopicPartition) -> list[Published]:
-    """What `latest.json` names, as the store may not list it yet."""
+def _hinted(repository: SnapshotRepository, changelog: TopicPartition, listed: list[Published]) -> list[Published]:
+    """What `latest.json` names, if the store doesn't list it yet."""
     path = f"{repository.place(changelog)}/{LATEST}"
     manifest, troubles = repository.hint(changelog)
     if manifest is not None:
-        return [Published(path, 0, manifest)]
+        known = {one.id for one in _manifests(listed)}
+        return [] if manifest.id in known else [Published(path, 0, manifest)]
     return [Published(path, 0, None, trouble) for trouble in troubles]
 
 

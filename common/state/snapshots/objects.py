@@ -22,8 +22,7 @@ from milestones.common.errors import ConfigError, StateError
 from milestones.common.secrets import scrubbed, without_credentials
 
 KINDS: Final = (
-    "file:///path, s3://bucket/path, gs://bucket/path, abfss://container@account.dfs.core.windows.net/path; "
-    "to read only, https://host/path"
+    "file:///path, s3://bucket/path, gs://bucket/path, az://container/path; to read only, https://host/path"
 )
 """The URLs that work."""
 CHUNK: Final = 1024 * 1024
@@ -45,7 +44,7 @@ CLIENT_OPTIONS: Final = frozenset(
     }
 )
 """Options of the connection; all others are the store's own."""
-_PUBLIC: Final = ("allow_http", "endpoint", "region", "timeout")
+_PUBLIC: Final = ("allow_http", "endpoint", "region")
 """The ends of the names of options that may be in an error."""
 
 
@@ -127,7 +126,8 @@ def open_store(url: str, options: Mapping[str, str] | None = None, timeout_ms: i
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         why = reason_of(error, options)
-    raise ConfigError("snapshot_url", shown, f"can't be used: {why}; what works: {KINDS}")
+    with_options = " with these snapshot_options" if options else ""
+    raise ConfigError("snapshot_url", shown, f"can't be used{with_options}: {why}; what works: {KINDS}")
 
 
 def _connected(url: str, options: Mapping[str, str], timeout_ms: int) -> Any:
@@ -143,7 +143,9 @@ def _connected(url: str, options: Mapping[str, str], timeout_ms: int) -> Any:
     }  # fmt: skip
     backoff = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
     retry: Any = {"max_retries": 1_000, "retry_timeout": third, "backoff": backoff}
-    if urlsplit(url).scheme.lower() == "http":
+    # Options of the connection that are given take the place of all of those in the environment.
+    allowed = (os.environ.get(f"{cloud}_ALLOW_HTTP", "").lower() == "true" for cloud in ("AWS", "AZURE", "GOOGLE"))
+    if urlsplit(url).scheme.lower() == "http" or any(allowed):
         defaults["allow_http"] = True
     url, login = _without_login(url)
     if login is not None:

@@ -37,7 +37,8 @@ def snapshot(
 
     Reads the changelogs, also while the application runs, and writes to URL what they come to: a folder
     (file:///...), S3, GCS, Azure. Without URL, to the setting `snapshot_url`. Give the instances the same
-    `snapshot_url`: a store that is empty begins with its snapshot and reads only the rest of its changelog. A snapshot is built on the one before it.
+    `snapshot_url`: a store that is empty begins with its snapshot and reads only the rest of its changelog. A snapshot
+    is built on the one before it.
 
     \b
     Examples:
