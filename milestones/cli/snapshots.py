@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from milestones.common.state.snapshots.repository import Published, SnapshotRepository
     from milestones.common.state.snapshots.snapshot import SnapshotManifest
 
-HEADINGS = ("store", "partition", "generation", "offset", "entries", "MB", "kind", "made", "state")
+HEADINGS = ("store", "partition", "generation", "offset", "entries", "MB", "kind", "age", "state")
 
 
 @click.command()
@@ -61,7 +61,7 @@ def snapshots(app: str, url: str | None, verify: bool, pruned: bool, file: Path 
     troubles = list(_removed(repository, partitions)) if pruned else []
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading in ("store", "kind", "made", "state") else "right")
+        table.add_column(heading, overflow="fold", justify="left" if heading in ("store", "kind", "state") else "right")
     verified: dict[str, str | None] = {}
     for changelog in partitions:
         for found in repository.published(changelog):
@@ -114,15 +114,16 @@ def _row(changelog: TopicPartition, found: Published, good: str, wrong: str | No
         return [changelog.topic, str(changelog.partition), *[""] * 6, state]
     return [
         manifest.store, str(manifest.partition), str(manifest.generation), f"{manifest.offset:,}",
-        f"{manifest.entries:,}", f"{manifest.size / 1e6:,.1f}", _kind(manifest), _time(manifest.created_ms), state,
+        f"{manifest.entries:,}", f"{manifest.size / 1e6:,.1f}", _kind(manifest), _age(manifest.created_ms), state,
     ]  # fmt: skip
 
 
 def _kind(manifest: SnapshotManifest) -> str:
-    return "base" if manifest.base is None else f"delta {manifest.deltas} on {manifest.base.base}"
+    return "base" if manifest.base is None else f"delta {manifest.deltas}"
 
 
-def _time(ms: int) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+def _age(created_ms: int) -> str:
+    minutes = (SystemClock().wall_ms() - created_ms) // 60_000
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 2_880 else f"{minutes // 1_440:,} d"

@@ -132,7 +132,6 @@ def test_the_credentials_of_a_url_are_not_in_the_errors_of_a_snapshot() -> None:
 OPTIONS = (
     {"aws_secret_access_key": CANARY},
     {"aws_secret_access_key": CANARY, "aws_access_key_id": CANARY, "aws_session_token": CANARY},
-    {CANARY: "x"},
     {"proxy_url": f"http://ann:{CANARY}@127.0.0.1:1"},
     {"root_certificate": CANARY},
     {"timeout": CANARY},
@@ -152,11 +151,14 @@ def test_the_options_of_snapshots_are_printed_nowhere(
         return repository.newest(changelog, "counts")
 
     with caplog.at_level(logging.DEBUG):
-        for url in ("s3://bucket/snapshots", "gs://bucket", "az://container", "https://127.0.0.1:1/x"):
+        for url in ("s3://bucket/snapshots", "https://127.0.0.1:1/x"):
             for text in printed(partial(used, url)):
-                assert CANARY not in text or CANARY in options
+                assert CANARY not in text
+        for url in ("gs://bucket", "az://container"):
+            for text in printed(partial(SnapshotRepository, url, "words", options=options)):
+                assert CANARY not in text
     out, err = capfd.readouterr()
-    assert CANARY not in caplog.text + out + err or CANARY in options
+    assert CANARY not in caplog.text + out + err
 
 
 @pytest.mark.parametrize("key", ["ssl_key_pem", "consumer_ssl_key_pem", "sasl_password", "sasl_pasword", "password"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from time import time
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from milestones.common.state.snapshots.repository import SnapshotRepository
@@ -47,46 +47,50 @@ class Bucket:
         class Handler(Quiet):
             protocol_version = "HTTP/1.1"
 
-            def answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(body)), "ETag": '"x"', **(headers or {})}.items():
-                    self.send_header(name, value)
-                self.send_header("Last-Modified", self.date_time_string(time()))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
-
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 bucket.seen.append(f"{self.command} {self.path}")
                 bucket.headers.append({name.lower(): value for name, value in self.headers.items()})
-                parts = urlsplit(self.path)
-                key = unquote(parts.path).removeprefix("/b").removeprefix("/")
-                if bucket.answers is not None:
-                    self.answer(bucket.answers, b"<Error>not now</Error>")
-                elif bucket.read_only and self.command not in ("GET", "HEAD"):
-                    self.answer(403, b"<Error><Code>AccessDenied</Code></Error>")
-                elif self.command == "POST":
-                    keys = re.findall("<Key>(.*?)</Key>", body.decode())
-                    for gone in keys:
-                        bucket.content.pop(gone, None)
-                    rows = "".join(f"<Deleted><Key>{gone}</Key></Deleted>" for gone in keys)
-                    self.answer(200, f"<DeleteResult>{rows}</DeleteResult>".encode())
-                elif not key:
-                    self.answer(200, bucket.listing(parse_qs(parts.query)))
-                elif self.command == "PUT":
-                    there = self.headers.get("If-None-Match") == "*" and key in bucket.content
-                    if not there:
-                        bucket.content[key] = body
-                    self.answer(412 if there else 200)
-                elif key in bucket.content:
-                    self.answer(200, bucket.content[key])
-                else:
-                    self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+                status, answer = bucket.answer(self.command, urlsplit(self.path), body, bucket.headers[-1])
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.send_header("ETag", '"x"')
+                self.send_header("Last-Modified", self.date_time_string(time()))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(answer)
 
-            do_GET = do_PUT = do_HEAD = do_POST = handle_any
+            do_GET = do_PUT = do_HEAD = do_POST = handle_any  # noqa: N815  as the library calls them
 
         return Handler
+
+    def answer(self, command: str, url: SplitResult, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Status and content."""
+        key = unquote(url.path).removeprefix("/b").removeprefix("/")
+        if self.answers is not None:
+            return self.answers, b"<Error>not now</Error>"
+        if self.read_only and command not in ("GET", "HEAD"):
+            return 403, b"<Error><Code>AccessDenied</Code></Error>"
+        if command == "POST":
+            return 200, self.delete(body)
+        if command == "PUT":
+            return self.put(key, body, headers), b""
+        if not key:
+            return 200, self.listing(parse_qs(url.query))
+        return (200, self.content[key]) if key in self.content else (404, b"<Error><Code>NoSuchKey</Code></Error>")
+
+    def put(self, key: str, body: bytes, headers: dict[str, str]) -> int:
+        if headers.get("if-none-match") == "*" and key in self.content:
+            return 412
+        self.content[key] = body
+        return 200
+
+    def delete(self, body: bytes) -> bytes:
+        keys = re.findall("<Key>(.*?)</Key>", body.decode())
+        for key in keys:
+            self.content.pop(key, None)
+        rows = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+        return f"<DeleteResult>{rows}</DeleteResult>".encode()
 
     def listing(self, query: dict[str, Any]) -> bytes:
         (prefix,) = query.get("prefix", [""])

@@ -9,11 +9,13 @@ import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.records import TopicPartition
+from milestones.common.state.snapshots import garbage, repository
 from milestones.common.state.snapshots.garbage import GRACE_MS, Pruned, prune
 from milestones.common.state.snapshots.manifest_json import encode
 from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotError, SnapshotRepository, described
 from milestones.common.state.snapshots.snapshot import SnapshotManifest
 from milestones.common.testing import StepClock
+from milestones.common.testing.faults import InjectedFault
 from tests.common.state.fake_objects import FakeObjects
 from tests.common.state.test_repository import CHANGELOG, first_format, local
 from tests.common.state.test_snapshot import MANIFEST
@@ -40,6 +42,10 @@ class Kept:
 
     def prune(self, changelog_id: str | None = None) -> Pruned:
         return prune(self.repository, CHANGELOG, self.clock, changelog_id=changelog_id)
+
+    def publish_and_prune(self) -> None:
+        self.publish()
+        self.prune()
 
     def usable(self, manifest: SnapshotManifest) -> bool:
         """Whether all of its files are there."""
@@ -238,3 +244,29 @@ def test_a_store_that_is_away_is_an_error(tmp_path: Path) -> None:
     repository = SnapshotRepository("http://127.0.0.1:1/x", "app", timeout_ms=300)
     with pytest.raises(StateError):
         prune(repository, CHANGELOG, StepClock())
+
+
+@pytest.mark.parametrize("point", ["snapshot.written", "snapshot.published", "snapshot.pruning"])
+def test_whoever_dies_on_the_way_leaves_a_whole_snapshot_and_after_an_hour_nothing_else(
+    k: Kept, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(reached: str) -> None:
+        if reached == point:
+            raise InjectedFault(point)
+
+    for _ in range(3):
+        k.publish()
+    k.clock.advance(GRACE_MS)
+    with monkeypatch.context() as patch:
+        for module in (repository, garbage):
+            patch.setattr(module, "reach", dying)
+        with pytest.raises(InjectedFault):
+            k.publish_and_prune()
+    newest = k.repository.newest(CHANGELOG, "counts")
+    assert newest is not None
+    assert k.usable(newest)
+    assert newest.offset == (3 if point == "snapshot.written" else 4)
+    k.clock.advance(GRACE_MS)
+    k.prune()
+    assert k.repository.newest(CHANGELOG, "counts") == newest
+    assert (len(k.manifests), len(k.objects.content)) == (2, 5)

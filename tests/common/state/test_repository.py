@@ -258,8 +258,10 @@ def test_a_newest_one_that_cannot_be_read_is_passed_over_with_a_warning(
     repository.publish(usable)
     other = replace(usable.manifest, offset=200, store="sums")
     content = {
-        "newer format": encode(other).replace(b'"format": 2', b'"format": 3'), "damaged": b"{", "foreign": encode(other),
-    }[trouble]  # fmt: skip
+        "newer format": encode(other).replace(b'"format": 2', b'"format": 3'),
+        "damaged": b"{",
+        "foreign": encode(other),
+    }[trouble]
     for name in (f"manifests/{other.name}.json", "latest.json"):
         repository.objects.write(f"{repository.place(CHANGELOG)}/{name}", content)
     if isinstance(repository.objects, FakeObjects):
@@ -357,7 +359,7 @@ def test_user_and_password_of_an_http_url_are_sent_and_in_no_error(tmp_path: Pat
     seen: list[str | None] = []
 
     class Asking(Quiet):
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802  as the library calls it
             seen.append(self.headers["authorization"])
             self.send_error(401)
 
@@ -373,7 +375,7 @@ def test_a_server_that_is_busy_for_a_while_is_waited_for(tmp_path: Path) -> None
     answers = iter([503, 503, 500])
 
     class Busy(Quiet):
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802  as the library calls it
             self.send_error(next(answers, 404))
 
     with serving(Busy) as url:
