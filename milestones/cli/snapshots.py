@@ -1,4 +1,4 @@
-"""`milestones snapshots`: what snapshots an application has, whether they are whole, and which ones nobody needs.
+"""`milestones snapshots`: what snapshots an application has, whether they are whole, and which ones can go.
 
 *Guarantees*: without `--prune` nothing is changed; with it, what is removed is what its owner would remove. With
 `--verify` exit code 0 means that every file of every snapshot was read and is as it was written.
@@ -22,11 +22,13 @@ from milestones.common.clock import SystemClock
 from milestones.common.errors import ConfigError, StateError
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
     from milestones.common.records import TopicPartition
-    from milestones.common.state.snapshots.repository import Published, SnapshotRepository
+    from milestones.common.state.snapshots.repository import Listed, SnapshotRepository
     from milestones.common.state.snapshots.snapshot import SnapshotManifest
 
-HEADINGS = ("store", "partition", "generation", "offset", "entries", "MB", "kind", "age", "state")
+HEADINGS = ("partition", "generation", "offset", "entries", "MB", "kind", "age", "state")
 
 
 @click.command()
@@ -61,7 +63,8 @@ def snapshots(app: str, url: str | None, verify: bool, pruned: bool, file: Path 
     troubles = list(_removed(repository, partitions)) if pruned else []
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in HEADINGS:
-        table.add_column(heading, overflow="fold", justify="left" if heading in ("store", "kind", "state") else "right")
+        justify: JustifyMethod = "left" if heading in ("partition", "kind", "state") else "right"
+        table.add_column(heading, overflow="fold", justify=justify)
     verified: dict[str, str | None] = {}
     for changelog in partitions:
         for found in repository.published(changelog):
@@ -88,7 +91,7 @@ def _removed(repository: SnapshotRepository, partitions: list[TopicPartition]) -
     err().print(f"{objects} objects of {size / 1e6:,.1f} MB were removed")
 
 
-def _wrong(repository: SnapshotRepository, found: Published, verified: dict[str, str | None] | None) -> str | None:
+def _wrong(repository: SnapshotRepository, found: Listed, verified: dict[str, str | None] | None) -> str | None:
     """What is wrong with a snapshot. `verified`: what was found in the files that were read; None: none is read."""
     if found.manifest is None:
         return str(found.trouble)
@@ -107,13 +110,13 @@ def _wrong(repository: SnapshotRepository, found: Published, verified: dict[str,
     return None
 
 
-def _row(changelog: TopicPartition, found: Published, good: str, wrong: str | None) -> list[str]:
+def _row(changelog: TopicPartition, found: Listed, good: str, wrong: str | None) -> list[str]:
     manifest = found.manifest
     state = good if wrong is None else "can't be used"
     if manifest is None:
-        return [changelog.topic, str(changelog.partition), *[""] * 6, state]
+        return [str(changelog), *[""] * 6, state]
     return [
-        manifest.store, str(manifest.partition), str(manifest.generation), f"{manifest.offset:,}",
+        f"{manifest.store}-{manifest.partition}", str(manifest.generation), f"{manifest.offset:,}",
         f"{manifest.entries:,}", f"{manifest.size / 1e6:,.1f}", _kind(manifest), _age(manifest.created_ms), state,
     ]  # fmt: skip
 

@@ -70,7 +70,7 @@ def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
 
 
 def _prune(repository: SnapshotRepository, job: SnapshotJob) -> None:
-    """Where only Spark makes snapshots, nobody else removes old ones."""
+    """Remove old snapshots, as only Spark does it where only Spark makes them."""
     try:
         prune(repository, job.changelog, SystemClock(), changelog_id=job.changelog_id)
     except StateError as error:

@@ -1,14 +1,14 @@
-"""Removes snapshots that nobody needs.
+"""Removes snapshots that no reader needs.
 
 The two newest manifests of a partition are kept, with all files that they name. An older one is kept for an hour after
-the second newer one came, for whoever began to read it before. A file that no manifest names, which a crash between
+the second newer one came, for a reader that began before. A file that no manifest names, which a crash between
 files and manifest leaves, is kept for an hour, as its manifest may be about to come.
 
 *Guarantees*: a manifest that is there has its files: it is removed before them. Nothing is removed where something lies
 that this version can't judge: a newer format, another application's snapshots. To prune twice, or at two places at
 once, is harmless.
-*Assumes*: the owner of the partition prunes, and no reading and no upload takes longer than an hour; who publishes
-looks again whether all files are there. The clocks of the store and of the one who prunes differ by minutes at most.
+*Assumes*: the owner of the partition prunes, and no reading and no upload takes longer than an hour; `publish` looks
+again whether all files are there. The clocks of the store and of this machine differ by minutes at most.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Final
 from milestones.common.clock import Clock
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
-from milestones.common.state.snapshots.manifest_json import NewerFormatError
 from milestones.common.state.snapshots.objects import StoredObject
-from milestones.common.state.snapshots.repository import LATEST, Published, SnapshotRepository
+from milestones.common.state.snapshots.repository import LATEST, Listed, SnapshotRepository
 from milestones.common.state.snapshots.snapshot import SnapshotManifest
 from milestones.common.testing.faults import reach
 
@@ -65,23 +64,22 @@ def prune(
     return _remove(repository, unneeded, {one.path for one in found})
 
 
-def _cannot_judge(found: Published) -> bool:
-    return isinstance(found.trouble, NewerFormatError) or (
-        found.trouble is not None and not isinstance(found.trouble, StateFormatError)
-    )
+def _cannot_judge(found: Listed) -> bool:
+    trouble = found.trouble
+    return trouble.newer if isinstance(trouble, StateFormatError) else trouble is not None
 
 
-def _hinted(repository: SnapshotRepository, changelog: TopicPartition, listed: list[Published]) -> list[Published]:
+def _hinted(repository: SnapshotRepository, changelog: TopicPartition, listed: list[Listed]) -> list[Listed]:
     """What `latest.json` names, if the store doesn't list it yet."""
     path = f"{repository.place(changelog)}/{LATEST}"
     manifest, troubles = repository.hint(changelog)
     if manifest is not None:
         known = {one.id for one in _manifests(listed)}
-        return [] if manifest.id in known else [Published(path, 0, manifest)]
-    return [Published(path, 0, None, trouble) for trouble in troubles]
+        return [] if manifest.id in known else [Listed(path, 0, manifest)]
+    return [Listed(path, 0, None, trouble) for trouble in troubles]
 
 
-def _kept(found: list[Published], now_ms: int, changelog_id: str | None) -> list[Published]:
+def _kept(found: list[Listed], now_ms: int, changelog_id: str | None) -> list[Listed]:
     """The two newest, of those that can be used if there are any, and those that were among them an hour ago."""
     ranked = sorted(
         (
@@ -92,7 +90,7 @@ def _kept(found: list[Published], now_ms: int, changelog_id: str | None) -> list
         key=lambda each: each[:2],
         reverse=True,
     )
-    kept: list[Published] = []
+    kept: list[Listed] = []
     times: list[int] = []
     for _, _, one in ranked:
         fell_out_ms = sorted(times)[KEPT - 1] if len(times) >= KEPT else now_ms
@@ -102,7 +100,7 @@ def _kept(found: list[Published], now_ms: int, changelog_id: str | None) -> list
     return kept
 
 
-def _manifests(found: Iterable[Published]) -> list[SnapshotManifest]:
+def _manifests(found: Iterable[Listed]) -> list[SnapshotManifest]:
     return [one.manifest for one in found if one.manifest is not None]
 
 

@@ -24,10 +24,6 @@ from milestones.common.state.snapshots.snapshot import Lineage, SnapshotFile, Sn
 FORMAT: Final = 2
 
 
-class NewerFormatError(StateFormatError):
-    """A manifest of a format that this version doesn't know."""
-
-
 def encode(manifest: SnapshotManifest) -> bytes:
     """The manifest in format 2."""
     files = (replace(file, folder=file.folder or manifest.folder) for file in manifest.files)
@@ -43,8 +39,7 @@ def encode(manifest: SnapshotManifest) -> bytes:
 
 
 def decode(data: bytes, where: str) -> SnapshotManifest:
-    """The manifest in `data`; `StateFormatError`, which names `where`, when it isn't one that this version reads:
-    `NewerFormatError` for one of another format."""
+    """The manifest in `data`; `StateFormatError`, which names `where`, when it isn't one that this version reads."""
     try:
         written = json.loads(data)
         version = written.pop("format")
@@ -54,7 +49,7 @@ def decode(data: bytes, where: str) -> SnapshotManifest:
             return _of(written)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateFormatError(f"{where} isn't a snapshot's manifest ({type(error).__name__}: {error})") from error
-    raise NewerFormatError(f"{where} has format {version!r}, and this version knows 1 to {FORMAT}")
+    raise StateFormatError(f"{where} has format {version!r}, and this version knows 1 to {FORMAT}", newer=True)
 
 
 def _as_format_2(written: Mapping[str, Any]) -> dict[str, Any]:

@@ -283,7 +283,7 @@ class FolderStore(RemoteStore):
         file = self._root / path
         with self._told("remove", path):
             file.unlink(missing_ok=True)
-            with suppress(OSError):  # it isn't empty, or somebody writes into it
+            with suppress(OSError):  # it isn't empty, or another process writes into it
                 file.parent.rmdir()
 
     def _at(self, path: str) -> str:

@@ -2,7 +2,7 @@
 
 *Guarantees*: `newest` and `fetch` give a whole snapshot whose files have their checksums, or raise `SnapshotError`.
 `publish` makes a snapshot visible in a single step, after all of its files are there, and changes nothing that is
-there. Of two publishers of one partition the one of the newer generation is found, whoever is the last to write.
+there. Of two publishers of one partition the one of the newer generation is found, whichever was the last to write.
 *Assumes*: a store in which an object can be read as soon as it is written. It may list objects late: what `latest.json`
 names is found all the same.
 """
@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final, Protocol
 
 from milestones.common.errors import ConfigError, StateError, StateFormatError
 from milestones.common.records import TopicPartition
 from milestones.common.state.disk import explained, make_directory
-from milestones.common.state.snapshots.manifest_json import NewerFormatError, decode, encode
+from milestones.common.state.snapshots.manifest_json import decode, encode
 from milestones.common.state.snapshots.objects import (
     AbandonedError,
     ObjectStore,
@@ -34,9 +34,6 @@ from milestones.common.state.snapshots.objects import (
 from milestones.common.state.snapshots.sealing import SnapshotKeys, Unsealer, UnsealError, seal
 from milestones.common.state.snapshots.snapshot import SnapshotFile, SnapshotManifest
 from milestones.common.testing.faults import reach
-
-if TYPE_CHECKING:
-    from milestones.common.config import StreamsConfig
 
 log: Final = logging.getLogger(__name__)
 
@@ -70,13 +67,28 @@ class LocalSnapshot:
 
 
 @dataclass(frozen=True)
-class Published:
+class Listed:
     """A manifest that is there. `manifest` None: `trouble` says why it can't be read."""
 
     path: str
     modified_ms: int
     manifest: SnapshotManifest | None
     trouble: StateError | None = None
+
+
+class SnapshotSettings(Protocol):
+    """What a `StreamsConfig` says of snapshots."""
+
+    @property
+    def application_id(self) -> str: ...
+    @property
+    def snapshot_url(self) -> str | None: ...
+    @property
+    def snapshot_options(self) -> Mapping[str, str]: ...
+    @property
+    def snapshot_encryption_key(self) -> str | None: ...
+    @property
+    def snapshot_timeout_ms(self) -> int: ...
 
 
 class SnapshotRepository:
@@ -106,7 +118,7 @@ class SnapshotRepository:
             raise ConfigError("snapshot_encryption_key", encryption_key, str(error)) from None
 
     @classmethod
-    def of(cls, config: StreamsConfig, url: str | None = None) -> SnapshotRepository:
+    def of(cls, config: SnapshotSettings, url: str | None = None) -> SnapshotRepository:
         """Of an application with these settings; `url` in place of `snapshot_url`. `ConfigError`."""
         url = url or config.snapshot_url
         if url is None:
@@ -193,9 +205,9 @@ class SnapshotRepository:
                     found.add(TopicPartition(topic, int(number)))
         return sorted(found)
 
-    def published(self, changelog: TopicPartition, objects: list[StoredObject] | None = None) -> list[Published]:
-        """All manifests of a partition, the newest first, those that can't be read in front. `objects`: what there is
-        in its folder, if that is known."""
+    def published(self, changelog: TopicPartition, objects: list[StoredObject] | None = None) -> list[Listed]:
+        """All manifests of a partition, the newest first, those that can't be read in front. `objects`: those in
+        its folder, if they are known."""
         place, found = self.place(changelog), []
         for one in self.objects.below(place) if objects is None else objects:
             parts = one.path.removeprefix(f"{place}/").split("/")
@@ -206,9 +218,9 @@ class SnapshotRepository:
                 why = manifest and manifest.foreign(self.application_id, manifest.store, changelog)
                 trouble = SnapshotError(f"{one.path} at {self.url} isn't what belongs there: {why}") if why else None
                 if manifest is not None:
-                    found.append(Published(one.path, one.modified_ms, None if why else manifest, trouble))
+                    found.append(Listed(one.path, one.modified_ms, None if why else manifest, trouble))
             except StateFormatError as error:
-                found.append(Published(one.path, one.modified_ms, None, error))
+                found.append(Listed(one.path, one.modified_ms, None, error))
         return sorted(found, key=lambda one: (one.manifest is None, one.manifest and one.manifest.rank), reverse=True)
 
     # -- files
@@ -331,7 +343,7 @@ class SnapshotRepository:
         try:
             hint, troubles = self.hint(changelog)
             newest = max(self._names(changelog, hint) | {manifest.name})
-            newer_format = any(isinstance(trouble, NewerFormatError) for trouble in troubles)
+            newer_format = any(isinstance(trouble, StateFormatError) and trouble.newer for trouble in troubles)
             if newest == manifest.name and not newer_format and (hint is None or hint.id != manifest.id):
                 self.objects.write(f"{self.place(changelog)}/{LATEST}", encode(manifest))
         except SnapshotError as error:
@@ -368,8 +380,8 @@ def described(path: Path, entries: int, deletions: int = 0) -> SnapshotFile:
 
 __all__ = [
     "AbandonedError",
+    "Listed",
     "LocalSnapshot",
-    "Published",
     "SnapshotError",
     "SnapshotKeyError",
     "SnapshotRepository",

@@ -49,8 +49,9 @@ def test_snapshots_are_listed_the_newest_first(
     repository.publish(local(tmp_path, 5, partition=0))
     assert run(words, remote) == 0
     rows = [line.split() for line in capfd.readouterr().out.splitlines() if line.strip().startswith("counts")]
-    assert [row[1:5] for row in rows] == [["0", "0", "5", "2"], ["3", "7", "12,400", "4"], ["3", "7", "12,345", "2"]]
-    assert [" ".join(row[6:-2]) for row in rows] == ["base", "delta 1", "base"]
+    places = [["counts-0", "0", "5", "2"], ["counts-3", "7", "12,400", "4"], ["counts-3", "7", "12,345", "2"]]
+    assert [row[:4] for row in rows] == places
+    assert [" ".join(row[5:-2]) for row in rows] == ["base", "delta 1", "base"]
     assert rows[0][-1] == "d"
 
 
