@@ -176,7 +176,8 @@ class SnapshotRepository:
         names = set() if hint is None else {hint.name}
         if self.objects.lists:
             try:
-                names |= {Path(one.path).stem for one in self.objects.below(f"{self.place(changelog)}/{MANIFESTS}")}
+                listed = self.objects.below(f"{self.place(changelog)}/{MANIFESTS}")
+                names |= {Path(one.path).stem for one in listed if one.path.endswith(".json")}
             except SnapshotError as error:
                 if hint is None:
                     raise
@@ -210,8 +211,7 @@ class SnapshotRepository:
         its folder, if they are known."""
         place, found = self.place(changelog), []
         for one in self.objects.below(place) if objects is None else objects:
-            parts = one.path.removeprefix(f"{place}/").split("/")
-            if len(parts) != 2 or (parts[0] != MANIFESTS and parts[1] != FORMAT_1_MANIFEST):
+            if not _is_manifest(*one.path.removeprefix(f"{place}/").split("/")):
                 continue
             try:
                 manifest = self._manifest(one.path)
@@ -361,6 +361,11 @@ class SnapshotRepository:
 
     def _path(self, manifest: SnapshotManifest, file: SnapshotFile) -> str:
         return f"{self.place(manifest.partition_of)}/{manifest.path_of(file)}"
+
+
+def _is_manifest(folder: str, *name: str) -> bool:
+    """Of either format, by its path below the partition's folder."""
+    return name == (FORMAT_1_MANIFEST,) or (folder == MANIFESTS and len(name) == 1 and name[0].endswith(".json"))
 
 
 def _failure(step: Callable[..., None], *given: bytes) -> str | None:

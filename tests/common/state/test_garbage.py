@@ -202,11 +202,15 @@ def test_of_the_first_formats_snapshots_the_same_is_kept(tmp_path: Path) -> None
 def test_a_write_into_a_folder_that_broke_off_goes_too(tmp_path: Path) -> None:
     repository = SnapshotRepository(f"file://{tmp_path}/remote", "app")
     newest = repository.publish(local(tmp_path))
-    left = tmp_path / "remote" / repository.place(CHANGELOG) / "files" / "crashed" / "00000.sst#1"
+    place = tmp_path / "remote" / repository.place(CHANGELOG)
+    left = place / "files" / "crashed" / "00000.sst#1"
     left.parent.mkdir()
     left.write_bytes(b"left")
-    assert prune(repository, CHANGELOG, StepClock(10**13)) == Pruned(1, 4)
-    assert not left.parent.exists()
+    higher = place / "manifests" / f"{replace(newest, generation=9).name}.json#1"
+    higher.write_bytes(encode(newest))
+    assert repository.newest(CHANGELOG, "counts") == newest
+    assert prune(repository, CHANGELOG, StepClock(10**13)).objects == 2
+    assert (left.parent.exists(), higher.exists()) == (False, False)
     assert repository.newest(CHANGELOG, "counts") == newest
 
 

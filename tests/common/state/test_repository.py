@@ -381,3 +381,32 @@ def test_a_server_that_is_busy_for_a_while_is_waited_for(tmp_path: Path) -> None
     with serving(Busy) as url:
         assert SnapshotRepository(url, "app", timeout_ms=15_000).newest(CHANGELOG, "counts") is None
     assert next(answers, None) is None
+
+
+# -- folders in trouble
+
+
+def test_a_folder_that_is_not_there_has_no_snapshots_and_is_not_made_by_reading(tmp_path: Path) -> None:
+    repository = SnapshotRepository(f"file://{tmp_path}/not/there", "app")
+    assert repository.newest(CHANGELOG, "counts") is None
+    assert (repository.partitions(), repository.published(CHANGELOG)) == ([], [])
+    assert not (tmp_path / "not").exists()
+
+
+@pytest.mark.parametrize("trouble", ["a file in its place", "read-only"])
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path, trouble: str) -> None:
+    folder = tmp_path / "remote" if trouble == "a file in its place" else Path("/proc/snapshots")
+    if trouble == "a file in its place":
+        folder.write_bytes(b"")
+    repository = SnapshotRepository(folder.as_uri(), "app")
+    with pytest.raises(SnapshotError, match=f"can't write .* at file://{folder}"):
+        repository.publish(local(tmp_path))
+
+
+def test_a_folders_name_may_have_any_characters(tmp_path: Path) -> None:
+    folder = tmp_path / "ä folder#1 50% ?"
+    repository, snapshot = SnapshotRepository(folder.as_uri(), "app"), local(tmp_path)
+    repository.publish(snapshot)
+    assert repository.newest(CHANGELOG, "counts") == snapshot.manifest
+    assert len(repository.fetch(snapshot.manifest, tmp_path / "fetched").files) == 2
+    assert len(list(folder.rglob("*.sst"))) == 2
