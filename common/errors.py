@@ -80,7 +80,12 @@ class StateCorruptError(StateError):
 
 
 class StateFormatError(StateError):
-    """A manifest or layout that this version doesn't know."""
+    """A manifest or layout that this version doesn't know. `newer`: a version that it doesn't know has written it, as
+    far as that can be told from damage."""
+
+    def __init__(self, message: str, *, newer: bool = False) -> None:
+        super().__init__(message)
+        self.newer = newer
 
 
 class SerializationError(MilestonesError):

@@ -1,7 +1,7 @@
 """What of a setting may be printed.
 
-*Guarantees*: a setting of TLS or SASL that isn't known to be public is hidden, a misspelt one too; so are the
-credentials and the query of a URL, in any value and in any text.
+*Guarantees*: a setting of TLS or SASL that isn't known to be public is hidden, a misspelt one too; so are the options
+and keys of snapshots, and the credentials and the query of a URL, in any value and in any text.
 *Assumes*: names are Kafka's or ours, with dots or underscores.
 """
 
@@ -42,6 +42,7 @@ PUBLIC = frozenset(
 )
 """The settings of TLS and SASL that hold no secret."""
 
+_OF_SNAPSHOTS = re.compile(r"snapshot.*(?:option|encr|key)")
 _SECURITY = re.compile(r"(?:^|\.)((?:ssl|sasl|https)\..*)")
 _IN_URL = re.compile(r"(?<=://)(?:[^\s'\"]*:[^\s'\"]*|[^/\s'\"]*)@|(?<=\?)[^\s'\"?]*=[^\s'\"]*")
 """User and password, which may have a slash in it, although it mustn't; the query."""
@@ -53,7 +54,8 @@ def is_secret(name: str) -> bool:
     """Whether the value of this setting is to be hidden."""
     dotted = name.replace("_", ".").lower()
     security = _SECURITY.search(dotted)
-    return not SECRETS.isdisjoint(dotted.split(".")) or (security is not None and security[1] not in PUBLIC)
+    hidden = not SECRETS.isdisjoint(dotted.split(".")) or _OF_SNAPSHOTS.search(dotted) is not None
+    return hidden or (security is not None and security[1] not in PUBLIC)
 
 
 def shown(name: str, value: object) -> object:

@@ -128,6 +128,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.StateCorruptError,
         m.StateFormatError,
         m.SnapshotError,
+        m.SnapshotKeyError,
         m.OffsetMetadataError,
         m.SerializationError,
         m.OutputSerializationError,

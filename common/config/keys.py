@@ -16,10 +16,12 @@ from milestones.common.config.key import REQUIRED, ConfigKey, Derived
 from milestones.common.config.thread_keys import ThreadKeys
 from milestones.common.config.value_types import (
     BOOLEAN,
+    ENCRYPTION_KEYS,
     EXTRACTOR,
     EXTRACTORS,
     NAMES,
     OPTIMIZATION,
+    OPTIONS,
     PAIRS,
     PATH,
     RESET,
@@ -257,10 +259,23 @@ class StateKeys:
     )
     snapshot_url: Final = ConfigKey(
         optional(TEXT), None, "medium",
-        doc="Where snapshots of stores lie, as `milestones spark snapshot` makes them: a URL of any kind that fsspec "
-        "knows (extra `milestones[snapshots]`), such as `file:///mnt/snapshots` or `s3://bucket/snapshots`. A store "
-        "that is empty begins with the newest one, and reads the rest from its changelog. Where there is none, or it "
-        "can't be used, all is read from the changelog.",
+        doc="Where snapshots of stores lie, as `milestones spark snapshot` makes them: `file:///mnt/snapshots`, "
+        "`s3://bucket/snapshots`, `gs://...`, `abfss://...`, or, to read only, `https://...` (extra "
+        "`milestones[snapshots]`). A store that is empty begins with the newest one, and reads the rest from its "
+        "changelog. Where there is none, or it can't be used, all is read from the changelog.",
+    )
+    snapshot_options: Final = ConfigKey(
+        OPTIONS, dict[str, str](), "medium",
+        doc="Options of the store behind `snapshot_url`, by the names that obstore has for them, over those in the "
+        "environment (`AWS_ACCESS_KEY_ID` and the like): credentials (`aws_access_key_id`, `aws_secret_access_key`), "
+        "`aws_region`, `aws_endpoint`, encryption by the store (`aws_server_side_encryption`), `allow_http`, "
+        "`proxy_url`. Never printed.",
+    )
+    snapshot_encryption_key: Final = ConfigKey(
+        optional(ENCRYPTION_KEYS), None, "medium",
+        doc="Encrypts the files of snapshots before they leave the machine (AES-256-GCM): an id of your choice, a "
+        "colon, and 32 random bytes in base64 (`openssl rand -base64 32`). Further pairs, after commas, are older "
+        "keys, with which files are only read. Never printed. The local disk is the system's to encrypt.",
     )
     snapshot_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 30_000, "low",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from milestones.common.config.keys import KEYS
-from milestones.common.config.value_types import PAIRS
+from milestones.common.config.value_types import OPTIONS, PAIRS
 from milestones.common.errors import ConfigError
 
 log: Final = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def toml_file(path: str | os.PathLike[str]) -> ConfigSource:
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
         key = prefix + name.replace(".", "_")
-        takes_table = key in KEYS and KEYS[key].kind is PAIRS
+        takes_table = key in KEYS and KEYS[key].kind in (OPTIONS, PAIRS)
         if isinstance(value, dict) and not takes_table:
             yield from _flat(value, f"{key}_")
         else:

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
 from milestones.common.offset_reset import reset_policy
+from milestones.common.state.snapshots.sealing import SnapshotKeys
 
 T = TypeVar("T")
 
@@ -165,6 +166,21 @@ def _pairs(value: object) -> Mapping[str, str]:
     raise ValueError("must be a mapping of text to text, or name=value,name=value")
 
 
+def _options(value: object) -> Mapping[str, str]:
+    value = _read(value)
+    if not isinstance(value, Mapping):
+        return _pairs(value)
+    plain = {True: "true", False: "false"}
+    items = {name: plain[item] if isinstance(item, bool) else item for name, item in value.items()}
+    return _pairs({name: str(item) if isinstance(item, int) else item for name, item in items.items()})
+
+
+def _encryption_keys(value: object) -> str:
+    text = _text(value)
+    SnapshotKeys.parse(text)
+    return text
+
+
 def _priorities(value: object) -> Mapping[int, int]:
     wanted = "must be a table of sub-topologies' numbers and weights of at least 1, or number=weight,number=weight"
     value = _read(value)
@@ -189,6 +205,8 @@ SERVERS = ValueType(_servers, "host:port list")
 STAGE = ValueType(_words, "stage, or list of flags")
 NAMES = ValueType(_names, "list of strings")
 PAIRS = ValueType(_pairs, "table of strings")
+OPTIONS = ValueType(_options, "table of strings, secret")
+ENCRYPTION_KEYS = ValueType(_encryption_keys, "`id:key` or `id:key,oldid:oldkey`, secret")
 PRIORITIES = ValueType(_priorities, "table of integers at least 1")
 
 

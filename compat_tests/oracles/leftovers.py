@@ -20,17 +20,14 @@ from typing import Any
 
 from compat_tests.oracles.findings import Finding, Findings
 
-PROCESS_WIDE = "rocksdb:"
-"""RocksDB's background threads belong to the process: they come with the first store and stay."""
+PROCESS_WIDE = ("rocksdb:", "tokio-rt-worker")
+"""Native threads that belong to the process, and stay: RocksDB's come with the first store, obstore's with the first
+snapshot."""
 
 RUNTIME = ("milestones.", "confluent_kafka.", "cimpl.Consumer", "cimpl.Message", "cimpl.Producer")
 """Whose objects hold clients, stores and buffers."""
 LEAKED_BY_THE_CLIENT = "confluent_kafka.cimpl.KafkaError"
 """confluent-kafka 2.16 never lets go of an error that one of its calls has raised: a few hundred bytes each."""
-
-LIBRARIES = frozenset({"fsspecIO"})
-"""Threads of a library that the process has one of, for good: fsspec's event loop for file systems that are asked over
-the network."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +53,19 @@ def keeps_memory(name: str) -> bool:
     return name.startswith(RUNTIME) and name != LEAKED_BY_THE_CLIENT
 
 
-def new_natives(before: Collection[str], after: Collection[str], libraries: int = 0) -> list[str]:
-    """The native threads that there are more of, without those that belong to the process. `libraries`: how many of
-    them are Python threads of a library, which the system calls as it calls the process: the most frequent name."""
+def new_natives(before: Collection[str], after: Collection[str]) -> list[str]:
+    """The native threads that there are more of, without those that belong to the process."""
     more = Counter(after)
     more.subtract(before)
-    for name, _ in Counter(before).most_common(1):
-        more[name] -= libraries
     return [name for name in more.elements() if not name.startswith(PROCESS_WIDE)]
 
 
 def nothing_left(before: Census, after: Census, state_dir: str) -> Findings:
     """Threads, files of the state directory, connections and objects are back to what they were."""
-    of_libraries = (set(after.threads) - set(before.threads)) & LIBRARIES
-    new = sorted(set(after.threads) - set(before.threads) - of_libraries)
+    new = sorted(set(after.threads) - set(before.threads))
     findings = [Finding("thread", f"thread {name} lives on") for name in new]
     if not new:
-        native = new_natives(before.native_threads, after.native_threads, len(of_libraries))
+        native = new_natives(before.native_threads, after.native_threads)
         findings += [Finding("thread", f"native thread {name} lives on") for name in native]
     findings += [Finding("file", f"{name} is still open") for name in after.files if name.startswith(state_dir)]
     if after.connections > before.connections:

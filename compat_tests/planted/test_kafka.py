@@ -196,8 +196,8 @@ def test_a_clean_process_passes() -> None:
     assert nothing_left(BEFORE, BEFORE, "/state") == []
     pool = replace(BEFORE, native_threads=("python", "rocksdb:low", "rocksdb:high"))
     assert nothing_left(BEFORE, pool, "/state") == []
-    loop = replace(BEFORE, threads=("MainThread", "fsspecIO"), native_threads=("python", "python"))
-    assert nothing_left(BEFORE, loop, "/state") == []
+    runtime = replace(BEFORE, native_threads=("python", "tokio-rt-worker", "tokio-rt-worker"))
+    assert nothing_left(BEFORE, runtime, "/state") == []
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from milestones.cli.console import (
 from milestones.cli.loading import load, load_streams
 from milestones.cli.resetting import reset
 from milestones.cli.settings import config_options, no_pair
+from milestones.cli.snapshots import snapshots
 from milestones.cli.spark import spark
 from milestones.cli.status import status
 from milestones.flags import STAGES
@@ -194,6 +195,7 @@ def demo(seconds: float, stage: str | None, folder: Path | None) -> int:
 cli.add_command(config)
 cli.add_command(status)
 cli.add_command(reset)
+cli.add_command(snapshots)
 cli.add_command(spark)
 
 

@@ -175,8 +175,9 @@ class SnapshotFetcher(threading.Thread):
     ) -> LocalSnapshot | None:
         """The downloaded snapshot of one store; None when there is none, or when the request was given up."""
         try:
+            self._wanted(request)
+            manifest = self._repository.newest(changelog, store, now_ms=self._clock.wall_ms())
             self._progress(request)
-            manifest = self._repository.newest(changelog, store)
             if manifest is None:
                 return None
             why = manifest.unfit(spec, self._clock.wall_ms())
@@ -193,6 +194,9 @@ class SnapshotFetcher(threading.Thread):
 
     def _progress(self, request: AskSnapshots) -> None:
         self.progress_ms = self._clock.monotonic_ms()
+        self._wanted(request)
+
+    def _wanted(self, request: AskSnapshots) -> None:
         if request.reply_to.closed or self._requests.closed:
             raise AbandonedError
 
@@ -211,5 +215,4 @@ def snapshot_source(config: StreamsConfig, name: str, directory: Path, clock: Cl
     """The source that `snapshot_url` names. `ConfigError` for a URL that can't be used."""
     if config.snapshot_url is None:
         return NoSnapshots()
-    repository = SnapshotRepository(config.snapshot_url, config.application_id)
-    return SnapshotFetcher(name, repository, directory, clock, config.snapshot_timeout_ms)
+    return SnapshotFetcher(name, SnapshotRepository.of(config), directory, clock, config.snapshot_timeout_ms)

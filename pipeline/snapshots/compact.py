@@ -67,7 +67,7 @@ def compact_changelog(
     """
     began = time.monotonic()
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
-    url = _writable(url or config.snapshot_url, config.application_id)
+    url = _writable(url, config)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
     application, context = Application.of(built, config), context_of(spark)
     jobs = _chosen(snapshot_jobs(application, config, url, clock or SystemClock()), stores, config.application_id)
@@ -78,13 +78,11 @@ def compact_changelog(
     return CompactionRun(made, time.monotonic() - began, folders)
 
 
-def _writable(url: str | None, application_id: str) -> str:
-    if url is None:
-        raise ConfigError("snapshot_url", None, "say where the snapshots are to go: any URL that fsspec knows")
-    if url.startswith("memory:"):
-        raise ConfigError("snapshot_url", url, "each process has a memory of its own; use file:// or a remote URL")
-    SnapshotRepository(url, application_id)
-    return url
+def _writable(url: str | None, config: StreamsConfig) -> str:
+    url = url or config.snapshot_url
+    if not SnapshotRepository.of(config, url).objects.lists:
+        raise ConfigError("snapshot_url", url, "plain HTTP only reads: use the URL of the store behind it")
+    return str(url)
 
 
 def _chosen(jobs: list[SnapshotJob], stores: Sequence[str] | None, application_id: str) -> list[SnapshotJob]:

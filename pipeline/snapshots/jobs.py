@@ -19,6 +19,7 @@ from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.spec import StoreSpec
 from milestones.instance.application import Application
 
@@ -26,8 +27,9 @@ from milestones.instance.application import Application
 @dataclass(frozen=True)
 class SnapshotJob:
     """One store partition. `first`, `end`: the offsets of its changelog that count, committed ones only; `end` is
-    where the snapshot will be. `created_ms`, `usable_until_ms`: as in the manifest. `parquet`: URL of a folder for its
-    content as Parquet too, None for none."""
+    where the snapshot will be. `created_ms`, `usable_until_ms`: as in the manifest. `options`,
+    `encryption_key`, `timeout_ms`: as of `SnapshotRepository`. `parquet`: URL of a folder for its content as Parquet
+    too, None for none."""
 
     application_id: str
     url: str = field(repr=False)
@@ -40,7 +42,20 @@ class SnapshotJob:
     created_ms: int
     usable_until_ms: int | None
     consumer: Mapping[str, Any] = field(repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    encryption_key: str | None = field(default=None, repr=False)
+    timeout_ms: int = 30_000
     parquet: str | None = None
+
+    def repository(self) -> SnapshotRepository:
+        """Where the snapshot goes."""
+        return SnapshotRepository(
+            self.url,
+            self.application_id,
+            options=self.options,
+            encryption_key=self.encryption_key,
+            timeout_ms=self.timeout_ms,
+        )
 
 
 def snapshot_jobs(application: Application, config: StreamsConfig, url: str, clock: Clock) -> list[SnapshotJob]:
@@ -79,6 +94,7 @@ def _jobs(
             jobs.append(SnapshotJob(
                 application.id, url, task, spec.bare, at, ids.get(at.topic), first, end, created_ms,
                 usable_until(settings[at.topic], created_ms), consumer,
+                config.snapshot_options, config.snapshot_encryption_key, config.snapshot_timeout_ms,
             ))  # fmt: skip
     return jobs
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.clock import SystemClock
 from milestones.common.errors import StateError
 from milestones.common.state.engines.sst import SstWriter
+from milestones.common.state.snapshots.garbage import prune
 from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotRepository, described
-from milestones.common.state.snapshots.snapshot import SnapshotManifest
+from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import kind_of
 from milestones.instance.application import Application
@@ -51,7 +52,7 @@ class MadeSnapshot:
 def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
     """Make the snapshot that `job` describes and publish it. `StateError`, `MilestonesError`."""
     began = time.monotonic()
-    repository = SnapshotRepository(job.url, job.application_id)
+    repository = job.repository()
     newest = _newest(repository, job)
     if newest is not None and newest.offset == job.end and _fresh(newest, job) and job.parquet is None:
         return MadeSnapshot(newest, repository.describe(newest), 0, newest.offset, time.monotonic() - began, new=False)
@@ -60,13 +61,20 @@ def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
         with ScratchStore(directory / "store", job.spec) as scratch:
             base = None if newest is None else _begin_with(newest, repository, scratch, directory)
             records = scratch.fold(job.consumer, job.changelog, job.first if base is None else base, job.end)
-            snapshot = _write(scratch, job, directory / "files")
+            snapshot = _write(scratch, job, directory / "files", repository.generation(job.changelog))
             if job.parquet is not None:
-                write_parquet(_spec(payload, job), job.changelog, scratch.entries(), job.parquet)
-        repository.publish(snapshot)
-    return MadeSnapshot(
-        snapshot.manifest, repository.describe(snapshot.manifest), records, base, time.monotonic() - began
-    )
+                write_parquet(_spec(payload, job), job.changelog, scratch.entries(), job.parquet, job.options)
+        manifest = repository.publish(snapshot)
+    _prune(repository, job)
+    return MadeSnapshot(manifest, repository.describe(manifest), records, base, time.monotonic() - began)
+
+
+def _prune(repository: SnapshotRepository, job: SnapshotJob) -> None:
+    """Remove old snapshots, as only Spark does it where only Spark makes them."""
+    try:
+        prune(repository, job.changelog, SystemClock(), changelog_id=job.changelog_id)
+    except StateError as error:
+        log.warning("old snapshots of %s can't be removed: %s", job.changelog, error)
 
 
 def _spec(payload: Payload, job: SnapshotJob) -> StoreSpec:
@@ -78,7 +86,9 @@ def _spec(payload: Payload, job: SnapshotJob) -> StoreSpec:
 def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifest | None:
     """The snapshot to build on. Where nothing was written since, it doesn't matter how old it is."""
     try:
-        newest = repository.newest(job.changelog, job.spec.name)
+        newest = repository.newest(
+            job.changelog, job.spec.name, changelog_id=job.changelog_id, now_ms=job.created_ms
+        )
     except StateError as error:
         log.warning("%s is read from its beginning: %s", job.changelog, error)
         return None
@@ -110,13 +120,14 @@ def _begin_with(
         return None
 
 
-def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path) -> LocalSnapshot:
-    """The store's content as table files."""
+def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path, generation: int) -> LocalSnapshot:
+    """The store's content as table files: a base. Spark is no member of the group, and counts to the generation that
+    made the newest snapshot."""
     directory.mkdir()
     writer = SstWriter(directory)
     writer.write(scratch.entries())
     manifest = SnapshotManifest(
-        id=uuid.uuid4().hex[:12],
+        id=new_id(),
         application_id=job.application_id,
         store=job.spec.name,
         kind=job.spec.kind,
@@ -129,5 +140,6 @@ def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path) -> LocalSna
         usable_until_ms=job.usable_until_ms,
         files=tuple(described(path, entries) for path, entries in writer.files.items()),
         arrangement=kind_of(job.spec).arrangement(job.spec),
+        generation=generation,
     )
     return LocalSnapshot(manifest, directory)

@@ -9,24 +9,25 @@
 | `timestamp` | of stores that keep one |
 
 *Guarantees*: the type of a column follows from the store's spec alone, so that all partitions have the same. A file
-that is there is whole, however many attempts write it side by side: each has a name of its own, hidden from readers,
-until it is done.
+that is there is whole, however many attempts write it side by side: each is written here, and goes to the URL in one
+step.
 *Assumes*: the store's entries come in the order of their keys, which becomes that of the rows.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from milestones.common.records import TopicPartition
 from milestones.common.serdes import Serde
+from milestones.common.state.snapshots.objects import open_store
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import kind_of, layout_of
 from milestones.common.windowed import FOREVER
@@ -89,29 +90,31 @@ def _rows(
 
 
 def write_parquet(
-    spec: StoreSpec, changelog: TopicPartition, entries: Iterator[tuple[bytes, bytes]], folder: str
+    spec: StoreSpec,
+    changelog: TopicPartition,
+    entries: Iterator[tuple[bytes, bytes]],
+    folder: str,
+    options: Mapping[str, str] | None = None,
 ) -> None:
     """Write one partition of a store below the URL `folder`. Another attempt that writes the same partition has the
-    same entries."""
+    same entries. `options`: of the store behind the URL."""
     columns = schema(spec)
     timestamped, windowed, rows = "timestamp" in columns.names, kind_of(spec).windowed, _rows(spec, entries)
     key, value = _reader(spec.key_serde, changelog.topic), _reader(spec.value_serde, changelog.topic)
     parted, headers = kind_of(spec).value, kind_of(spec).headers
-    files, root = fsspec.url_to_fs(folder)
-    place = f"{root}/partition={changelog.partition}"
-    part = f"{place}/.{uuid.uuid4().hex}.part"
-    files.makedirs(place, exist_ok=True)
-    with files.open(part, "wb") as file, pq.ParquetWriter(file, columns) as writer:
-        while chunk := list(islice(rows, ROWS)):
-            parts = [parted(local) for _, local in chunk]
-            data = [[key(k) for (k, *_), _ in chunk], [None if v is None else value(v) for v, _ in parts]]
-            if windowed is not None:
-                data.append([start for (_, start, _), _ in chunk])
-                data.append([None if end == FOREVER else end for (_, _, end), _ in chunk])
-            if timestamped:
-                data.append([time for _, time in parts])
-            if headers is not None:
-                data.append([[{"name": name, "value": v} for name, v in headers(local)] for _, local in chunk])
-            arrays = [pa.array(rows, field.type) for rows, field in zip(data, columns, strict=True)]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
-    files.mv(part, f"{place}/store.parquet")
+    with TemporaryDirectory(prefix="milestones-parquet-") as place:
+        file = Path(place, "store.parquet")
+        with pq.ParquetWriter(file, columns) as writer:
+            while chunk := list(islice(rows, ROWS)):
+                parts = [parted(local) for _, local in chunk]
+                data = [[key(k) for (k, *_), _ in chunk], [None if v is None else value(v) for v, _ in parts]]
+                if windowed is not None:
+                    data.append([start for (_, start, _), _ in chunk])
+                    data.append([None if end == FOREVER else end for (_, _, end), _ in chunk])
+                if timestamped:
+                    data.append([time for _, time in parts])
+                if headers is not None:
+                    data.append([[{"name": name, "value": v} for name, v in headers(local)] for _, local in chunk])
+                arrays = [pa.array(rows, field.type) for rows, field in zip(data, columns, strict=True)]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
+        open_store(folder, options).write(f"partition={changelog.partition}/{file.name}", file)

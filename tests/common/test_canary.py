@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from milestones.common.config.sources import environment, keywords, toml_file
 from milestones.common.errors import ConfigError, MilestonesError
 from milestones.common.kafka.wire_security import is_about_security
 from milestones.common.kafka.wire_settings import WireSettings
+from milestones.common.records import TopicPartition
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from tests.common.librdkafka import properties, redacted
 
@@ -26,12 +28,18 @@ NAMED = {"sasl.username", "ssl.key.location", "sasl.oauthbearer.assertion.privat
 SECRETS = sorted((redacted() - NAMED) | {name for name in properties() if "secret" in name or name.endswith("pem")})
 PREFIXES = ("", "consumer_", "main_consumer_", "restore_consumer_", "producer_", "admin_")
 KEYS = [prefix + name.replace(".", "_") for prefix in PREFIXES for name in SECRETS]
-MISSPELT = ["sasl_pasword", "consumer_ssl_key_passwort", "password", "pwd", "sasl_jaas_config", "topic_sasl_password"]
+KEYS += ["snapshot_options", "snapshot_encryption_key"]
+MISSPELT = [
+    "snapshot_option", "snapshots_options", "snapshot_options_aws_key", "snapshot_encryption_keys", "snapshot_key",
+    "sasl_pasword", "consumer_ssl_key_passwort", "password", "pwd", "sasl_jaas_config", "topic_sasl_password",
+]  # fmt: skip
 LOGIN = {"security_protocol": "sasl_ssl", "sasl_mechanism": "PLAIN", "sasl_username": "ann"}
 WORDS: dict[str, Any] = {"application_id": "words", "bootstrap_servers": "127.0.0.1:1"}
 URLS = [
     f"nosuch://ann:{CANARY}@host/snapshots",
     f"memory://ann:{CANARY}@host/snapshots?sig={CANARY}",
+    f"s3://ann:{CANARY}@bucket/snapshots?sig={CANARY}",
+    f"https://ann:{CANARY}@host/snapshots?sig={CANARY}",
     f"file:///nowhere/snapshots?token={CANARY}",
 ]
 APPLICATION = """
@@ -114,15 +122,43 @@ def test_the_credentials_of_a_url_are_printed_nowhere(
 
 
 def test_the_credentials_of_a_url_are_not_in_the_errors_of_a_snapshot() -> None:
-    repository = SnapshotRepository(f"memory://ann:{CANARY}@host/snapshots", "words")
-
-    def broken() -> None:
-        with repository._told("read", f"https://ann:{CANARY}@host/latest.json?sig={CANARY}"):
-            raise OSError(f"https://ann:{CANARY}@host/latest.json?sig={CANARY} is gone")
-
-    texts = list(printed(broken))
-    assert any("is gone" in text for text in texts)
+    url = f"http://ann:{CANARY}@127.0.0.1:1/snapshots?sig={CANARY}"
+    repository = SnapshotRepository(url, "words", timeout_ms=30)
+    texts = list(printed(lambda: repository.newest(TopicPartition("words-counts-changelog", 0), "counts")))
+    assert any("can't read" in text for text in texts)
     assert not any(CANARY in text for text in texts)
+
+
+OPTIONS = (
+    {"aws_secret_access_key": CANARY},
+    {"aws_secret_access_key": CANARY, "aws_access_key_id": CANARY, "aws_session_token": CANARY},
+    {"proxy_url": f"http://ann:{CANARY}@127.0.0.1:1"},
+    {"root_certificate": CANARY},
+    {"timeout": CANARY},
+)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_options_of_snapshots_are_printed_nowhere(
+    options: dict[str, str], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    changelog = TopicPartition("words-counts-changelog", 0)
+
+    def used(endpoint: str) -> object:
+        config = StreamsConfig(**WORDS, variables={}, snapshot_url=endpoint, snapshot_options=options)
+        given = {**config.snapshot_options, "aws_endpoint": "http://127.0.0.1:1", "allow_http": "true"}
+        repository = SnapshotRepository.of(config.replace(snapshot_options=given, snapshot_timeout_ms=30))
+        return repository.newest(changelog, "counts")
+
+    with caplog.at_level(logging.DEBUG):
+        for url in ("s3://bucket/snapshots", "https://127.0.0.1:1/x"):
+            for text in printed(partial(used, url)):
+                assert CANARY not in text
+        for url in ("gs://bucket", "az://container"):
+            for text in printed(partial(SnapshotRepository, url, "words", options=options)):
+                assert CANARY not in text
+    out, err = capfd.readouterr()
+    assert CANARY not in caplog.text + out + err
 
 
 @pytest.mark.parametrize("key", ["ssl_key_pem", "consumer_ssl_key_pem", "sasl_password", "sasl_pasword", "password"])

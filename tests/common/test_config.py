@@ -345,3 +345,39 @@ def test_what_the_code_overrides_is_known_and_what_the_command_line_overrides_is
     given = coded.with_options({"poll_ms": "3", "num_stream_threads": "6"})
     assert "poll_ms" not in given.overridden()
     assert (given.poll_ms, given.origin("poll_ms")) == (3, "command line")
+
+
+OPTIONS = {"aws_region": "here", "aws_secret_access_key": "a=b/c+d==", "allow_http": "true", "timeout": "7"}
+
+
+def test_options_of_snapshots_come_as_a_table_of_a_file_or_of_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "words.toml"
+    file.write_text(
+        '[snapshot_options]\naws_region = "here"\naws_secret_access_key = "a=b/c+d=="\nallow_http = true\ntimeout = 7\n'
+    )
+    texts = (
+        '{aws_region = "here", aws_secret_access_key = "a=b/c+d==", allow_http = true, timeout = 7}',
+        "aws_region=here, aws_secret_access_key=a=b/c+d==, allow_http=true, timeout=7",
+    )
+    assert StreamsConfig.from_toml(file, **WORDS).snapshot_options == OPTIONS
+    for text in texts:
+        assert config(variables={"MILESTONES_SNAPSHOT_OPTIONS": text}).snapshot_options == OPTIONS
+    assert config().snapshot_options == {}
+    assert config(snapshot_options={"allow_http": True}).snapshot_options == {"allow_http": "true"}
+
+
+@pytest.mark.parametrize(
+    "value", ["sesame", ["sesame"], {"a": ["sesame"]}, {"a": None, "b": "sesame"}, '{a = "sesame"']
+)
+def test_what_is_no_table_of_options_is_refused_without_being_shown(value: object) -> None:
+    error = refusal(snapshot_options=value)
+    assert (error.key, "sesame" in f"{error}{vars(error)}") == ("snapshot_options", False)
+
+
+def test_a_key_of_snapshots_has_an_id_and_32_bytes() -> None:
+    key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+    for value in (f"2026:{key}", f"2027:{key}, 2026:{key}"):
+        assert config(snapshot_encryption_key=value).snapshot_encryption_key == value
+    for value in (key, f"2026:{key[4:]}", f"2026:{key},2026:{key}"):
+        error = refusal(snapshot_encryption_key=value)
+        assert ("32 bytes in base64" in error.reason, key[4:] in f"{error}{vars(error)}") == (True, False)

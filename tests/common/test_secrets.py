@@ -20,6 +20,10 @@ from milestones.common.secrets import HIDDEN, scrubbed, shown, without_credentia
         "sasl_oauthbearer_config",
         "ssl_keystore_password",
         "producer_ssl_key_passwort",
+        "snapshot_options",
+        "snapshot_options.aws_region",
+        "snapshot_encryption_key",
+        "snapshot_encription_keys",
         "password",
     ],
 )
@@ -36,6 +40,8 @@ def test_a_secret_is_hidden_under_every_spelling_of_its_name(name: str) -> None:
         ("enable_ssl_certificate_verification", False),
         ("default_key_serde", "string"),
         ("poll_ms", 5),
+        ("snapshot_timeout_ms", 5),
+        ("snapshot_url", "file:///snapshots"),
     ],
 )
 def test_what_is_no_secret_is_shown(name: str, value: object) -> None:

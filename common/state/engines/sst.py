@@ -3,8 +3,8 @@
 The files are RocksDB's own, with its default order of keys. An engine that can take files in links them; for other
 engines this module reads the files and writes their entries.
 
-*Guarantees*: `entries` gives all entries of `SstWriter`, in order; a damaged file is a `StateCorruptError`, and never
-ends a reading early.
+*Guarantees*: `entries` gives all entries of `SstWriter`, in order; of a key that several files have, what
+the last of them says. A damaged file is a `StateCorruptError`, and never ends a reading early.
 *Assumes*: `rocksdict`, whatever engine a store has.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from rocksdict import SstFileWriter
@@ -27,50 +27,56 @@ from milestones.common.state.steps import STEP_ENTRIES, steps
 FILE_BYTES = 64 * 1024 * 1024
 """The bytes of keys and values in one file, before compression."""
 
+Entry = tuple[bytes, bytes | None]
+"""A key with its value; None: the key is deleted where the file is taken in."""
+
 
 class SstWriter:
     """Writes entries in rising order of their keys, into as many files as needed; `files`: the number of entries by
-    file."""
+    file, `deletions`: of those that have no value, which aren't counted there."""
 
     def __init__(self, directory: Path, file_bytes: int = FILE_BYTES) -> None:
         self._directory, self._file_bytes = directory, file_bytes
         self._engines = RocksDictEngines()
         self.files: dict[Path, int] = {}
+        self.deletions: dict[Path, int] = {}
 
-    def write(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
+    def write(self, entries: Iterator[Entry]) -> None:
         """Write all `entries`. `StateError` when the disk is full, or a key isn't greater than the one before it."""
         first = next(entries, None)
         while first is not None:
             first = self._write_file(first, entries)
 
-    def _write_file(
-        self, first: tuple[bytes, bytes], rest: Iterator[tuple[bytes, bytes]]
-    ) -> tuple[bytes, bytes] | None:
+    def _write_file(self, first: Entry, rest: Iterator[Entry]) -> Entry | None:
         """Write one file, which begins with `first`, and return the first entry of the next file."""
         path = self._directory / f"{len(self.files):05d}.sst"
         try:
             writer = SstFileWriter(options=self._engines.options())
             writer.open(str(path))
-            key, value = first
-            writer[key] = value
-            count, size, limit = 1, len(key) + len(value), self._file_bytes
+            count, deletions, size, limit = 0, 0, 0, self._file_bytes
             following = None
-            for key, value in rest:
+            for key, value in chain((first,), rest):
                 if size >= limit:
                     following = key, value
                     break
-                writer[key] = value
-                count += 1
-                size += len(key) + len(value)
+                if value is None:
+                    del writer[key]
+                    deletions += 1
+                    size += len(key)
+                else:
+                    writer[key] = value
+                    count += 1
+                    size += len(key) + len(value)
             writer.finish()
         except Exception as error:
             raise failure(error, f"the table file {path}") from error
-        self.files[path] = count
+        self.files[path], self.deletions[path] = count, deletions
         return following
 
 
 def entries(files: Sequence[Path]) -> Iterator[tuple[bytes, bytes]]:
-    """All entries of files whose keys rise from each to the next, in order. `StateCorruptError`."""
+    """All entries of the files, in order; a file may replace or delete what those before it have. `StateCorruptError`.
+    """
     if not files:
         return
     reading = files[0].parent / "reading"

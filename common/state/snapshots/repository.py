@@ -1,55 +1,94 @@
-"""The repository of snapshots, at any URL that `fsspec` knows. Extra `milestones[snapshots]`.
+"""The repository of snapshots, at any URL that `open_store` takes. Extra `milestones[snapshots]`.
 
-*Guarantees*: `newest` and `fetch` give a whole snapshot whose files have their checksums, or raise `SnapshotError`;
-`publish` makes a snapshot visible in a single step, after all of its files are there.
-*Assumes*: a file system on which a written file can be read at once. A call may take as long as the network does: only
-the snapshot fetcher and Spark tasks make calls.
+*Guarantees*: `newest` and `fetch` give a whole snapshot whose files have their checksums, or raise `SnapshotError`.
+`publish` makes a snapshot visible in a single step, after all of its files are there, and changes nothing that is
+there. Of two publishers of one partition the one of the newer generation is found, whichever was the last to write.
+*Assumes*: a store in which an object can be read as soon as it is written. It may list objects late: what `latest.json`
+names is found all the same.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Final, Protocol
 
-from milestones.common.errors import ConfigError, StateError
+from milestones.common.errors import ConfigError, StateError, StateFormatError
 from milestones.common.records import TopicPartition
-from milestones.common.secrets import without_credentials
-from milestones.common.state.disk import make_directory
+from milestones.common.state.disk import explained, make_directory
+from milestones.common.state.snapshots.manifest_json import decode, encode
+from milestones.common.state.snapshots.objects import (
+    AbandonedError,
+    ObjectStore,
+    SnapshotError,
+    StoredObject,
+    open_store,
+)
+from milestones.common.state.snapshots.sealing import SnapshotKeys, Unsealer, UnsealError, seal
 from milestones.common.state.snapshots.snapshot import SnapshotFile, SnapshotManifest
+from milestones.common.testing.faults import reach
 
 log: Final = logging.getLogger(__name__)
 
-LATEST, MANIFEST = "latest.json", "manifest.json"
+LATEST, MANIFESTS, FORMAT_1_MANIFEST = "latest.json", "manifests", "manifest.json"
 
-class SnapshotError(StateError):
-    """A snapshot can't be read or written; the message names the snapshot and the reason, without credentials."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(without_credentials(message))
+class SnapshotKeyError(SnapshotError):
+    """A file is encrypted with a key that isn't among those of this instance, or with another one of that id."""
 
 
 @dataclass(frozen=True)
 class LocalSnapshot:
-    """A snapshot whose files are on this machine, in a folder of their own."""
+    """A snapshot whose files are on this machine, in a folder of their own. One that is to be published may leave out
+    the files of the snapshots that it is built on."""
 
     manifest: SnapshotManifest
     directory: Path
 
     @property
     def files(self) -> list[Path]:
-        """The snapshot's files, in the order of their keys."""
-        return [self.directory / file.name for file in self.manifest.files]
+        """The snapshot's files, in the order in which they are taken in."""
+        return [self.path_of(file) for file in self.manifest.files]
+
+    def path_of(self, file: SnapshotFile) -> Path:
+        """Where a file of the snapshot is here."""
+        return self.directory / (f"{file.folder.replace('/', '-')}-" * bool(file.folder) + file.name)
 
     def remove(self) -> None:
         """Delete the rest of the snapshot's files. Harmless when repeated."""
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A manifest that is there. `manifest` None: `trouble` says why it can't be read."""
+
+    path: str
+    modified_ms: int
+    manifest: SnapshotManifest | None
+    trouble: StateError | None = None
+
+
+class SnapshotSettings(Protocol):
+    """What a `StreamsConfig` says of snapshots."""
+
+    @property
+    def application_id(self) -> str: ...
+    @property
+    def snapshot_url(self) -> str | None: ...
+    @property
+    def snapshot_options(self) -> Mapping[str, str]: ...
+    @property
+    def snapshot_encryption_key(self) -> str | None: ...
+    @property
+    def snapshot_timeout_ms(self) -> int: ...
 
 
 class SnapshotRepository:
@@ -58,132 +97,298 @@ class SnapshotRepository:
     url: str
     application_id: str
 
-    def __init__(self, url: str, application_id: str) -> None:
-        """`ConfigError` when the URL's kind isn't known; nothing is read. The attribute `url` is for messages, without
-        credentials."""
-        self.url, self.application_id = without_credentials(url), application_id
+    def __init__(
+        self,
+        url: str,
+        application_id: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        encryption_key: str | None = None,
+        timeout_ms: int = 30_000,
+        objects: ObjectStore | None = None,
+    ) -> None:
+        """`ConfigError` when the URL can't be used; nothing is read. The attribute `url` is for messages, without
+        credentials. `options`, `encryption_key`, `timeout_ms`: `snapshot_options`, `snapshot_encryption_key`,
+        `snapshot_timeout_ms`. `objects`: in place of what the URL names."""
+        self.objects: ObjectStore = objects or open_store(url, options, timeout_ms)
+        self.url, self.application_id = self.objects.url, application_id
         try:
-            import fsspec
-        except ImportError as error:
-            reason = "needs the extra 'snapshots': pip install 'milestones[snapshots]'"
-            raise ConfigError("snapshot_url", url, reason) from error
-        try:
-            self._files, root = fsspec.url_to_fs(url)
-        except Exception as error:  # file systems raise what they like, with all of the URL in it
-            raise ConfigError("snapshot_url", url, f"can't be used: {type(error).__name__}: {error}") from None
-        self._root = f"{str(root).rstrip('/')}/{application_id}"
+            self._keys = SnapshotKeys.parse(encryption_key)
+        except ValueError as error:
+            raise ConfigError("snapshot_encryption_key", encryption_key, str(error)) from None
 
-    def newest(self, changelog: TopicPartition, store: str) -> SnapshotManifest | None:
-        """The newest snapshot of a changelog partition of `store`, None when there is none. `SnapshotError`, also for
-        one of another store or partition; `StateFormatError`."""
-        path = f"{self._place(changelog)}/{LATEST}"
-        with self._told("read", path):
+    @classmethod
+    def of(cls, config: SnapshotSettings, url: str | None = None) -> SnapshotRepository:
+        """Of an application with these settings; `url` in place of `snapshot_url`. `ConfigError`."""
+        url = url or config.snapshot_url
+        if url is None:
+            raise ConfigError("snapshot_url", None, "say where the snapshots are")
+        return cls(
+            url,
+            config.application_id,
+            options=config.snapshot_options,
+            encryption_key=config.snapshot_encryption_key,
+            timeout_ms=config.snapshot_timeout_ms,
+        )
+
+    # -- reading
+
+    def newest(
+        self, changelog: TopicPartition, store: str, *, changelog_id: str | None = None, now_ms: int | None = None
+    ) -> SnapshotManifest | None:
+        """The newest snapshot of a changelog partition of `store`, None when there is none.
+
+        One that can't be read, or is of another store or partition, is passed over with a warning. So is one of
+        another topic than `changelog_id`, or too old at `now_ms` (wall clock), unless there is no other.
+        `SnapshotError`, `StateFormatError` when none of those that are there can be read, or the store can't."""
+        hint, troubles = self.hint(changelog)
+        unfit: SnapshotManifest | None = None
+        for name in sorted(self._names(changelog, hint), reverse=True):
+            path = f"{self.place(changelog)}/{MANIFESTS}/{name}.json"
             try:
-                data = self._files.cat_file(path)
-            except FileNotFoundError:
-                return None
-        manifest = SnapshotManifest.decode(data, without_credentials(path))
-        why = manifest.foreign(self.application_id, store, changelog)
-        if why is not None:
-            raise SnapshotError(f"{path} at {self.url} isn't what belongs there: {why}")
-        return manifest
+                manifest = hint if hint is not None and name == hint.name else self._manifest(path)
+            except StateFormatError as error:
+                troubles.append(error)
+                continue
+            if manifest is None:
+                continue
+            if (why := manifest.foreign(self.application_id, store, changelog)) is not None:
+                troubles.append(SnapshotError(f"{path} at {self.url} isn't what belongs there: {why}"))
+            elif manifest.of_another_topic(changelog_id) or (now_ms is not None and manifest.expired(now_ms)):
+                unfit = unfit or manifest
+            else:
+                self._warn(troubles)
+                return manifest
+        if unfit is None and troubles:
+            raise troubles[0]
+        self._warn(troubles)
+        return unfit
+
+    def hint(self, changelog: TopicPartition) -> tuple[SnapshotManifest | None, list[StateError]]:
+        """The manifest in `latest.json`, and why there is none."""
+        try:
+            return self._manifest(f"{self.place(changelog)}/{LATEST}"), []
+        except StateFormatError as error:
+            return None, [error]
+
+    def _names(self, changelog: TopicPartition, hint: SnapshotManifest | None) -> set[str]:
+        """Of the manifests that are there."""
+        names = set() if hint is None else {hint.name}
+        if self.objects.lists:
+            try:
+                listed = self.objects.below(f"{self.place(changelog)}/{MANIFESTS}")
+                names |= {Path(one.path).stem for one in listed if one.path.endswith(".json")}
+            except SnapshotError as error:
+                if hint is None:
+                    raise
+                log.warning("%s; the snapshot that %s names is taken", error, LATEST)
+        return names
+
+    def _manifest(self, path: str) -> SnapshotManifest | None:
+        data = self.objects.read(path)
+        return None if data is None else decode(data, f"{path} at {self.url}")
+
+    def _warn(self, troubles: list[StateError]) -> None:
+        for trouble in troubles:
+            log.warning("a snapshot is passed over: %s", trouble)
+
+    def generation(self, changelog: TopicPartition) -> int:
+        """The newest generation of which there is a snapshot, also one that can't be used; 0 without any."""
+        names = self._names(changelog, self.hint(changelog)[0])
+        return max((int(begin) for name in names if (begin := name.partition("-")[0]).isdecimal()), default=0)
+
+    def partitions(self) -> list[TopicPartition]:
+        """All that have snapshots."""
+        found = set()
+        for one in self.objects.below(self.application_id):
+            match one.path.split("/")[1:]:
+                case [topic, number, "latest.json"] | [topic, number, "manifests", _] if number.isdecimal():
+                    found.add(TopicPartition(topic, int(number)))
+        return sorted(found)
+
+    def published(self, changelog: TopicPartition, objects: list[StoredObject] | None = None) -> list[Listed]:
+        """All manifests of a partition, the newest first, those that can't be read in front. `objects`: those in
+        its folder, if they are known."""
+        place, found = self.place(changelog), []
+        for one in self.objects.below(place) if objects is None else objects:
+            if not _is_manifest(*one.path.removeprefix(f"{place}/").split("/")):
+                continue
+            try:
+                manifest = self._manifest(one.path)
+                why = manifest and manifest.foreign(self.application_id, manifest.store, changelog)
+                trouble = SnapshotError(f"{one.path} at {self.url} isn't what belongs there: {why}") if why else None
+                if manifest is not None:
+                    found.append(Listed(one.path, one.modified_ms, None if why else manifest, trouble))
+            except StateFormatError as error:
+                found.append(Listed(one.path, one.modified_ms, None, error))
+        return sorted(found, key=lambda one: (one.manifest is None, one.manifest and one.manifest.rank), reverse=True)
+
+    # -- files
 
     def fetch(
         self, manifest: SnapshotManifest, directory: Path, progress: Callable[[int], None] = lambda _: None
     ) -> LocalSnapshot:
         """Copy the snapshot's files into a new folder in `directory`. `progress` is called with the number of bytes
-        that came, and ends the copy by raising. `SnapshotError` when a file is missing, or has another checksum."""
+        that came, and ends the copy by raising. `SnapshotError` when a file is missing, or has another checksum;
+        `SnapshotKeyError`."""
+        for file in manifest.files:
+            self._key(manifest, file)
         snapshot = LocalSnapshot(manifest, directory / uuid.uuid4().hex)
         make_directory(snapshot.directory)
         try:
             for file in manifest.files:
-                self._fetch(f"{self._folder(manifest)}/{file.name}", file, snapshot.directory / file.name, progress)
+                target = snapshot.path_of(file)
+                with explained("write", target), target.open("wb") as opened:
+                    self._receive(manifest, file, opened, progress)
         except BaseException:
             snapshot.remove()
             raise
         return snapshot
 
-    def _fetch(self, path: str, file: SnapshotFile, target: Path, progress: Callable[[int], None]) -> None:
-        with self._told("read", path):
-            self._files.get_file(path, str(target), callback=_callback(progress))
-            progress(0)
-            with target.open("rb") as opened:
-                found = target.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()
-        if found != (file.bytes, file.sha256):
+    def verify(
+        self, manifest: SnapshotManifest, file: SnapshotFile, progress: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Read a file of the snapshot. `SnapshotError` when it isn't what the manifest says; `SnapshotKeyError`."""
+        with Path(os.devnull).open("wb") as nowhere:
+            self._receive(manifest, file, nowhere, progress)
+
+    def _receive(
+        self, manifest: SnapshotManifest, file: SnapshotFile, target: IO[bytes], progress: Callable[[int], None]
+    ) -> None:
+        path, key = self._path(manifest, file), self._key(manifest, file)
+        unsealer = None if key is None else Unsealer(target, key, path.encode())
+        digest, size, wrong = hashlib.sha256(), 0, None
+        progress(0)
+        for chunk in self.objects.chunks(path):
+            digest.update(chunk)
+            size += len(chunk)
+            progress(len(chunk))
+            if unsealer is None:
+                target.write(chunk)
+            elif wrong is None:
+                wrong = _failure(unsealer.feed, chunk)
+        if (size, digest.hexdigest()) != (file.bytes, file.sha256):
             raise SnapshotError(f"{path} is damaged: {file.bytes} bytes with another checksum were written")
+        if unsealer is not None and wrong is None:
+            wrong = _failure(unsealer.end)
+        if wrong is not None:
+            raise SnapshotKeyError(
+                f"{path} is as it was written, and can't be decrypted: snapshot_encryption_key has another key of the "
+                f"id {file.key_id!r} than the one that it was encrypted with, or the file lay elsewhere ({wrong})"
+            )
 
-    def publish(self, snapshot: LocalSnapshot) -> None:
-        """Make the snapshot the newest one of its partition, and remove obsolete ones. `SnapshotError`."""
-        manifest = snapshot.manifest
-        folder, place = self._folder(manifest), self._place(TopicPartition(manifest.changelog, manifest.partition))
-        with self._told("write", folder):
-            self._files.makedirs(folder, exist_ok=True)
-            for path in snapshot.files:
-                self._files.put_file(str(path), f"{folder}/{path.name}")
-            self._files.pipe_file(f"{folder}/{MANIFEST}", manifest.encode())
-            # Renamed, so that no reader finds a part of it.
-            part = f"{place}/.{LATEST}-{uuid.uuid4().hex}"
-            self._files.pipe_file(part, manifest.encode())
-            self._files.mv(part, f"{place}/{LATEST}")
-        self._retire(place, manifest.created_ms)
+    def _key(self, manifest: SnapshotManifest, file: SnapshotFile) -> bytes | None:
+        if file.key_id is None:
+            return None
+        key = self._keys.keys.get(file.key_id)
+        if key is None:
+            has = ", ".join(repr(id) for id in self._keys.keys) or "none"
+            raise SnapshotKeyError(
+                f"{self._path(manifest, file)} is encrypted: it needs the key of the id {file.key_id!r}, and "
+                f"snapshot_encryption_key has {has}"
+            )
+        return key
 
-    def _retire(self, place: str, created_ms: int) -> None:
-        """Remove all older snapshots but the newest of them, which an instance may be reading."""
+    # -- writing
+
+    def publish(self, snapshot: LocalSnapshot) -> SnapshotManifest:
+        """Write the snapshot's own files and its manifest, which is returned as it was written. `SnapshotError`, also
+        when a file of the snapshots that it is built on is gone."""
+        manifest = self._with_own_files(snapshot)
+        place = self.place(manifest.partition_of)
+        reach("snapshot.written")
+        for file in manifest.files:
+            path = self._path(manifest, file)
+            if self.objects.size(path) != file.bytes:
+                raise SnapshotError(f"{path} at {self.url}, which the snapshot is built on, was removed meanwhile")
+        path, content = f"{place}/{MANIFESTS}/{manifest.name}.json", encode(manifest)
+        # A call that is repeated, as its answer was lost, finds what it has written.
+        if not self.objects.create(path, content) and self.objects.read(path) != content:
+            raise SnapshotError(f"{path} at {self.url} is there, and another one")
+        reach("snapshot.published")
+        self.hint_at(manifest)
+        return manifest
+
+    def _with_own_files(self, snapshot: LocalSnapshot) -> SnapshotManifest:
+        manifest, written = snapshot.manifest, []
+        for file in manifest.files:
+            if file.folder:
+                written.append(file)
+                continue
+            path = self._path(manifest, file)
+            with self._sealed(snapshot.path_of(file), path) as source:
+                stored = described(source, file.entries, file.deletions)
+                written.append(replace(stored, name=file.name, key_id=self._keys.current))
+                self.objects.write(path, source)
+        return replace(manifest, files=tuple(written))
+
+    @contextmanager
+    def _sealed(self, plain: Path, path: str) -> Iterator[Path]:
+        """What is to be stored of a file: itself, or beside it, for as long as needed, an encrypted one."""
+        if self._keys.current is None:
+            yield plain
+            return
+        sealed = plain.with_name(f"{plain.name}.sealed")
         try:
-            entries = self._files.ls(place, detail=True)
-            folders = {str(entry["name"]).rstrip("/") for entry in entries if entry["type"] == "directory"}
-            older = sorted(folder for folder in folders if folder.rpartition("/")[2] < _name(created_ms))
-            for folder in older[:-1]:
-                self._files.rm(folder, recursive=True)
-        except Exception as error:
-            log.warning("%s", without_credentials(f"old snapshots in {place} can't be removed: {error}"))
+            with explained("write", sealed):
+                seal(plain, sealed, self._keys.keys[self._keys.current], path.encode())
+            yield sealed
+        finally:
+            sealed.unlink(missing_ok=True)
+
+    def hint_at(self, manifest: SnapshotManifest) -> None:
+        """Have `latest.json` name the snapshot, unless a newer one is there. What can't be written is a warning: only
+        readers over plain HTTP need it."""
+        changelog = manifest.partition_of
+        try:
+            hint, troubles = self.hint(changelog)
+            newest = max(self._names(changelog, hint) | {manifest.name})
+            newer_format = any(isinstance(trouble, StateFormatError) and trouble.newer for trouble in troubles)
+            if newest == manifest.name and not newer_format and (hint is None or hint.id != manifest.id):
+                self.objects.write(f"{self.place(changelog)}/{LATEST}", encode(manifest))
+        except SnapshotError as error:
+            log.warning("%s", error)
+
+    # -- places
 
     def describe(self, manifest: SnapshotManifest) -> str:
         """The snapshot's place, for messages."""
-        return without_credentials(self._folder(manifest))
+        return f"{self.url.rstrip('/')}/{self.place(manifest.partition_of)}/{manifest.folder}"
 
-    def _place(self, changelog: TopicPartition) -> str:
-        return f"{self._root}/{changelog.topic}/{changelog.partition}"
+    def place(self, changelog: TopicPartition) -> str:
+        """The folder of a partition."""
+        return f"{self.application_id}/{changelog.topic}/{changelog.partition}"
 
-    def _folder(self, manifest: SnapshotManifest) -> str:
-        place = self._place(TopicPartition(manifest.changelog, manifest.partition))
-        return f"{place}/{_name(manifest.created_ms)}-{manifest.offset}-{manifest.id}"
-
-    @contextmanager
-    def _told(self, doing: str, path: str) -> Iterator[None]:
-        """Turn any error of the file system into a `SnapshotError`, but for `AbandonedError`."""
-        try:
-            yield
-        except (AbandonedError, StateError):
-            raise
-        except Exception as error:
-            told = f"can't {doing} {path} at {self.url}: {type(error).__name__}: {error}"
-            raise SnapshotError(told) from None  # its own text has the credentials again
+    def _path(self, manifest: SnapshotManifest, file: SnapshotFile) -> str:
+        return f"{self.place(manifest.partition_of)}/{manifest.path_of(file)}"
 
 
-class AbandonedError(Exception):
-    """The request for the snapshot was given up: raised by `progress` to end a `fetch`."""
+def _is_manifest(folder: str, *name: str) -> bool:
+    """Of either format, by its path below the partition's folder."""
+    return name == (FORMAT_1_MANIFEST,) or (folder == MANIFESTS and len(name) == 1 and name[0].endswith(".json"))
 
 
-def _callback(progress: Callable[[int], None]) -> Any:
-    from fsspec.callbacks import Callback
-
-    class Told(Callback):  # type: ignore[misc]  # fsspec has no types
-        def relative_update(self, inc: int = 1) -> None:
-            progress(inc)
-
-        def absolute_update(self, value: int) -> None:
-            progress(0)
-
-    return Told()
+def _failure(step: Callable[..., None], *given: bytes) -> str | None:
+    try:
+        step(*given)
+    except UnsealError as error:
+        return str(error)
+    return None
 
 
-def _name(created_ms: int) -> str:
-    """The beginning of the names of folders of that time, which sort by time."""
-    return f"{created_ms:015d}"
-
-
-def described(path: Path, entries: int) -> SnapshotFile:
+def described(path: Path, entries: int, deletions: int = 0) -> SnapshotFile:
     """The manifest's line about a file that was written."""
     with path.open("rb") as opened:
-        return SnapshotFile(path.name, path.stat().st_size, entries, hashlib.file_digest(opened, "sha256").hexdigest())
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    return SnapshotFile(path.name, path.stat().st_size, entries, digest, deletions=deletions)
+
+
+__all__ = [
+    "AbandonedError",
+    "Listed",
+    "LocalSnapshot",
+    "SnapshotError",
+    "SnapshotKeyError",
+    "SnapshotRepository",
+    "described",
+]

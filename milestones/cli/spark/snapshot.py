@@ -35,9 +35,10 @@ def snapshot(
 ) -> int:
     """Make snapshots of an application's stores, from which its instances restore.
 
-    Reads the changelogs, also while the application runs, and writes to URL what they come to: any URL that fsspec
-    knows. Without URL, to the setting `snapshot_url`. Give the instances the same `snapshot_url`: a store that is
-    empty begins with its snapshot and reads only the rest of its changelog. A snapshot is built on the one before it.
+    Reads the changelogs, also while the application runs, and writes to URL what they come to: a folder
+    (file:///...), S3, GCS, Azure. Without URL, to the setting `snapshot_url`. Give the instances the same
+    `snapshot_url`: a store that is empty begins with its snapshot and reads only the rest of its changelog. A snapshot
+    is built on the one before it.
 
     \b
     Examples:

@@ -54,6 +54,31 @@ def test_an_engine_that_cannot_take_files_in_writes_their_entries_in_steps(engin
     assert steps == (1 if type(engine).__name__ == "RocksDictEngine" else 3)
 
 
+def test_files_that_are_taken_in_together_count_in_their_order_deletions_too(engine: Engine, tmp_path: Path) -> None:
+    base = {b"key-%04d" % number: b"base" for number in range(1_000)}
+    deltas: list[dict[bytes, bytes | None]] = [
+        {b"key-%04d" % number: None if number % 10 == 0 else b"first" for number in range(0, 1_000, 5)},
+        {b"key-0005": None, b"key-0010": b"back", b"key-0011": None, b"new": b"1", b"never": None},
+    ]
+    files = written(tmp_path / "base", base, file_bytes=5_000)
+    assert len(files) > 1
+    expected: dict[bytes, bytes | None] = dict(base)
+    for number, delta in enumerate(deltas):
+        (tmp_path / f"delta-{number}").mkdir()
+        writer = SstWriter(tmp_path / f"delta-{number}")
+        writer.write(iter(sorted(delta.items())))
+        assert sum(writer.deletions.values()) == sum(value is None for value in delta.values())
+        assert sum(writer.files.values()) + sum(writer.deletions.values()) == len(delta)
+        files += [path.rename(tmp_path / f"{number}-{path.name}") for path in writer.files]
+        expected.update(delta)
+    content = {key: value for key, value in expected.items() if value is not None}
+    assert dict(entries(files)) == content
+    counts = engine.open("counts")
+    take(engine, files)
+    assert dict(counts.scan(None, None)) == content
+    assert (counts.get(b"key-0010"), counts.get(b"key-0020"), counts.get(b"never")) == (b"back", None, None)
+
+
 def test_leaving_half_way_leaves_an_engine_that_can_be_dropped_and_closed(engine: Engine, tmp_path: Path) -> None:
     engine.open("counts")
     steps = engine.ingest("counts", written(tmp_path / "files", MANY))

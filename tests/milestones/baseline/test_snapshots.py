@@ -68,17 +68,23 @@ class Restoring(InlineRestoring):
         self.world.context = replace(self.world.context, snapshots=self.source)
         self.restoration = make(self.world.context, self.world.clients)
 
-    def snapshot(self, content: Mapping[bytes, bytes], offset: int, *, topic_id: str | None = None) -> LocalSnapshot:
-        folder = self.directory / uuid4().hex
+    def snapshot(
+        self, content: Mapping[bytes, bytes | None], offset: int, *, topic_id: str | None = None,
+        on: LocalSnapshot | None = None,
+    ) -> LocalSnapshot:  # fmt: skip
+        """To be had for the store: a base, or a delta `on` another one."""
+        folder, id = self.directory / uuid4().hex, "base" if on is None else "delta"
         folder.mkdir()
         writer = SstWriter(folder)
         writer.write(iter(sorted(content.items())))
-        files = tuple(described(path, count) for path, count in writer.files.items())
-        manifest = SnapshotManifest(
-            "id", "app", "counts", "key-value", 1, CHANGELOG, topic_id, 0, offset, 0, None, files
-        )
-        self.source.snapshots["counts"] = LocalSnapshot(manifest, folder)
-        return self.source.snapshots["counts"]
+        files = tuple(described(path, count, writer.deletions[path]) for path, count in writer.files.items())
+        manifest = SnapshotManifest(id, "app", "counts", "key-value", 1, CHANGELOG, topic_id, 0, offset, 0, None, files)
+        snapshot = LocalSnapshot(manifest if on is None else on.manifest.with_delta(manifest), folder)
+        if on is not None:
+            for before, path in zip(on.files, snapshot.files, strict=False):
+                before.rename(path)
+        self.source.snapshots["counts"] = snapshot
+        return snapshot
 
     @property
     def rows(self) -> dict[bytes, bytes]:
@@ -112,6 +118,16 @@ def test_a_snapshot_of_the_whole_changelog_completes_a_store_without_a_fetch(r: 
     task = r.add()
     assert r.step(4) == [task]
     assert (r.rows, r.world.state.offset(A), r.world.restorer.moves) == ({b"a": b"1"}, 3, [])
+
+
+def test_a_store_begins_with_a_delta_as_with_what_it_comes_to(r: Restoring) -> None:
+    r.world.logs[LOG].add("1", key="a").add("2", key="b").add("3", key="c")
+    base = r.snapshot({b"a": b"1", b"b": b"1", b"z": b"1"}, 1)
+    delta = r.snapshot({b"a": None, b"b": b"2", b"d": b"4"}, 2, on=base)
+    task = r.add()
+    assert r.step(5) == [task]
+    assert (r.rows, r.world.state.offset(A)) == ({b"b": b"2", b"c": b"3", b"d": b"4", b"z": b"1"}, 3)
+    assert not delta.directory.exists()
 
 
 def test_a_standby_begins_with_a_snapshot_too(r: Restoring) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError
 from milestones.common.records import TaskId
@@ -15,6 +16,7 @@ from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.testing import StepClock
 from milestones.instance.snapshot_fetcher import Fetching, NoSnapshots, SnapshotFetcher, snapshot_source
 from tests.common.state.test_repository import local
+from tests.common.state.test_sealing import K1
 from tests.common.state.test_snapshot import MANIFEST
 from tests.milestones.fakes import CHANGELOG, World
 
@@ -24,11 +26,12 @@ PLACE = TaskId(0, MANIFEST.partition)
 class Fetched:
     """A fetcher whose thread doesn't run by itself, and a task that asks."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, url: str | None = None, timeout_ms: int = 30_000) -> None:
         self.remote, self.state = directory / "remote", directory / "state"
         self.state.mkdir()
         self.clock = StepClock()
-        self.repository = SnapshotRepository(f"file://{self.remote}", "app")
+        self.real = SystemClock()
+        self.repository = SnapshotRepository(url or f"file://{self.remote}", "app", timeout_ms=timeout_ms)
         self.fetcher = SnapshotFetcher("fetcher", self.repository, self.state, self.clock, 30_000)
         self.task = World().task(MANIFEST.partition)
 
@@ -37,8 +40,10 @@ class Fetched:
         assert asked is not None
         return asked
 
-    def serve(self) -> None:
-        for request in self.fetcher._requests.drain():
+    def serve(self, count: int | None = None) -> None:
+        for _ in range(len(self.fetcher._requests) if count is None else count):
+            request = self.fetcher._requests.get(timeout_ms=0)
+            assert request is not None
             self.fetcher.serve(request)
 
     def here(self) -> list[str]:
@@ -78,7 +83,7 @@ def test_what_is_no_use_is_a_warning_and_an_empty_answer(
     f: Fetched, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     f.repository.publish(local(tmp_path, usable_until_ms=2_000 if damage == "expired" else None))
-    for path in f.remote.rglob({"manifest": "latest.json", "file": "*.sst"}.get(damage, "nothing")):
+    for path in f.remote.rglob({"manifest": "*.json", "file": "*.sst"}.get(damage, "nothing")):
         path.write_bytes(b"")
     if damage == "foreign":
         place = f.remote / "app" / CHANGELOG
@@ -90,6 +95,46 @@ def test_what_is_no_use_is_a_warning_and_an_empty_answer(
     assert asked.take(0) == {}
     assert "store counts is restored from its changelog, its snapshot is no use" in caplog.text
     assert f.here() == []
+
+
+def test_a_zombies_snapshot_is_not_given(f: Fetched, tmp_path: Path) -> None:
+    owner, zombie = local(tmp_path, offset=100, generation=10), local(tmp_path, offset=900, generation=9)
+    for snapshot in (owner, zombie):
+        f.repository.publish(snapshot)
+    asked = f.ask()
+    f.serve()
+    assert (asked.take(0) or {})["counts"].manifest == owner.manifest
+
+
+def test_one_that_is_too_old_does_not_hide_an_older_generations_that_is_not(f: Fetched, tmp_path: Path) -> None:
+    expired, good = local(tmp_path, generation=10, usable_until_ms=2_000), local(tmp_path, generation=9)
+    for snapshot in (expired, good):
+        f.repository.publish(snapshot)
+    asked = f.ask()
+    f.serve()
+    assert (asked.take(0) or {})["counts"].manifest == good.manifest
+
+
+def test_a_key_that_is_missing_is_a_warning_that_names_it(
+    f: Fetched, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    SnapshotRepository(f"file://{f.remote}", "app", encryption_key=K1).publish(local(tmp_path))
+    asked = f.ask()
+    f.serve()
+    assert asked.take(0) == {}
+    assert "needs the key of the id 'k1'" in caplog.text
+    assert K1[3:] not in caplog.text
+
+
+def test_while_the_store_is_away_nobody_waits_longer_than_for_the_first_answer(tmp_path: Path) -> None:
+    f = Fetched(tmp_path, "http://127.0.0.1:1", timeout_ms=300)
+    waiting = [f.ask() for _ in range(20)]
+    f.clock.advance(30_001)
+    f.serve(1)
+    assert [asked.take(f.clock.monotonic_ms()) for asked in waiting] == [{}] * 20
+    began = f.real.monotonic_ms()
+    f.serve()
+    assert f.real.monotonic_ms() - began < 1_000, "nobody wants them any more"
 
 
 def test_whoever_has_waited_for_too_long_gives_up_with_a_warning(
@@ -154,7 +199,7 @@ def test_a_fetcher_that_was_never_started_can_be_closed(f: Fetched) -> None:
 def test_the_setting_says_whether_there_are_snapshots(tmp_path: Path) -> None:
     config = StreamsConfig(application_id="app", bootstrap_servers="localhost:1")
     assert isinstance(snapshot_source(config, "s", tmp_path, StepClock()), NoSnapshots)
-    found = snapshot_source(config.replace(snapshot_url="memory://x"), "s", tmp_path, StepClock())
+    found = snapshot_source(config.replace(snapshot_url="file:///x"), "s", tmp_path, StepClock())
     assert isinstance(found, SnapshotFetcher)
     with pytest.raises(ConfigError, match="snapshot_url"):
         snapshot_source(config.replace(snapshot_url="nonsense://x"), "s", tmp_path, StepClock())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,13 @@ from milestones.common.clock import SystemClock
 from milestones.common.errors import ConfigError, SourceTopicError
 from milestones.common.records import TopicPartition as Partition
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
-from milestones.common.state.snapshots.repository import SnapshotRepository
+from milestones.common.state.engines.sst import SstWriter
+from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotRepository, described
 from milestones.common.state.spec import StoreSpec
 from milestones.common.testing import StepClock
 from milestones.flags import STAGES
 from milestones.testing import KafkaProbe
-from tests.common.state.test_repository import Quiet
+from tests.common.state.serving import Quiet, serving
 from tests.milestones.fakes import Counting
 from tests.topics import commit, named
 
@@ -52,7 +54,7 @@ class App:
         self.topology = self._topology()
         self.config = StreamsConfig(
             application_id=self.name, bootstrap_servers=kafka, processing_guarantee="exactly_once_v2",
-            state_dir=str(directory / "state"),
+            state_dir=str(directory / "state"), snapshot_timeout_ms=3_000,
         )  # fmt: skip
         self.changelog = f"{self.name}-counts-changelog"
         self.probe.create({f"{self.name}-in": 2})
@@ -169,6 +171,39 @@ def test_the_next_one_is_built_on_the_last_and_reads_only_what_came_since(app: A
     assert app.content() == {b"b": b"2", b"c": b"3"}
 
 
+def test_it_is_built_on_a_delta_with_deletions_that_an_instance_has_made_and_counts_to_its_generation(
+    app: App,
+) -> None:
+    app.write(("a", "1"), ("b", "2"), ("c", "3"))
+    base = app.made().manifest
+    app.write(("a", None), ("b", "4"))
+    folder = app.directory / "delta"
+    folder.mkdir()
+    writer = SstWriter(folder)
+    writer.write(iter([(b"a", None), (b"b", b"4")]))
+    files = tuple(described(path, count, writer.deletions[path]) for path, count in writer.files.items())
+    own = replace(base, id="delta", offset=base.offset + 3, generation=8, files=files)
+    repository = SnapshotRepository(app.url, app.name)
+    repository.publish(LocalSnapshot(base.with_delta(own), folder))
+    app.write(("d", "5"))
+    made = app.made()
+    assert (made.base, made.records, made.manifest.generation, made.manifest.base) == (own.offset, 1, 8, None)
+    assert app.content() == {b"b": b"4", b"c": b"3", b"d": b"5"}
+
+
+def test_an_encrypted_snapshot_is_built_on_with_its_key_only(app: App) -> None:
+    key, other = (f"{id}:{b64encode(id.encode() * 16).decode()}" for id in ("k1", "k2"))
+    app.config = app.config.replace(snapshot_encryption_key=key)
+    app.write(("a", "1"))
+    assert {file.key_id for file in app.made().manifest.files} == {"k1"}
+    app.write(("b", "2"))
+    app.config = app.config.replace(snapshot_encryption_key=other)
+    assert app.made().base is None
+    app.write(("c", "3"))
+    app.config = app.config.replace(snapshot_encryption_key=f"{other},{key}")
+    assert app.made().base == 4
+
+
 def test_a_snapshot_after_which_deletions_may_be_forgotten_is_not_built_on(app: App) -> None:
     app.write(("a", "1"))
     app.made()
@@ -189,7 +224,7 @@ def test_a_snapshot_whose_changelog_was_made_anew_is_not_built_on(app: App) -> N
 def test_a_damaged_snapshot_is_not_built_on(app: App) -> None:
     app.write(("a", "1"))
     for file in app.made().manifest.files:
-        (path,) = (app.directory / "snapshots").rglob(f"0/*/{file.name}")
+        (path,) = (app.directory / "snapshots").rglob(f"0/files/*/{file.name}")
         path.write_bytes(b"damage")
     app.write(("b", "2"))
     assert (app.made().base, app.content()) == (None, {b"a": b"1", b"b": b"2"})
@@ -216,9 +251,9 @@ def test_the_content_is_there_as_parquet_with_types(app: App) -> None:
 def test_what_cannot_be_done_is_told_before_spark_begins(app: App) -> None:
     with pytest.raises(SourceTopicError, match="wanted nothing-like-it, there are counts"):
         app.compact(stores=["nothing-like-it"])
-    app.url = "memory://x"
-    with pytest.raises(ConfigError, match="memory of its own"):
-        app.compact()
+    for app.url, why in (("memory://x", "memory of its own"), ("http://127.0.0.1:1/x", "plain HTTP only reads")):
+        with pytest.raises(ConfigError, match=why):
+            app.compact()
     app.url = ""
     with pytest.raises(ConfigError, match="snapshot_url"):
         app.compact()
@@ -271,11 +306,8 @@ def restored(app: App, stage: str, url: str | None) -> tuple[dict[int, int], dic
 def served(app: App) -> Iterator[str]:
     """The snapshots, over HTTP on loopback."""
     (app.directory / "snapshots").mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(app.directory / "snapshots")))
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
+    with serving(partial(Quiet, directory=str(app.directory / "snapshots"))) as url:
+        yield f"{url}/"
 
 
 def filled(app: App) -> None:

@@ -1,0 +1,119 @@
+"""Manifests as they are written.
+
+Format 2 is what this version writes. Format 1 has neither deltas nor what a task's commit says; its files lie in the
+folder of their manifest.
+
+*Guarantees*: a part of a manifest that becomes part of a path is a plain name, or two of them. A manifest of a newer
+format is told apart from one that is damaged.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from milestones.common.errors import StateFormatError
+from milestones.common.records import TopicPartition
+from milestones.common.state.disk import is_plain_name
+from milestones.common.state.manifest import text
+from milestones.common.state.snapshots.snapshot import Lineage, SnapshotFile, SnapshotManifest
+
+FORMAT: Final = 2
+
+
+def encode(manifest: SnapshotManifest) -> bytes:
+    """The manifest in format 2."""
+    files = (replace(file, folder=file.folder or manifest.folder) for file in manifest.files)
+    written = {
+        "format": FORMAT,
+        **{name: getattr(manifest, name) for name in SnapshotManifest.__dataclass_fields__},
+        "positions": _by_topic(manifest.positions),
+        "stream_times": _by_topic(manifest.stream_times),
+        "base": None if manifest.base is None else asdict(manifest.base),
+        "files": [asdict(file) for file in files],
+    }
+    return json.dumps(written, indent=2).encode() + b"\n"
+
+
+def decode(data: bytes, where: str) -> SnapshotManifest:
+    """The manifest in `data`; `StateFormatError`, which names `where`, when it isn't one that this version reads."""
+    try:
+        written = json.loads(data)
+        version = written.pop("format")
+        if version == 1:
+            return _of(_as_format_2(written))
+        if version == FORMAT:
+            return _of(written)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateFormatError(f"{where} isn't a snapshot's manifest ({type(error).__name__}: {error})") from error
+    raise StateFormatError(f"{where} has format {version!r}, and this version knows 1 to {FORMAT}", newer=True)
+
+
+def _as_format_2(written: Mapping[str, Any]) -> dict[str, Any]:
+    folder = f"{int(written['created_ms']):015d}-{int(written['offset'])}-{text(written['id'])}"
+    added: dict[str, Any] = {"generation": 0, "commit_number": None, "positions": {}, "stream_times": {}, "base": None}
+    files = [{**file, "folder": folder, "deletions": 0, "key_id": None} for file in written["files"]]
+    return {"arrangement": "", **written, **added, "files": files}
+
+
+def _of(written: Mapping[str, Any]) -> SnapshotManifest:
+    texts = {name: text(written[name]) for name in ("id", "application_id", "store", "kind", "changelog")}
+    numbers = {name: int(written[name]) for name in ("layout", "partition", "offset", "created_ms", "generation")}
+    known: dict[str, Any] = {**texts, **numbers}
+    if not (is_plain_name(texts["id"]) and is_plain_name(texts["changelog"])):
+        raise ValueError("its id, or its changelog, can't be a part of its folder's name")
+    if min(numbers.values()) < 0:
+        raise ValueError("a number of it is negative")
+    manifest = SnapshotManifest(
+        **known,
+        changelog_id=None if written["changelog_id"] is None else text(written["changelog_id"]),
+        usable_until_ms=_number_or_none(written["usable_until_ms"]),
+        files=tuple(_file(file) for file in written["files"]),
+        arrangement=text(written["arrangement"]),
+        commit_number=_number_or_none(written["commit_number"]),
+        positions=_partitions(written["positions"]),
+        stream_times=_partitions(written["stream_times"]),
+        base=_lineage(written["base"]),
+    )
+    paths = [manifest.path_of(file) for file in manifest.files]
+    if len(set(paths)) < len(paths):
+        raise ValueError("it names a file twice")
+    own = (replace(file, folder="") if file.folder == manifest.folder else file for file in manifest.files)
+    return replace(manifest, files=tuple(own))
+
+
+def _file(written: Mapping[str, Any]) -> SnapshotFile:
+    name, folder, key_id = text(written["name"]), text(written["folder"]), written["key_id"]
+    parts = folder.split("/")
+    if not is_plain_name(name) or len(parts) > 2 or not all(map(is_plain_name, parts)):
+        raise ValueError("the name of a file isn't that of an entry of its folder")
+    return SnapshotFile(
+        name, int(written["bytes"]), int(written["entries"]), str(written["sha256"]), folder,
+        int(written["deletions"]), None if key_id is None else text(key_id),
+    )  # fmt: skip
+
+
+def _lineage(written: Mapping[str, Any] | None) -> Lineage | None:
+    return None if written is None else Lineage(text(written["base"]), tuple(text(id) for id in written["deltas"]))
+
+
+def _number_or_none(written: Any) -> int | None:
+    return None if written is None else int(written)
+
+
+def _by_topic(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), number in sorted(numbers.items()):
+        found.setdefault(topic, {})[str(partition)] = number
+    return found
+
+
+def _partitions(written: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(number)
+        for topic, numbers in written.items()
+        for partition, number in numbers.items()
+    }
