@@ -232,20 +232,20 @@ class RocksEngine(ABC, Generic[Opened]):
         self.db()
         return self._namespaces.names
 
-    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int], *, wait: bool = True) -> None:
         db = self.db()
         try:
-            self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
+            self._unstalled(lambda: self._write(db, batches, offsets), batches.values(), wait=wait)
         except Exception as error:
             raise self.contents.failure(error) from error
         finally:
             for namespace in batches:
                 self._written(namespace)
 
-    def expire(self, namespace: str, spans: Collection[Span]) -> None:
+    def expire(self, namespace: str, spans: Collection[Span], *, wait: bool = True) -> None:
         db = self.db()
         try:
-            self._expire(db, namespace, spans)
+            self._expire(db, namespace, spans, wait=wait)
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
         finally:
@@ -286,9 +286,9 @@ class RocksEngine(ABC, Generic[Opened]):
         if opened is not None:
             opened.written()
 
-    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
+    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch], *, wait: bool = True) -> None:
         db = self.db()
-        unstalled(write, lambda: self._delayed_write_rate(db), batches, str(self.contents))
+        unstalled(write, lambda: self._delayed_write_rate(db), batches, str(self.contents), wait=wait)
 
     def drop(self, namespace: str) -> None:
         db = self.db()
@@ -327,7 +327,7 @@ class RocksEngine(ABC, Generic[Opened]):
         """Write all at once, or be refused."""
 
     @abstractmethod
-    def _expire(self, db: Any, namespace: str, spans: Collection[Span]) -> None:
+    def _expire(self, db: Any, namespace: str, spans: Collection[Span], *, wait: bool) -> None:
         """Delete the keys of these spans."""
 
     @abstractmethod
