@@ -1,8 +1,8 @@
 """Every error that a user can meet, each with what to do about it and the exit code it leads to.
 
 *Guarantees*: a `MilestonesError` has a message that names what, where and what to do; `exit_code` is one of the
-table below. Errors that only steer the runtime (`TaskMigratedError`, `TaskCorruptedError`, `StateBusyError`) never reach
-a user.
+table below. Errors that only steer the runtime (`TaskMigratedError`, `TaskCorruptedError`, `StateBusyError`) never
+reach a user.
 *Assumes*: nothing.
 
 | exit code | meaning |

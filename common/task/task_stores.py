@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from milestones.common.errors import OwnershipError, StateFormatError, TopologyError
+from milestones.common.errors import OwnershipError, StateBusyError, StateFormatError, TopologyError
 from milestones.common.records import Emitted, StoreId, TaskId
 from milestones.common.state.cells import Cells, observed_time
 from milestones.common.state.changelog import (
@@ -296,7 +296,7 @@ class TaskStores:
 
     def applied(self, offsets: Mapping[str, int], write: Write | None = None) -> None:
         """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit. `write`: does it
-        in place of the storage's `apply`."""
+        in place of the storage's `apply`. `StateBusyError`: the layers are as they were, and may be written again."""
         batches = {}
         for name, store in self._stores.items():
             if batch := store.layers.frozen():
@@ -316,10 +316,14 @@ class TaskStores:
         self.trust_changelogs()
 
     def _expire(self, store: OpenedStore, spans: list[Span]) -> None:
-        """Have the storage drop what is gone, once."""
-        if spans != store.expired:
+        """Have the storage drop what is gone, once; a storage that is busy does it after a later commit."""
+        if spans == store.expired:
+            return
+        try:
             self.storage.expire(store.spec.name, spans)
-            store.expired = spans
+        except StateBusyError:
+            return
+        store.expired = spans
 
     def thaw(self) -> None:
         for store in self._stores.values():

@@ -9,8 +9,8 @@ end of the process. The changelog replays the batches that a power failure takes
 are gone, too. A store without changelog loses these batches.
 
 A write that RocksDB would hold back, as flushes or compactions are behind, is refused (`no_slowdown`), made anew and
-tried again (`unstalled`): `rocksdict` holds the GIL while it waits. A caller that can't wait gets a `StateBusyError`, for
-a full disk, too.
+tried again (`unstalled`): `rocksdict` holds the GIL while it waits. A caller that can't wait is told so by a
+`StateBusyError`, which a full disk is then, too.
 
 *Guarantees*: only this module reads a library's error texts.
 *Assumes*: RocksDB's status texts ("Corruption: ...", "IO error: ..."), the same in all its versions.
