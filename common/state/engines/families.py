@@ -24,6 +24,7 @@ from milestones.common.state.engines.rocks import (
     STATISTICS,
     Contents,
     Cursor,
+    Gate,
     Seeker,
     entries,
     nothing_between,
@@ -227,6 +228,7 @@ class RocksEngine(ABC, Generic[Opened]):
 
     def __init__(self, path: object, owners: Owners) -> None:
         self.contents: Contents = Contents(path, owners)
+        self._gate = Gate()
 
     def namespaces(self) -> Collection[str]:
         self.db()
@@ -288,7 +290,14 @@ class RocksEngine(ABC, Generic[Opened]):
 
     def _unstalled(self, write: Callable[[], None], batches: Collection[Batch], *, wait: bool = True) -> None:
         db = self.db()
-        unstalled(write, lambda: self._delayed_write_rate(db), batches, str(self.contents), wait=wait)
+
+        def attempt() -> None:
+            unstalled(write, lambda: self._delayed_write_rate(db), batches, str(self.contents), wait=wait)
+
+        if wait:
+            attempt()
+        else:
+            self._gate.pass_through(attempt)
 
     def drop(self, namespace: str) -> None:
         db = self.db()

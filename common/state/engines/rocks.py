@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -137,6 +138,9 @@ DELAYED_WRITE_RATE = "rocksdb.actual-delayed-write-rate"
 STALL_LIMIT_MS = 300_000
 """How long a write is made again that RocksDB stalls."""
 
+STOPPED_PAUSE_MS = 10
+"""The least pause of all writes to an engine that has refused one."""
+
 FULL_PAUSE_MS = 1_000
 """The pause before a write to a full disk is made again."""
 
@@ -163,6 +167,38 @@ def unstalled(
             if not stalled:
                 raise
         refusals.wait(_stalled(batches, rate(), what))
+
+
+class Gate:
+    """Before the writes to one engine that don't wait: one is refused without a try for as long as the last refusal
+    asks for. A try costs as much as a write, and one that comes too soon uses up what RocksDB allows the next.
+
+    *Concurrency*: threads swap one immutable value. It isn't the error itself, whose frames keep the database open."""
+
+    def __init__(self) -> None:
+        self._until: tuple[int, Callable[[int], StateBusyError]] | None = None
+
+    def pass_through(self, write: Callable[[], None]) -> None:
+        """Call `write`, unless it is too soon. `StateBusyError`."""
+        until = self._until
+        if until is not None and (left_ms := until[0] - _now_ms()) > 0:
+            raise until[1](left_ms)
+        try:
+            write()
+            self._until = None
+        except StateBusyError as busy:
+            self._until = _now_ms() + max(busy.pause_ms, STOPPED_PAUSE_MS), _like(busy)
+            raise
+
+
+def _like(busy: StateBusyError) -> Callable[[int], StateBusyError]:
+    """Makes an error of the same, by its `pause_ms`."""
+    where, reason, remedy, limit_ms = busy.where, busy.reason, busy.remedy, busy.limit_ms
+    return lambda pause_ms: StateBusyError(where, reason, remedy, pause_ms, limit_ms)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _stalled(batches: Collection[Batch], rate: int, what: str) -> StateBusyError:
