@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateBusyError, StateError
 from milestones.common.state.engine import Batch, Few, Owners, Span
 from milestones.common.state.engines.rocks import (
     STATISTICS,
@@ -238,6 +238,8 @@ class RocksEngine(ABC, Generic[Opened]):
         db = self.db()
         try:
             self._unstalled(lambda: self._write(db, batches, offsets), batches.values(), wait=wait)
+        except StateBusyError:
+            raise
         except Exception as error:
             raise self.contents.failure(error) from error
         finally:
@@ -248,6 +250,8 @@ class RocksEngine(ABC, Generic[Opened]):
         db = self.db()
         try:
             self._expire(db, namespace, spans, wait=wait)
+        except StateBusyError:
+            raise
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
         finally:

@@ -49,6 +49,7 @@ class ChaosState(FakeState):
         storage = ChaosStorage(
             self, id, specs, self.stores.setdefault(id, {}), self.changelog_ids.setdefault(id, {}), lambda: None
         )
+        storage.busy, storage.writes = self.busy, self.writes
         self.live[storage] = id
         if self.orphaned():
             self.orphans.add(storage)
