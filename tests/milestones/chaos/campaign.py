@@ -42,7 +42,7 @@ class Chaos(Disturbances):
         more = self.more = random.Random(f"{seed} {stage}")
         self.gentle = more.random() < GENTLE
         self.busily = random.Random(f"{seed} busy")
-        self.often_busy = self.busily.choice([0, 0.02, 0.1])
+        self.often_busy = self.busily.choice([0, 0.05, 0.2])
         self.ticks, self.time, self.times = Counter[bytes](), 1_000, random.Random(seed)
         self.excused: set[str] = set()
         self.exactly_once, self.cached = rng.random() < 0.75, rng.random() < 0.25

@@ -366,3 +366,4 @@ def check_closed(chaos: Chaos) -> None:
         assert not left, f"leases: {left}"
     assert all(updater.ended and not updater.handover.held for updater in world.updaters.all), "an updater has tasks"
     chaos.happened["stores opened"] += world.state.opens
+    chaos.happened["writes refused"] += world.state.refused
