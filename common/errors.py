@@ -1,7 +1,8 @@
 """Every error that a user can meet, each with what to do about it and the exit code it leads to.
 
 *Guarantees*: a `MilestonesError` has a message that names what, where and what to do; `exit_code` is one of the
-table below. Errors that only steer the runtime (`TaskMigratedError`, `TaskCorruptedError`) never reach a user.
+table below. Errors that only steer the runtime (`TaskMigratedError`, `TaskCorruptedError`, `StateBusyError`) never
+reach a user.
 *Assumes*: nothing.
 
 | exit code | meaning |
@@ -77,6 +78,19 @@ class StateCorruptError(StateError):
     def __init__(self, message: str, damaged: Iterable[StoreId] = ()) -> None:
         super().__init__(message)
         self.damaged: frozenset[StoreId] = frozenset(damaged)
+
+
+class StateBusyError(StateError):
+    """A write isn't possible now: RocksDB would stall it, or the disk is full. Steers the runtime only: nothing of what
+    was confirmed is lost, and the write is made again.
+
+    `pause_ms`: not before so long. `where`: the stores; `reason`: what has to pass; `remedy`: what helps. `limit_ms`:
+    for how long a write is made again at most; None: for as long as it takes."""
+
+    def __init__(self, where: str, reason: str, remedy: str, pause_ms: int, limit_ms: int | None = None) -> None:
+        super().__init__(f"{where}: no write is possible now, as {reason}: {remedy}")
+        self.where, self.reason, self.remedy = where, reason, remedy
+        self.pause_ms, self.limit_ms = pause_ms, limit_ms
 
 
 class StateFormatError(StateError):

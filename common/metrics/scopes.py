@@ -230,6 +230,7 @@ class SchedulerMetrics(Scope):
     running_tasks: Final = gauge("tasks that a processing thread works on")
     ready_tasks: Final = gauge("tasks that wait for a processing thread")
     quarantined_tasks: Final = gauge("tasks that fail, and are tried again")
+    busy_tasks: Final = gauge("tasks whose last commit waits to be written to their stores: the disk is slow, or full")
     held_back_tasks: Final = gauge("tasks that wait until their outputs are sent: these have filled their buffer")
     held_back: Final = count("times that a task had to wait for that")
     task_wait: Final = timing("waits of ready tasks for a processing thread")

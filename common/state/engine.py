@@ -122,16 +122,19 @@ class Engine(Protocol):
         """The names of all namespaces that there are, opened or not."""
         ...
 
-    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int], *, wait: bool = True) -> None:
         """Write all batches and offsets (by namespace, each opened) in one atomic step.
 
         `StateError` when the disk is full: then no reader sees any of it, and after the next open it is there
-        entirely or not at all. Such an engine may refuse every later write: close it and open it again."""
+        entirely or not at all. Such an engine may refuse every later write: close it and open it again.
+
+        `wait`: for as long as the engine is behind with earlier writes. Otherwise that is a `StateBusyError` at once,
+        and so is a full disk."""
         ...
 
-    def expire(self, namespace: str, spans: Collection[Span]) -> None:
+    def expire(self, namespace: str, spans: Collection[Span], *, wait: bool = True) -> None:
         """Delete all keys of these spans (first <= key < second), which no reader asks for any more. Not atomic: after
-        a crash some may be there. `StateError`."""
+        a crash some may be there. `wait` as of `apply`. `StateError`."""
         ...
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:

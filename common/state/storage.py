@@ -39,11 +39,15 @@ class TaskStorage(Protocol):
         the stores are complete then.
 
         Written in `steps`; the offset of a store goes with the last of its entries, so that a replay repairs a call
-        that breaks off. A store without changelog is written in one atomic step. `StateError`."""
+        that breaks off. A store without changelog is written in one atomic step. `StateError`.
+
+        `StateBusyError` says that not all of it can be written now, so that its caller doesn't stand still. The caller
+        calls again, with the same entries, and nothing else is written to these stores before."""
         ...
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
-        """Delete what no reader asks for any more: see `Engine.expire`."""
+        """Delete what no reader asks for any more: see `Engine.expire`. `StateBusyError`: later, or with what is gone
+        by then."""
         ...
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:

@@ -65,10 +65,20 @@ class ChangelogTask:
         self._stores.storage.keep_changelog_ids(ids)
 
     def restore(self, store: str, batch: Collection[InputRecord], next_offset: int) -> None:
-        """Write changelog records, in order, to the storage; the store is complete up to `next_offset` then."""
+        """Write changelog records, in order, to the storage; the store is complete up to `next_offset` then, or, while
+        the task has something `unwritten`, after `write_restored`."""
         self.lifecycle.expect(self.following)
         self._stores.restore(store, batch, next_offset)
         self.counters.restored += len(batch)
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether restored records wait, as their engine was busy: restore nothing before `write_restored`."""
+        return self._stores.unwritten
+
+    def write_restored(self) -> None:
+        """Write the restored records that wait. `StateBusyError`: call again after its `pause_ms`."""
+        self._stores.write_restored()
 
     def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
         """Put the entries of sorted table files into the store, which is empty, a step per item of the iterator. The

@@ -5,7 +5,8 @@
                                  +--thaw (at least once), or roll back
 
 *Guarantees*: a `PendingCommit` is confirmed or thawed at most once, and not after a roll-back; a confirmed commit is
-applied, also after a roll-back. A commit's number is higher than all numbers committed before.
+applied, also after a roll-back; while the engines are busy it stays as it is, and the next `apply` writes all of it. A
+commit's number is higher than all numbers committed before.
 *Assumes*: one thread at a time freezes, confirms, thaws; another one may process, or apply.
 """
 
@@ -15,12 +16,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import OwnershipError
+from milestones.common.errors import OwnershipError, StateBusyError, StateError
 from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.state.refusals import Refusals
 from milestones.common.task.boundary import Boundary, PendingCommit, Position, RollbackPoint
 from milestones.common.task.metadata import OffsetMetadata
 
 if TYPE_CHECKING:
+    from milestones.common.clock import Clock
     from milestones.common.state.cells import Cells
     from milestones.common.task.buffers import InputBuffer
     from milestones.common.task.runner import Runner
@@ -43,6 +46,7 @@ class TaskCommits:
         stores: TaskStores,
         cells: Cells,
         transactional_id: str,
+        clock: Clock,
     ) -> None:
         self._task, self._subtopology, self._transactional_id = task, subtopology, transactional_id
         self._buffers, self._boundary, self._runner, self._stores = buffers, boundary, runner, stores
@@ -53,6 +57,7 @@ class TaskCommits:
         self._unanswered: dict[int, RollbackPoint] = {}
         """Boundaries that were frozen since the last confirmed one, by the commit's number: Kafka may have any."""
         self._to_apply: Mapping[str, int] | None = None
+        self._refusals = Refusals(clock, f"task {task}")
         self.incomplete: bool = False
         """Whether a confirmed commit couldn't be written to the engines; until the task begins anew."""
         self.start_pends: bool = False
@@ -160,18 +165,27 @@ class TaskCommits:
                 offsets[spec.name] = commit.offsets[TopicPartition(spec.source_topic, self._task.partition)]
         self._to_apply = offsets
 
-    def apply(self) -> None:
-        """Write the confirmed commit, if there is one, to the engines. A commit that can't be written has to be
+    def apply(self, *, last: bool = False) -> None:
+        """Write the confirmed commit, if there is one, to the engines. `StateBusyError`: they are busy, it is to be
+        called again after the error's `pause_ms`; not in the `last` call. A commit that can't be written has to be
         restored."""
         offsets = self._to_apply
         if offsets is None:
             return
-        self.incomplete = True
+        self.incomplete, waits = True, False
         try:
             self._stores.applied(offsets)
+            self._refusals.made()
             self.incomplete = False
+        except StateBusyError as busy:
+            if last:
+                raise StateError(f"task {self._task}: {busy}") from busy
+            busy.pause_ms = self._refusals.note(busy)
+            self.incomplete, waits = False, True
+            raise
         finally:
-            self._to_apply = None
+            if not waits:
+                self._to_apply = None
 
     def pends(self, commit: PendingCommit) -> bool:
         """Whether the commit may still be confirmed."""

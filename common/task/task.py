@@ -81,8 +81,9 @@ class Task(ChangelogTask):
         )
         self._runner.dropped, self._runner.forget = self._task_context.dropped, self._stores.forget
         self._commits = TaskCommits(
-            id, subtopology, buffers, self._boundary, self._runner, self._stores, self._cells, settings.transactional_id
-        )
+            id, subtopology, buffers, self._boundary, self._runner, self._stores, self._cells,
+            settings.transactional_id, settings.clock,
+        )  # fmt: skip
         self._program = TaskProgram(id, self._runner.scope, self._compiled)
         self._complete = self._initialised = False
 
@@ -289,9 +290,11 @@ class Task(ChangelogTask):
             with self._running(State.LOCKED):
                 self._runner.flush()
 
-    def apply(self) -> None:
-        """Write the confirmed commit, if any, to the engines. After a `StateError` it is restored at the next open."""
-        self._commits.apply()
+    def apply(self, *, last: bool = False) -> None:
+        """Write the confirmed commit, if any, to the engines. `StateBusyError`: call it again after the error's
+        `pause_ms`, as nothing is lost; where this is the `last` call it is another `StateError`. After a `StateError`
+        the commit is restored at the next open."""
+        self._commits.apply(last=last)
 
     # -- what any thread may ask for
 
@@ -310,7 +313,7 @@ class Task(ChangelogTask):
 
     def commit_requested(self) -> bool:
         """Whether user code asked for a commit, a finished record needs one, and the task can be committed now."""
-        if not (self._task_context.commit_requested and self._initialised):
+        if not (self._task_context.commit_requested and self._initialised) or self.applying:
             return False
         held = self.state is State.QUARANTINED and self.unflushed  # a quarantine keeps waiting updates in the caches
         return not held and self.commit_needed()
@@ -405,7 +408,7 @@ class Task(ChangelogTask):
         self._commits.confirmed(commit, changelog_offsets)
 
     def applied(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
-        """Note that Kafka has confirmed `commit`, and write it to the engines."""
+        """Note that Kafka has confirmed `commit`, and write it to the engines. Errors as of `apply`."""
         self.confirmed(commit, changelog_offsets)
         self.apply()
 
@@ -423,7 +426,7 @@ class Task(ChangelogTask):
 
         `start`, with the offsets that Kafka has, and `initialise` are to follow: the program is over.
         """
-        self.apply()
+        self.apply(last=True)
         self.counters.rolled_back += 1
         self._initialised = False
         if self.state is State.READY:
@@ -450,7 +453,7 @@ class Task(ChangelogTask):
         follow. Raises the errors of both."""
         self.lifecycle.move(State.CLOSING)
         try:
-            self.apply()
+            self.apply(last=True)
         finally:
             self.end_program()
 

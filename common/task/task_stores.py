@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from milestones.common.errors import OwnershipError, StateFormatError, TopologyError
+from milestones.common.errors import OwnershipError, StateBusyError, StateFormatError, TopologyError
 from milestones.common.records import Emitted, StoreId, TaskId
 from milestones.common.state.cells import Cells, observed_time
 from milestones.common.state.changelog import (
@@ -107,6 +107,7 @@ class TaskStores:
         self._read_caches, self._caches, self._cells = read_caches, caches, cells
         self._stores: dict[str, OpenedStore] = {}
         self._doubtful: dict[str, set[bytes]] = {}
+        self._unwritten: dict[str, tuple[Batch, int]] = {}
         self._picks = picks(sub)
 
     @property
@@ -212,18 +213,41 @@ class TaskStores:
     # -- restoration
 
     def changelog_offsets(self) -> dict[str, int | None]:
-        """The changelog offset up to which each logged store is complete; None: restore from the beginning, also of a
-        damaged one that couldn't be set aside."""
-        offsets = self.storage.offsets()
+        """The changelog offset up to which each logged store is complete, or will be with what is `unwritten`; None:
+        restore from the beginning, also of a damaged one that couldn't be set aside."""
+        offsets = {**self.storage.offsets(), **{name: at for name, (_, at) in self._unwritten.items()}}
         return {name: offsets.get(name) for name in self._sub.changelogs}
 
     def restore(self, name: str, records: Iterable[ChangelogRecord], next_offset: int) -> None:
-        """Write changelog records, in order, to the storage, which has the store up to `next_offset` then."""
+        """Write changelog records, in order, to the storage, which has the store up to `next_offset` then. What a busy
+        storage doesn't take waits for `write_restored`; nothing more of the store is to be restored before."""
         store = self._stores[name]
         store.read_cache.clear()
         if name in self._picks:
             records = self._picks[name](records)
-        self.storage.apply({name: self._entries(store, records, next_offset)}, {name: next_offset})
+        entries = self._entries(store, records, next_offset)
+        try:
+            self._write_restored(name, entries, next_offset)
+        except StateBusyError:
+            self._unwritten[name] = entries, next_offset
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether restored records wait for `write_restored`."""
+        return bool(self._unwritten)
+
+    def write_restored(self) -> None:
+        """Write the restored records that wait. `StateBusyError`: some still do."""
+        for name, restored in list(self._unwritten.items()):
+            self._write_restored(name, *restored)
+            del self._unwritten[name]
+
+    def _write_restored(self, name: str, entries: Batch, next_offset: int) -> None:
+        self.storage.apply({name: entries}, {name: next_offset})
+        self._expire_restored(name, self._stores[name])
+
+    def _expire_restored(self, name: str, store: OpenedStore) -> None:
+        """Drop what is gone by the times of the restored records, or have it emitted."""
         gone = store.layout.expired()
         if not store.spec.closing:
             self._expire(store, gone)
@@ -260,10 +284,12 @@ class TaskStores:
 
     def discard(self, name: str) -> None:
         """Empty the store, which holds an unfinished `ingest`."""
+        self._unwritten.pop(name, None)
         self._stores[name].rebase(self.storage.clear(name))
 
     def clear(self, name: str, reason: object) -> None:
         """Empty the store, whose content isn't trusted, to be restored from the beginning of its changelog."""
+        self._unwritten.pop(name, None)
         self._stores[name].rebase(self.storage.clear(name, reason))
 
     # -- commit
@@ -296,7 +322,7 @@ class TaskStores:
 
     def applied(self, offsets: Mapping[str, int], write: Write | None = None) -> None:
         """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit. `write`: does it
-        in place of the storage's `apply`."""
+        in place of the storage's `apply`. `StateBusyError`: the layers are as they were, and may be written again."""
         batches = {}
         for name, store in self._stores.items():
             if batch := store.layers.frozen():
@@ -316,10 +342,14 @@ class TaskStores:
         self.trust_changelogs()
 
     def _expire(self, store: OpenedStore, spans: list[Span]) -> None:
-        """Have the storage drop what is gone, once."""
-        if spans != store.expired:
+        """Have the storage drop what is gone, once; a storage that is busy does it after a later commit."""
+        if spans == store.expired:
+            return
+        try:
             self.storage.expire(store.spec.name, spans)
-            store.expired = spans
+        except StateBusyError:
+            return
+        store.expired = spans
 
     def thaw(self) -> None:
         for store in self._stores.values():
@@ -363,7 +393,7 @@ class TaskStores:
     def release(self) -> TaskStorage:
         """Return the storage, open; unapplied writes are dropped. No engine is called."""
         self.keep_out()
-        storage, self._storage, self._stores = self.storage, None, {}
+        storage, self._storage, self._stores, self._unwritten = self.storage, None, {}, {}
         return storage
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.errors import StateBusyError
 from milestones.common.records import TaskId
 from milestones.common.task.alarms import PunctuationAlarms
 from milestones.common.task.input import nobody_listens
@@ -65,7 +66,7 @@ class InlineProcessing:
     """
 
     def __init__(self, context: ThreadContext) -> None:
-        self._clock = context.clock
+        self._context, self._clock = context, context.clock
         self._tasks: dict[TaskId, Task] = {}
         self._paused: frozenset[int] = frozenset()
         self._new: dict[TaskId, Task] = {}
@@ -232,8 +233,22 @@ class InlineProcessing:
         """Do nothing: no task is locked."""
 
     def apply(self, task: Task) -> None:
-        task.apply()
+        try:
+            task.apply()
+        except StateBusyError as busy:
+            self._apply_later(task, busy.pause_ms)
         self._changed[task] = None
+
+    def _apply_later(self, task: Task, pause_ms: int) -> None:
+        """Wait for a busy engine, for as long as the group keeps a thread that waits."""
+        until_ms = self._clock.monotonic_ms() + self._context.longest_wait_ms
+        while pause_ms:
+            self._clock.sleep_ms(pause_ms)
+            try:
+                task.apply(last=self._clock.monotonic_ms() >= until_ms)
+                pause_ms = 0
+            except StateBusyError as busy:
+                pause_ms = busy.pause_ms
 
     def close(self, timeout_ms: int) -> None:
         """Nothing is in transit."""

@@ -3,7 +3,8 @@
     something has happened ---> look ---> errands   (apply, flush)
     or an alarm rings                 |-> turns     (initialise, punctuate, process)
                                       |-> halves    (records wait for those of another partition)
-                                      +-> none, but its next alarm is set: punctuation, next try, end of a lock
+                                      +-> none, but its next alarm is set: punctuation, next try, end of a lock,
+                                          a busy engine
 
 *Guarantees*: the cost of a lease grows with the logarithm of the number of ready tasks, and not with the number of
 tasks that have nothing to do. A leased task is in none of these; `Scheduler.give_back` has it looked at. An event that
@@ -74,7 +75,7 @@ class Agenda:
         if scheduled.place is Place.LOCKED and now_ms >= scheduled.locked_until_ms:
             scheduled.release()
         job = self.job(scheduled, now_ms)
-        if not (job is Job.TURN or self._is_kept(scheduled)):
+        if not (job is Job.TURN or self._is_kept(scheduled, now_ms)):
             scheduled.paused_since_ms = None
         elif scheduled.paused_since_ms is None:
             scheduled.paused_since_ms = now_ms
@@ -120,7 +121,7 @@ class Agenda:
         next try is due, whatever failed: its record, a punctuation, a flush."""
         task = scheduled.task
         if task.applying:
-            return Job.APPLY
+            return Job.APPLY if now_ms >= scheduled.busy_until_ms else None
         if scheduled.place is Place.LOCKED or (scheduled.failure is not None and now_ms < scheduled.failure.again_ms):
             return None
         if scheduled.flush and scheduled.failure is None:
@@ -136,16 +137,19 @@ class Agenda:
         id = scheduled.task.id
         return id.subtopology in self.paused or id in self.held_back
 
-    def _is_kept(self, scheduled: ScheduledTask) -> bool:
-        """Whether the runtime keeps the task from input that it has: for a commit, or until outputs are sent."""
-        id = scheduled.task.id
-        kept = scheduled.place is Place.LOCKED or scheduled.full or id in self.held_back
+    def _is_kept(self, scheduled: ScheduledTask, now_ms: int) -> bool:
+        """Whether the runtime keeps the task from input that it has: for a commit, until outputs are sent, or until
+        what is confirmed can be applied."""
+        id, busy = scheduled.task.id, now_ms < scheduled.busy_until_ms
+        kept = scheduled.place is Place.LOCKED or scheduled.full or busy or id in self.held_back
         return kept and id.subtopology not in self.paused and scheduled.task.input.waiting() > 0
 
     def _wait(self, scheduled: ScheduledTask, now_ms: int) -> None:
         """Set the alarm at which there may be something to do about the task, if nothing happens to it before."""
         id = scheduled.task.id
-        if scheduled.place is Place.LOCKED:
+        if scheduled.task.applying:
+            self._alarms.set(id, scheduled.busy_until_ms)
+        elif scheduled.place is Place.LOCKED:
             self._alarms.set(id, scheduled.locked_until_ms)
         elif scheduled.failure is not None and now_ms < scheduled.failure.again_ms:
             if not scheduled.failure.final:

@@ -1,7 +1,7 @@
 """`CommitPreparation` brings tasks with caches to where they can be committed: flushed, and locked until `unlock`.
 
 *Guarantees*: a task that is asked for its flush gets one, unless the commit begins before. A task in a long call isn't
-waited for; another commit follows the call.
+waited for; another commit follows the call. A task whose engine is busy is waited for by the last commit only.
 *Assumes*: called under the scheduler's lock.
 """
 
@@ -60,7 +60,7 @@ class CommitPreparation:
     def _lacks(self, scheduled: ScheduledTask, now_ms: int, *, final: bool) -> bool:
         """Whether a thread has something to do before all of the task can be committed; it is asked for that."""
         task, leased = scheduled.task, scheduled.lease is not None
-        if scheduled.failure is not None:
+        if scheduled.failure is not None or scheduled.busy_until_ms:
             return final and task.applying and task.commit_needed()
         if task.cached and (task.unflushed or (final and leased)):
             self._ask(scheduled)

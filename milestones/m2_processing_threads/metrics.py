@@ -48,12 +48,13 @@ class Times:
 
 
 class SchedulerStatistics(NamedTuple):
-    """How a scheduler stands: tasks by place; how often one was held back; since the standing before, the waits for a
-    thread, and the pauses of tasks that had input, whatever they waited for."""
+    """How a scheduler stands: tasks by place; those whose engine is busy; how often one was held back; since the
+    standing before, the waits for a thread, and the pauses of tasks that had input, whatever they waited for."""
 
     running: int
     ready: int
     quarantined: int
+    busy: int
     full: int
     held_back: int
     waits: Times
@@ -78,6 +79,7 @@ class SchedulerMeasures:
         scope = self._scope
         scope.processing_threads.value, scope.running_tasks.value = threads, statistics.running
         scope.ready_tasks.value, scope.quarantined_tasks.value = statistics.ready, statistics.quarantined
+        scope.busy_tasks.value = statistics.busy
         scope.held_back_tasks.value, scope.held_back.total = statistics.full, statistics.held_back
         scope.output_buffer_bytes_total.value, scope.rest.total = output_bytes, rests
         statistics.waits.tell(scope.task_wait)

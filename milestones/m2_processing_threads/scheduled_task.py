@@ -16,8 +16,8 @@ A task's place has three names, each for its own level:
 
 *Guarantees*: a task has one place. A lease names the thread that has the task, and its deadline. The thread looks at
 `stop` between two batches; `interrupt` ends a batch between two records.
-*Assumes*: an entry is touched under the scheduler's lock only; of a lease the owner writes `limit` and
-`full`, and of its entry the owner reads `failure` and `close_mode`.
+*Assumes*: an entry is touched under the scheduler's lock only; of a lease the owner writes `limit`, `full` and
+`pause_ms`, and of its entry the owner reads `failure` and `close_mode`.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Job(enum.Enum):
 class Lease:
     """The thread `owner` has a task until `deadline_ms` (monotonic), or until the record is done that is in work then.
     `limit`: records of the next batch. `stop`: no other batch is to begin. `full`: the outputs have filled their
-    buffer."""
+    buffer. `pause_ms`: so long the task's engine is busy, so that what is confirmed isn't applied yet."""
 
-    __slots__ = ("_before", "deadline_ms", "full", "job", "limit", "owner", "scheduled", "stop", "task")
+    __slots__ = ("_before", "deadline_ms", "full", "job", "limit", "owner", "pause_ms", "scheduled", "stop", "task")
 
     deadline_ms: int
     full: bool
@@ -75,6 +75,7 @@ class Lease:
         self.owner, self.deadline_ms = owner, deadline_ms
         self.limit: int = scheduled.limit
         self.stop = self.full = False
+        self.pause_ms: int = 0
         self._before = self.task.counters.processed
 
     @property
@@ -91,11 +92,13 @@ class Lease:
 
 class ScheduledTask:
     """One task. `close_mode`: it is to be given back; `flush`: its caches are to be flushed; `missed`: and a commit
-    went without it; `full`: its outputs have filled their buffer; `limit`: records per batch; `paused_since_ms`: since
-    when it has had input and no thread, whatever it waits for; None while it hasn't. Of the `ReadyQueue`:
+    went without it; `full`: its outputs have filled their buffer; `busy_until_ms`: when what is confirmed is to be
+    applied again, as its engine was busy; 0 while it isn't; `limit`: records per batch; `paused_since_ms`: since when
+    it has had input and no thread, whatever it waits for; None while it hasn't. Of the `ReadyQueue`:
     `number`, None while it isn't in there; `since_ms`, since when it was ready last; `load`, what it had to do."""
 
     __slots__ = (
+        "busy_until_ms",
         "close_mode",
         "failure",
         "flush",
@@ -131,6 +134,7 @@ class ScheduledTask:
         self.number: int | None = None
         self.since_ms = self.load = 0
         self.locked_until_ms: int = 0
+        self.busy_until_ms: int = 0
         self.paused_since_ms: int | None = None
         self.limit: int = 1
 

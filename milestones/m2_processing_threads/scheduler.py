@@ -5,7 +5,8 @@
 - A ready task waits for a thread no longer than `ready_queue.py` says.
 - Closing a task, applying what is confirmed and a flush come before the task's records, at the next record's boundary.
   A task that is given back was asked for once, and comes back once.
-- A task that fails keeps no other task waiting, and its error is its own (`quarantine.py`).
+- A task that fails keeps no other task waiting, and its error is its own (`quarantine.py`). Nor does a task whose
+  engine is busy: it is held, as it is, until what is confirmed may be applied again.
 - A lease, a turn of the stream thread, a thread's sleep and a commit look at the tasks that something has happened to;
   a last commit and a pause look at all (`agenda.py`).
 
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from milestones.common.errors import OwnershipError
 from milestones.m2_processing_threads.agenda import Agenda
 from milestones.m2_processing_threads.commit_preparation import CommitPreparation, is_in_a_call
+from milestones.m2_processing_threads.leaving import LeavingTasks
 from milestones.m2_processing_threads.metrics import SchedulerStatistics, Times
 from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
@@ -81,7 +83,7 @@ class Scheduler:
         self._failing: dict[TaskId, TaskFailure] = {}
         self._full: dict[ScheduledTask, None] = {}
         self._changed: dict[Task, None] = {}
-        self._retiring: list[ScheduledTask] = []
+        self._leaving = LeavingTasks()
         self._in_transit = 0
         self._removed: list[RemovedTask] = []
         self._idle = 0
@@ -138,7 +140,7 @@ class Scheduler:
             self._retire(scheduled)
 
     def _retire(self, scheduled: ScheduledTask) -> None:
-        self._retiring.append(scheduled)
+        self._leaving.put(scheduled)
         self._call(1)
 
     def take_removed(self) -> list[RemovedTask]:
@@ -241,7 +243,7 @@ class Scheduler:
 
     def _takable(self) -> int:
         """The number of tasks that threads could take."""
-        return len(self._retiring) + (0 if self.closing else len(self._agenda))
+        return self._leaving.due(self._clock.monotonic_ms()) + (0 if self.closing else len(self._agenda))
 
     def _call(self, threads: int) -> None:
         """Wake so many threads that sleep, if there are as many."""
@@ -285,11 +287,12 @@ class Scheduler:
 
     def close(self, timeout_ms: int) -> bool:
         """Wait at most so long until every removed task is back, then have the threads end; whether all are back. A
-        thread closes a task that comes back later."""
+        thread closes a task that comes back later. No engine that is busy is waited for any longer."""
         with self._lock:
             self._interrupt(self._clock.monotonic_ms())
             back = self._wait_until(lambda: self._in_transit == 0, timeout_ms)
             self.closing = True
+            self._leaving.hurry()
             self._look.notify_all()
             return back
 
@@ -316,8 +319,9 @@ class Scheduler:
             return scheduled.lease
 
     def _choose(self, now_ms: int) -> tuple[ScheduledTask, Job] | None:
-        if self._retiring:
-            return self._retiring.pop(0), Job.LEAVE
+        leaving = self._leaving.take(now_ms)
+        if leaving is not None:
+            return leaving, Job.LEAVE
         if self.closing:
             return None
         before = len(self._agenda)
@@ -337,6 +341,7 @@ class Scheduler:
             if scheduled.lease is not lease:
                 raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
             scheduled.lease, scheduled.place, scheduled.limit = None, Place.IDLE, lease.limit
+            scheduled.busy_until_ms = now_ms + lease.pause_ms if lease.pause_ms else 0
             (self._leased if scheduled.close_mode is None else self._void).pop(scheduled)
             self.processed += lease.processed
             if lease.full and not scheduled.full:
@@ -408,7 +413,7 @@ class Scheduler:
                 return
             self._idle += 1
             try:
-                self._wait(self._look, self._agenda.idle_ms(now_ms, most_ms))
+                self._wait(self._look, self._leaving.idle_ms(now_ms, self._agenda.idle_ms(now_ms, most_ms)))
             finally:
                 self._idle -= 1
 
@@ -419,6 +424,7 @@ class Scheduler:
         with self._lock:
             times = self._waits, self._pauses
             self._waits, self._pauses = Times(), Times()
+            busy = sum(scheduled.busy_until_ms > 0 for scheduled in (*self._scheduled.values(), *self._leaving))
             return SchedulerStatistics(
-                len(self._leased), self._takable(), len(self._failing), len(self._full), self.held_back, *times
+                len(self._leased), self._takable(), len(self._failing), busy, len(self._full), self.held_back, *times
             )

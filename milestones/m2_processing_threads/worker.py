@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from milestones.baseline.processing import retired
+from milestones.common.errors import StateBusyError
 from milestones.common.testing.faults import reach
 from milestones.m2_processing_threads.metrics import WorkerMeasures
 from milestones.m2_processing_threads.scheduled_task import Job, Lease
@@ -101,20 +102,31 @@ class Worker:
                 return self._retire(lease)
             case Job.APPLY:
                 reach("task.write")
-                lease.task.apply()
+                self._apply(lease)
             case Job.FLUSH:
                 lease.task.flush()
             case Job.TURN:
                 self._turn(lease)
         return None
 
-    def _retire(self, lease: Lease) -> RemovedTask:
-        """Apply what was confirmed, then close the task as its close mode says. A task whose apply fails is
-        restored."""
+    def _apply(self, lease: Lease) -> bool:
+        """Apply what was confirmed; False: its engine is busy, and the task is to wait for as long as the lease says.
+        Once threads are to end there is no later time."""
+        try:
+            lease.task.apply(last=self._scheduler.closing)
+        except StateBusyError as busy:
+            lease.pause_ms = busy.pause_ms
+            return False
+        return True
+
+    def _retire(self, lease: Lease) -> RemovedTask | None:
+        """Apply what was confirmed, then close the task as its close mode says; None: it has to wait before. A task
+        whose apply fails is restored."""
         task, close_mode = lease.task, lease.scheduled.close_mode
         failure: Exception | None = None
         try:
-            task.apply()
+            if not self._apply(lease):
+                return None
         except Exception as error:
             log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
             failure = error

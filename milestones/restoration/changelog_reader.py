@@ -1,8 +1,8 @@
 """Reads changelogs for the tasks in restoration and for standbys, by one restore consumer, a batch per round.
 
 *Guarantees*: active tasks are completed, standbys kept up, as `changelogs.py` defines. A store that proves damaged is
-rebuilt, and no other task notices. A stage decides the rest by its `ReaderHooks`: how much is fetched, when standbys
-stand back, and what any other error of one task leads to.
+rebuilt, a task whose engine is busy waits for it, and no other task notices. A stage decides the rest by its
+`ReaderHooks`: how much is fetched, when standbys stand back, and what any other error of one task leads to.
 *Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
 thread that owns the restore consumer.
 """
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError, StateCorruptError, TimeoutExceededError
+from milestones.common.errors import MilestonesError, StateBusyError, StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.retry import SOONEST_MS, again_after_ms
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.state.refusals import Refusals
 from milestones.common.testing.faults import reach
 from milestones.instance.admin_thread import AskBounds, Bounds
 from milestones.restoration.changelogs import ActiveChangelogs, Changelogs, StandbyChangelogs
@@ -193,12 +194,13 @@ class ChangelogReader:
         return {task: changelogs.position() for task, changelogs in everything.items()}
 
     def run_once(self, now_ms: int) -> bool:
-        """1. note the answers that came; 2. take snapshots in, a step of each; 3. choose what is read now; 4. apply a
-        batch; 5. hand out what is complete."""
+        """1. note the answers that came; 2. take snapshots in, a step of each; 3. write what engines were too busy for;
+        4. choose what is read now; 5. apply a batch; 6. hand out what is complete."""
         if not self._active and not self._standbys:
             return False
         self._take_bounds(now_ms)
         ingested = self._ingest()
+        self._write_unwritten(now_ms)
         self._choose(now_ms)
         fetched = self._fetch()
         self._take(fetched)
@@ -210,6 +212,21 @@ class ChangelogReader:
         for changelogs in ingesting:
             self._guarded(changelogs, Changelogs.advance)
         return bool(ingesting)
+
+    def _write_unwritten(self, now_ms: int) -> None:
+        for changelogs in self._everybody():
+            if changelogs.task.unwritten and now_ms >= changelogs.again_ms:
+                self._guarded(changelogs, partial(self._write_restored, now_ms))
+
+    def _write_restored(self, now_ms: int, changelogs: Changelogs) -> None:
+        refused = changelogs.refused
+        if refused is None:
+            refused = changelogs.refused = Refusals(self._context.clock, f"task {changelogs.task.id}")
+        try:
+            changelogs.task.write_restored()
+            refused.made()
+        except StateBusyError as busy:
+            changelogs.again_ms = now_ms + refused.note(busy)
 
     def _fetch(self) -> Fetched:
         restoring = self.restores and any(

@@ -24,6 +24,7 @@ from milestones.instance.listeners import SuspendReason
 from milestones.restoration.snapshot_ingestion import ingest
 
 if TYPE_CHECKING:
+    from milestones.common.state.refusals import Refusals
     from milestones.common.state.snapshots.repository import LocalSnapshot
     from milestones.common.task.changelog_task import ChangelogTask
     from milestones.common.task.standby import StandbyTask
@@ -45,7 +46,8 @@ class Changelogs:
     `answers` is this object's mailbox alone: the answer to an earlier question about the same task would name an end
     that the changelog has outgrown. `asked`: a question is under way; `heard_ms`: the time of the last answer;
     `failing_since_ms`: the time since which answers have been errors. `fetching`: the request for snapshots.
-    `restored`: the number of records taken so far; `counts`: the same by partition.
+    `restored`: the number of records taken so far; `counts`: the same by partition. `refused`: since when what was
+    restored waits for a busy engine, until `again_ms`.
     """
 
     answers: Mailbox[Bounds]
@@ -69,6 +71,8 @@ class Changelogs:
         self.fetching: Fetching | None = None
         self._snapshots: dict[str, LocalSnapshot] = {}
         self._beginning: Generator[object, None, None] | None = None
+        self.refused: Refusals | None = None
+        self.again_ms = 0
 
     @property
     def restored(self) -> int:
@@ -185,10 +189,13 @@ class Changelogs:
         return {p: end - at for p, end in self.ends.items() if (at := max(0, self.positions.get(p, 0))) < end}
 
     def complete(self) -> bool:
-        return self.ends is not None and not self.missing()
+        return self.ends is not None and not self.missing() and not self.task.unwritten
 
     def reading(self) -> dict[TopicPartition, int]:
-        """The partitions that are to be read now, each with the offset to read next."""
+        """The partitions that are to be read now, each with the offset to read next; none while the task's engine is
+        busy."""
+        if self.task.unwritten:
+            return {}
         return {partition: self.positions[partition] for partition in self.missing()}
 
     def position(self) -> int:

@@ -71,7 +71,7 @@ ALLOWED = {
 NEVER_MET = {
     "CommitRetriableError", "ConnectionLostError", "CoordinatorError", "MailboxClosedError", "MailboxFullError",
     "LeftOutError", "NoAnswerError", "RefusedTogetherError", "RolledBackError", "SendAgainError",
-    "StaleGenerationError",
+    "StaleGenerationError", "StateBusyError",
     "TaskCorruptedError", "TaskMigratedError", "ToldApartError", "UnknownOutcomeError", "UnsentError",
 }  # fmt: skip
 """Errors that steer the runtime: a thread of its own always catches them."""

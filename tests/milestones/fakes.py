@@ -6,6 +6,7 @@ memory. Nothing here has a thread; time is a step clock.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,12 +16,12 @@ from milestones.baseline.state import TaskOwnedState
 from milestones.common import serdes
 from milestones.common.assignment.model import Assignment
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import StateLockedError
+from milestones.common.errors import StateBusyError, StateLockedError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.memory import MemoryBudget
 from milestones.common.metrics import Metrics
 from milestones.common.records import OffsetAndMetadata, Record, StoreId, TaskId, TopicPartition
-from milestones.common.state.engine import Namespace
+from milestones.common.state.engine import Batch, Namespace
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine
@@ -59,8 +60,13 @@ A, B = TaskId(0, 0), TaskId(0, 1)
 IN, LOG, LOG_B = TopicPartition("in", 0), TopicPartition(CHANGELOG, 0), TopicPartition(CHANGELOG, 1)
 
 
+BUSY_MS = 40
+"""How long a busy engine asks for."""
+
+
 class FakeTaskStorage(MemoryTaskStorage):
-    """A task's open stores; they and the changelog ids outlive it, as a disk does."""
+    """A task's open stores; they and the changelog ids outlive it, as a disk does. `busy`: how often the engines of
+    tasks still are, before they take a write; `writes`: what they took, by task, as the offsets of its stores."""
 
     def __init__(
         self,
@@ -72,9 +78,17 @@ class FakeTaskStorage(MemoryTaskStorage):
     ) -> None:
         super().__init__(task, specs)
         self.task, self.ids, self._on_close = task, ids, on_close
+        self.busy, self.writes = Counter[TaskId](), list[tuple[TaskId, Mapping[str, int]]]()
         for name, store in self.stores.items():
             stores.setdefault(name, store)
         self.stores = stores
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        if self.busy[self.task] > 0:
+            self.busy[self.task] -= 1
+            raise StateBusyError(f"the stores of {self.task}", "the disk is full", "make room", BUSY_MS)
+        self.writes.append((self.task, dict(offsets)))
+        super().apply(batches, offsets)
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:
         if reason is None:
@@ -95,7 +109,7 @@ class FakeTaskStorage(MemoryTaskStorage):
 class FakeState:
     """`StateManager` in memory, and `StateOwnership` of real tasks. `locked`: whose directory another thread holds;
     `held`: which are open; `opens`: how often stores were opened; `made`: how many active tasks were; `closed`:
-    what is told of the tasks that lie on the disk."""
+    what is told of the tasks that lie on the disk; `busy` and `writes` are those of all storages."""
 
     ownership: Callable[[ThreadContext, Callable[[str], int]], TaskOwnedState] = TaskOwnedState
 
@@ -108,6 +122,7 @@ class FakeState:
         self.changelog_ids: dict[TaskId, dict[str, str]] = {}
         self.tasks: dict[TaskId, Task] = {}
         self.standbys: dict[TaskId, StandbyTask] = {}
+        self.busy, self.writes = Counter[TaskId](), list[tuple[TaskId, Mapping[str, int]]]()
         self.opens = self.made = 0
         self.closed: dict[TaskId, int] = {}
 
@@ -122,7 +137,9 @@ class FakeState:
         self.opens += 1
         stores = self.stores.setdefault(id, {})
         ids = self.changelog_ids.setdefault(id, {})
-        return FakeTaskStorage(id, specs, stores, ids, lambda: self.held.discard(id))
+        storage = FakeTaskStorage(id, specs, stores, ids, lambda: self.held.discard(id))
+        storage.busy, storage.writes = self.busy, self.writes
+        return storage
 
     def _usable(self, id: TaskId, stores: TaskStorage | None) -> TaskStorage:
         """`stores`, or newly opened ones: for tests that make a task themselves."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from milestones.common.errors import StateBusyError, StateError
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import Lifecycle, State
 from milestones.common.testing.clock import StepClock
 
+PAUSE_MS = 40
+"""How long a busy engine asks for."""
+
 
 class Work:
     """Takes the place of a task: `waiting` records, each of which takes `record_ms`. `error` is raised by the next
-    record, when set; `cached` has something to flush after each record."""
+    record, when set; `cached` has something to flush after each record; `busy`: so often the engine is, before it takes
+    what is to be applied."""
 
     def __init__(
         self, clock: StepClock, partition: int = 0, waiting: int = 0, record_ms: int = 1, sub: int = 0
@@ -25,6 +30,7 @@ class Work:
         self.initialised = self.cached = self.unflushed = self.applying = self.commit_requested = False
         self.punctuation_ms: int | None = None
         self.error: BaseException | None = None
+        self.busy = 0
         self.epoch = self.bytes = self.record_bytes = self.limit = 0
         self.done: list[str] = []
         self.limits: list[int] = []
@@ -95,10 +101,17 @@ class Work:
             self._do("flush")
         self.unflushed = False
 
-    def apply(self) -> None:
-        if self.applying:
-            self.applying = False
-            self._do("apply")
+    def apply(self, *, last: bool = False) -> None:
+        if not self.applying:
+            return
+        if self.busy and not last:
+            self.busy -= 1
+            self.done.append("busy")
+            raise StateBusyError("its stores", "the disk is full", "make room", PAUSE_MS)
+        self.applying = False
+        if self.busy:
+            raise StateError("given up")
+        self._do("apply")
 
     def end(self) -> None:
         assert not self.applying, "what is confirmed is applied before the end"

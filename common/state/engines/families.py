@@ -18,12 +18,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateBusyError, StateError
 from milestones.common.state.engine import Batch, Few, Owners, Span
 from milestones.common.state.engines.rocks import (
     STATISTICS,
     Contents,
     Cursor,
+    Gate,
     Seeker,
     entries,
     nothing_between,
@@ -227,25 +228,30 @@ class RocksEngine(ABC, Generic[Opened]):
 
     def __init__(self, path: object, owners: Owners) -> None:
         self.contents: Contents = Contents(path, owners)
+        self._gate = Gate()
 
     def namespaces(self) -> Collection[str]:
         self.db()
         return self._namespaces.names
 
-    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int], *, wait: bool = True) -> None:
         db = self.db()
         try:
-            self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
+            self._unstalled(lambda: self._write(db, batches, offsets), batches.values(), wait=wait)
+        except StateBusyError:
+            raise
         except Exception as error:
             raise self.contents.failure(error) from error
         finally:
             for namespace in batches:
                 self._written(namespace)
 
-    def expire(self, namespace: str, spans: Collection[Span]) -> None:
+    def expire(self, namespace: str, spans: Collection[Span], *, wait: bool = True) -> None:
         db = self.db()
         try:
-            self._expire(db, namespace, spans)
+            self._expire(db, namespace, spans, wait=wait)
+        except StateBusyError:
+            raise
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
         finally:
@@ -286,9 +292,16 @@ class RocksEngine(ABC, Generic[Opened]):
         if opened is not None:
             opened.written()
 
-    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
+    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch], *, wait: bool = True) -> None:
         db = self.db()
-        unstalled(write, lambda: self._delayed_write_rate(db), batches, str(self.contents))
+
+        def attempt() -> None:
+            unstalled(write, lambda: self._delayed_write_rate(db), batches, str(self.contents), wait=wait)
+
+        if wait:
+            attempt()
+        else:
+            self._gate.pass_through(attempt)
 
     def drop(self, namespace: str) -> None:
         db = self.db()
@@ -327,7 +340,7 @@ class RocksEngine(ABC, Generic[Opened]):
         """Write all at once, or be refused."""
 
     @abstractmethod
-    def _expire(self, db: Any, namespace: str, spans: Collection[Span]) -> None:
+    def _expire(self, db: Any, namespace: str, spans: Collection[Span], *, wait: bool) -> None:
         """Delete the keys of these spans."""
 
     @abstractmethod

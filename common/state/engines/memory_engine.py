@@ -200,7 +200,7 @@ class MemoryEngine:
     def namespaces(self) -> list[str]:
         return list(self._opened())
 
-    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int], *, wait: bool = True) -> None:
         namespaces = self._opened()
         for name in (*batches, *offsets):
             if name not in namespaces:
@@ -210,7 +210,7 @@ class MemoryEngine:
         for name, offset in offsets.items():
             namespaces[name].changelog_offset = offset
 
-    def expire(self, namespace: str, spans: Collection[Span]) -> None:
+    def expire(self, namespace: str, spans: Collection[Span], *, wait: bool = True) -> None:
         written = self._opened()[namespace]
         for first, beyond in spans:
             written.write(dict.fromkeys(key for key, _ in written.scan(first, beyond)))

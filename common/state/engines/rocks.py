@@ -9,7 +9,8 @@ end of the process. The changelog replays the batches that a power failure takes
 are gone, too. A store without changelog loses these batches.
 
 A write that RocksDB would hold back, as flushes or compactions are behind, is refused (`no_slowdown`), made anew and
-tried again (`unstalled`): `rocksdict` holds the GIL while it waits.
+tried again (`unstalled`): `rocksdict` holds the GIL while it waits. A caller that can't wait is told so by a
+`StateBusyError`, which a full disk is then, too.
 
 *Guarantees*: only this module reads a library's error texts.
 *Assumes*: RocksDB's status texts ("Corruption: ...", "IO error: ..."), the same in all its versions.
@@ -17,19 +18,19 @@ tried again (`unstalled`): `rocksdict` holds the GIL while it waits.
 
 from __future__ import annotations
 
-import logging
+import math
 import struct
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
-from milestones.common.errors import StateCorruptError, StateError, StateLockedError
+from milestones.common.clock import SystemClock
+from milestones.common.errors import StateBusyError, StateCorruptError, StateError, StateLockedError
 from milestones.common.records import StoreId
 from milestones.common.state.engine import Batch, Owners
+from milestones.common.state.refusals import Refusals
 from milestones.common.state.steps import size
-
-log: Final = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 
@@ -134,49 +135,93 @@ def nothing_between(start: bytes | None, end: bytes | None) -> bool:
 DELAYED_WRITE_RATE = "rocksdb.actual-delayed-write-rate"
 """RocksDB's property: the allowed bytes per second while RocksDB slows writes down, else 0."""
 
-STALL_LIMIT_S = 300.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _SAY_AFTER_S = 0.001, 0.05, 1.0
+STALL_LIMIT_MS = 300_000
+"""How long a write is made again that RocksDB stalls."""
+
+STOPPED_PAUSE_MS = 10
+"""The least pause of all writes to an engine that has refused one."""
+
+FULL_PAUSE_MS = 1_000
+"""The pause before a write to a full disk is made again."""
+
+FULL, ROOM = ("No space left on device", "Disk quota exceeded"), "free some space, or move state_dir to a larger disk"
 
 
-def unstalled(write: Callable[[], None], rate: Callable[[], int], batches: Collection[Batch], what: str) -> None:
+def unstalled(
+    write: Callable[[], None], rate: Callable[[], int], batches: Collection[Batch], what: str, *, wait: bool = True
+) -> None:
     """Call `write`, which writes `batches` at once or is refused, until RocksDB doesn't refuse: RocksDB stalls writes
     while flushes or compactions are behind. `rate`: `DELAYED_WRITE_RATE`. The library's errors, or `StateError` when
-    the stall takes longer than `STALL_LIMIT_S`."""
-    stall: _Stall | None = None
+    the stall takes longer than `STALL_LIMIT_MS`.
+
+    `wait`: otherwise a write that is refused, or for which the disk has no room, is a `StateBusyError`."""
+    refusals = Refusals(SystemClock())
     while True:
         try:
-            return write()
+            write()
+            return refusals.made()
         except Exception as error:
-            if "Write stall" not in _text(error):
+            stalled = "Write stall" in _text(error)
+            if not wait and (stalled or _is_full(error)):
+                raise (_stalled(batches, rate(), what) if stalled else _full(what)) from error
+            if not stalled:
                 raise
-        stall = stall or _Stall(what)
-        stall.wait(batches, rate())
+        refusals.wait(_stalled(batches, rate(), what))
 
 
-class _Stall:
-    """A write that is refused for now."""
+class Gate:
+    """Before the writes to one engine that don't wait: one is refused without a try for as long as the last refusal
+    asks for. A try costs as much as a write, and one that comes too soon uses up what RocksDB allows the next.
 
-    def __init__(self, what: str) -> None:
-        self._what, self._said = what, False
-        self._since_s, self._pause_s = time.monotonic(), _FIRST_PAUSE_S
+    *Concurrency*: threads swap one immutable value. It isn't the error itself, whose frames keep the database open."""
 
-    def wait(self, batches: Collection[Batch], rate: int) -> None:
-        """Wait until the next try, outside of the library, so that every other thread runs."""
-        stalled_s = time.monotonic() - self._since_s
-        if stalled_s >= STALL_LIMIT_S:
-            raise StateError(
-                f"{self._what}: a write was refused for {stalled_s:.0f} s, as flushes or compactions are behind: "
-                "see that the disk is sound, or move state_dir to a faster one"
-            )
-        if stalled_s >= _SAY_AFTER_S and not self._said:
-            self._said = True
-            log.warning("%s: a write waits, as flushes or compactions are behind: is the disk slow?", self._what)
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
-        if rate > 0:
-            # A refusal uses up the allowance so far, and as much as it asked for of the allowance to come: only a later
-            # allowance counts for the next try, and a try before that uses up more.
-            pause_s = max(pause_s, 2 * sum(map(size, batches)) / rate + _FIRST_PAUSE_S)
-        time.sleep(min(pause_s, STALL_LIMIT_S))
+    def __init__(self) -> None:
+        self._until: tuple[int, Callable[[int], StateBusyError]] | None = None
+
+    def pass_through(self, write: Callable[[], None]) -> None:
+        """Call `write`, unless it is too soon. `StateBusyError`."""
+        until = self._until
+        if until is not None and (left_ms := until[0] - _now_ms()) > 0:
+            raise until[1](left_ms)
+        try:
+            write()
+            self._until = None
+        except StateBusyError as busy:
+            self._until = _now_ms() + max(busy.pause_ms, STOPPED_PAUSE_MS), _like(busy)
+            raise
+
+
+def _like(busy: StateBusyError) -> Callable[[int], StateBusyError]:
+    """Makes an error of the same, by its `pause_ms`."""
+    where, reason, remedy, limit_ms = busy.where, busy.reason, busy.remedy, busy.limit_ms
+    return lambda pause_ms: StateBusyError(where, reason, remedy, pause_ms, limit_ms)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _stalled(batches: Collection[Batch], rate: int, what: str) -> StateBusyError:
+    pause_ms = 0
+    if rate > 0:
+        # A refusal uses up the allowance so far, and as much as it asked for of the allowance to come: only a later
+        # allowance counts for the next try, and a try before that uses up more.
+        pause_ms = 1 + math.ceil(2_000 * sum(map(size, batches)) / rate)
+    return StateBusyError(
+        what,
+        "flushes or compactions are behind",
+        "see that the disk is sound, or move state_dir to a faster one",
+        min(pause_ms, STALL_LIMIT_MS),
+        STALL_LIMIT_MS,
+    )
+
+
+def _full(what: str) -> StateBusyError:
+    return StateBusyError(what, "the disk is full", ROOM, FULL_PAUSE_MS)
+
+
+def _is_full(error: Exception) -> bool:
+    return any(part in _text(error) for part in FULL)
 
 
 @dataclass(frozen=True)
@@ -194,9 +239,9 @@ _MEANINGS = (
         "is open elsewhere, in this process or in another one",
     ),
     _Meaning(
-        ("No space left on device", "Disk quota exceeded"),
+        FULL,
         StateError,
-        "disk full: free some space, or move state_dir to a larger disk; committed state is rebuilt from the changelog",
+        f"disk full: {ROOM}; committed state is rebuilt from the changelog",
     ),
     _Meaning(
         ("Too many open files",),

@@ -252,12 +252,12 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
             put(self._namespaces[namespace].family, pack_offset(offset))
         db.write(batch, no_slowdown=True)
 
-    def _expire(self, db: Any, namespace: str, spans: Collection[Span]) -> None:
+    def _expire(self, db: Any, namespace: str, spans: Collection[Span], *, wait: bool) -> None:
         """Key by key: this library has no deletion of a range."""
         for first, beyond in spans:
             keys = dict.fromkeys(key for key, _ in self._namespaces[namespace].scan(first, beyond))
             for step in steps(keys):
-                self._unstalled(partial(self._write, db, {namespace: step}, {}), (step,))
+                self._unstalled(partial(self._write, db, {namespace: step}, {}), (step,), wait=wait)
 
     def _wipe(self, db: Any, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
         """Key by key, as `_expire`, in one batch of any size."""

@@ -284,10 +284,10 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
             del handle  # as in `_RocksdictCursor`
             raise
 
-    def _expire(self, db: Rdict, namespace: str, spans: Collection[Span]) -> None:
+    def _expire(self, db: Rdict, namespace: str, spans: Collection[Span], *, wait: bool) -> None:
         """By one tombstone per span, which costs the same for any number of keys. A large store then gives back the
         room: left to itself, RocksDB keeps what is gone until it compacts those files for another reason."""
-        self._unstalled(lambda: self._write_all(db, {namespace: spans}, {}, {}), ())
+        self._unstalled(lambda: self._write_all(db, {namespace: spans}, {}, {}), (), wait=wait)
         opened = self._namespaces[namespace]
         if opened.property(FILES_SIZE) >= ROOM_BYTES:
             for first, beyond in spans:

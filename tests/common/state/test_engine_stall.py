@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateBusyError, StateError
+from milestones.common.state import refusals
 from milestones.common.state.engine import Engine
 from milestones.common.state.engines import rocks
 from milestones.common.state.engines.rocks import RocksSettings
@@ -141,8 +142,8 @@ def test_a_stall_without_end_is_an_error_that_names_store_and_remedy(
 ) -> None:
     engine = stopping(tmp_path / "engine")
     engine.open("counts")
-    monkeypatch.setattr(rocks, "STALL_LIMIT_S", 0.05)
-    monkeypatch.setattr(rocks, "_SAY_AFTER_S", 0.01)
+    monkeypatch.setattr(rocks, "STALL_LIMIT_MS", 50)
+    monkeypatch.setattr(refusals, "SAY_AFTER_MS", 10)
     caplog.set_level(logging.WARNING)
 
     def write() -> None:
@@ -151,7 +152,61 @@ def test_a_stall_without_end_is_an_error_that_names_store_and_remedy(
 
     with pytest.raises(StateError, match=r"store 'counts' of task 0_1 in .* a write was refused for 0 s.* faster one"):
         write()
-    assert [record.message for record in caplog.records if "is the disk slow" in record.message]
+    assert [record.message for record in caplog.records if "a write waits, as flushes" in record.message]
+    engine.close()
+
+
+def written_at_last(engine: Engine, batch: dict[bytes, bytes | None], offset: int) -> list[StateBusyError]:
+    """Write without waiting in the engine; its refusals."""
+    refused: list[StateBusyError] = []
+    while True:
+        try:
+            engine.apply({"counts": batch}, {"counts": offset}, wait=False)
+            return refused
+        except StateBusyError as error:
+            refused.append(error)
+        time.sleep(max(0.001, refused[-1].pause_ms / 1_000))
+
+
+def test_a_caller_that_cant_wait_is_told_when_to_come_again_and_its_writes_arrive_whole(
+    stalling: Engine, waits: list[float]
+) -> None:
+    counts = stalling.open("counts")
+    written: dict[bytes, bytes | None] = {}
+    refused: list[StateBusyError] = []
+    for number, batch in enumerate(batches(12)):
+        before = dict(counts.scan(None, None))
+        refused += written_at_last(stalling, batch, number)
+        assert before == written
+        written |= batch
+        assert counts.offset() == number
+    assert dict(counts.scan(None, None)) == written
+    assert {error.reason for error in refused} == {"flushes or compactions are behind"}
+    assert {error.limit_ms for error in refused} == {rocks.STALL_LIMIT_MS}
+
+
+def test_writes_that_come_too_soon_are_refused_without_a_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms, tries = 0, 0
+    monkeypatch.setattr(rocks, "_now_ms", lambda: now_ms)
+    engine: Any = RocksDictEngines().open(tmp_path / "engine", OWNERS)
+    counts, write = engine.open("counts"), engine._write
+
+    def full(*_: Any) -> None:
+        nonlocal tries
+        tries += 1
+        raise Exception("IO error: No space left on device: While appending to file: /s/000004.log")
+
+    engine._write = full
+    for now_ms in (0, 1, 400, 999):
+        with pytest.raises(StateBusyError, match="no write is possible now, as the disk is full") as refused:
+            engine.apply({"counts": {b"a": b"1"}}, {"counts": 1}, wait=False)
+        assert (refused.value.pause_ms, refused.value.limit_ms) == (rocks.FULL_PAUSE_MS - now_ms, None)
+    assert tries == 1
+    with pytest.raises(StateError, match="disk full: free some space"):
+        engine.apply({"counts": {b"a": b"1"}}, {"counts": 1})
+    now_ms, engine._write = 1_000, write
+    engine.apply({"counts": {b"a": b"1"}}, {"counts": 1}, wait=False)
+    assert counts.get(b"a") == b"1"
     engine.close()
 
 

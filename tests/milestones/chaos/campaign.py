@@ -41,6 +41,8 @@ class Chaos(Disturbances):
         rng = self.rng = random.Random(seed)
         more = self.more = random.Random(f"{seed} {stage}")
         self.gentle = more.random() < GENTLE
+        self.busily = random.Random(f"{seed} busy")
+        self.often_busy = self.busily.choice([0, 0.05, 0.2])
         self.ticks, self.time, self.times = Counter[bytes](), 1_000, random.Random(seed)
         self.excused: set[str] = set()
         self.exactly_once, self.cached = rng.random() < 0.75, rng.random() < 0.25
@@ -193,6 +195,8 @@ class Chaos(Disturbances):
         for _ in range(STEPS):
             self.world.clock.advance(self.rng.randrange(30))
             self.anything()
+            if self.busily.random() < self.often_busy:
+                self.keep_busy()
             self.supervise()
         self.calm()
         self.settle()

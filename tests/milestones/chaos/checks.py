@@ -97,7 +97,7 @@ def holders(chaos: Chaos) -> dict[TaskId, Counter[str]]:
     inputs, restoration, processing = tasks._inputs, tasks._restoration, tasks._processing
     scheduler, opening = processing._scheduler, tasks._opening
     requests = chaos.world.openers.requests(opening)
-    removals = [*scheduler._retiring, *scheduler._void, *scheduler._removed, *processing._late]
+    removals = [*scheduler._leaving, *scheduler._void, *scheduler._removed, *processing._late]
     started = [*inputs._started, *(task for task, _ in inputs._waiting.values())]
     returned = [*restoration._restored, *restoration._removed, *(failed.task for failed in restoration._failed)]
     found = {
@@ -362,7 +362,8 @@ def check_closed(chaos: Chaos) -> None:
     assert not alive, f"processing threads that haven't ended: {alive}"
     for polling in world.polling:
         scheduler: Any = polling.loop._processing._scheduler  # type: ignore[union-attr]
-        left = [*scheduler._leased, *scheduler._void, *scheduler._retiring]
+        left = [*scheduler._leased, *scheduler._void, *scheduler._leaving]
         assert not left, f"leases: {left}"
     assert all(updater.ended and not updater.handover.held for updater in world.updaters.all), "an updater has tasks"
     chaos.happened["stores opened"] += world.state.opens
+    chaos.happened["writes refused"] += world.state.refused

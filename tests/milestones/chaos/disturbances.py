@@ -39,6 +39,7 @@ class Disturbances(ABC):
     number: int
     time: int
     times: random.Random
+    busily: random.Random
 
     @property
     @abstractmethod
@@ -178,6 +179,15 @@ class Disturbances(ABC):
         if not self.world.restorer.next:
             self.world.restorer.next.append(PlannedDeath())
 
+    def keep_busy(self) -> None:
+        """Engines can't take writes now: for a moment, or until something else is done about it."""
+        busy = self.world.state.busy
+        busy.clear()
+        for id in self.world.tasks:
+            if self.busily.random() < 0.4:
+                busy[id] = self.busily.choice([1, 2, 5, 10_000])
+        self.happened["busy engines"] += bool(busy)
+
     def hang_updater(self) -> None:
         for updater in self.world.updaters.all[-1:]:
             updater.hangs = not updater.hangs
@@ -251,6 +261,7 @@ class Disturbances(ABC):
         self.answer()
         self.world.moods.calm()
         self.world.state.locked.clear()
+        self.world.state.busy.clear()
         self.world.openers.hang = False
         for updater in self.world.updaters.all:
             updater.hangs = False

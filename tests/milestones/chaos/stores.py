@@ -30,7 +30,7 @@ class ChaosState(FakeState):
         self.orphaned: Callable[[], bool] = lambda: False
         self.wrong: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
-        self.closes = self.failed_writes = 0
+        self.closes = self.failed_writes = self.refused = 0
 
     @property
     def _owned(self) -> TaskOwnedState:
@@ -49,6 +49,7 @@ class ChaosState(FakeState):
         storage = ChaosStorage(
             self, id, specs, self.stores.setdefault(id, {}), self.changelog_ids.setdefault(id, {}), lambda: None
         )
+        storage.busy, storage.writes = self.busy, self.writes
         self.live[storage] = id
         if self.orphaned():
             self.orphans.add(storage)
@@ -81,6 +82,7 @@ class ChaosStorage(FakeTaskStorage):
                 del self._state.broken[self.task]
                 self._state.failed_writes += 1
                 raise StateCorruptError("damaged", [StoreId(self.task, store) for store in self.stores])
+        self._state.refused += self.busy[self.task] > 0
         super().apply(batches, offsets)
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:

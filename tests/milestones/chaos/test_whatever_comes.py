@@ -4,10 +4,13 @@ counts. Each check finds the fault that it is for."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from milestones.common.errors import StateBusyError
+from milestones.common.task.task_stores import TaskStores
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m2_processing_threads.pool import WorkerPool
@@ -119,6 +122,20 @@ def test_the_campaign_sees_open_state_of_which_the_group_isnt_told(monkeypatch: 
 def test_the_campaign_sees_a_wait_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ThreadContext, "longest_wait_ms", property(lambda self: self.config.max_poll_interval_ms))
     found("waits of more than a quarter")
+
+
+def test_the_campaign_sees_a_commit_that_a_busy_engine_never_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    applied = TaskStores.applied
+
+    def pass_over(self: Any, offsets: Any) -> None:
+        def write(batches: Any, at: Any) -> None:
+            with suppress(StateBusyError):
+                self.storage.apply(batches, at)
+
+        applied(self, offsets, write)
+
+    monkeypatch.setattr(TaskStores, "applied", pass_over)
+    found("punctuation 1 of", " closes Counter()", stage="m5")
 
 
 def test_the_campaign_sees_a_thread_that_stays_though_it_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,7 +314,7 @@ class Crew:
         self.scheduler.flush(final=self.rng.random() < 0.1)
         for task in self.here.values():
             if self.rng.random() < 0.3 and task.initialised and not task.applying and not task.unflushed:
-                task.applying = True
+                task.busy, task.applying = self.rng.choice([0, 0, 0, 1, 3]), True
                 self.scheduler.apply(task.id)
         self.scheduler.unlock()
 

@@ -19,7 +19,7 @@ from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import CloseMode, RemovedTask
 from tests.milestones.m2_processing_threads.failures import final_failure
-from tests.milestones.work import Work
+from tests.milestones.work import PAUSE_MS, Work
 
 TASKS, THREADS, STEPS = 6, 3, 150
 TIMEOUT_MS = 2_000
@@ -51,20 +51,31 @@ class Hand:
         if rng.random() < 0.1:
             error = rng.choice([ValueError("user code"), StateError("a disk")])
         elif lease.job is Job.APPLY:
-            task.apply()
+            self._apply(lease)
         elif lease.job is Job.FLUSH:
             task.flush()
         elif lease.job is Job.LEAVE:
             removed = self._retire(lease)
         elif rng.random() < 0.2:
             lease.full, task.bytes = True, 1_000
-        if lease.job is Job.LEAVE and removed is None:
+        if lease.job is Job.LEAVE and removed is None and not lease.pause_ms:
             removed = self._retire(lease)
         self._end(task)
         scheduler.give_back(lease, error, removed)
 
+    def _apply(self, lease: Any) -> bool:
+        """What is confirmed is written, or the engine is busy for some time."""
+        if lease.task.applying and self.chaos.rng.random() < 0.3:
+            lease.pause_ms = PAUSE_MS
+            self.chaos.again_ms[lease.task] = self.chaos.clock.monotonic_ms() + PAUSE_MS
+            return False
+        lease.task.apply()
+        return True
+
     def _begin(self, lease: Any) -> None:
         task = lease.task
+        again_ms = self.chaos.again_ms.pop(task, 0)
+        assert self.chaos.clock.monotonic_ms() >= again_ms, "its engine is busy"
         assert task not in self.chaos.at_work, "two threads have the same task"
         assert task.id.subtopology not in self.chaos.paused or lease.job is not Job.TURN, "a paused task has a turn"
         self.chaos.at_work.add(task)
@@ -85,16 +96,17 @@ class Hand:
             task.counters.processed += 1
             task.unflushed = task.cached
 
-    def _retire(self, lease: Any) -> RemovedTask:
+    def _retire(self, lease: Any) -> RemovedTask | None:
         task = lease.task
-        task.apply()
+        if not self._apply(lease):
+            return None
         suspended = lease.scheduled.close_mode is CloseMode.SUSPEND
         return RemovedTask(task, None if suspended else task.recycle())
 
 
 class Chaos:
     """A stream thread that does anything, and its threads. `here`: the tasks that the scheduler has; `away`: those that
-    were asked back, each with its fate."""
+    were asked back, each with its fate; `again_ms`: until when the engines of tasks are busy."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -104,6 +116,7 @@ class Chaos:
         )
         self.hands = [Hand(self, number) for number in range(THREADS)]
         self.at_work: set[Any] = set()
+        self.again_ms: dict[Any, int] = {}
         self.paused: frozenset[int] = frozenset()
         self.here: dict[TaskId, Any] = {}
         self.away: list[tuple[Any, CloseMode]] = []
@@ -223,10 +236,11 @@ class Chaos:
             self.away.append((task, CloseMode.CLOSE))
             self.scheduler.remove(task.id, CloseMode.CLOSE)
         for _ in range(200):
+            self.clock.advance(PAUSE_MS)
             for hand in self.hands:
                 hand.step()
             self.take_removed()
-        assert (self.away, self.at_work, self.scheduler._retiring) == ([], set(), [])
+        assert (self.away, self.at_work, list(self.scheduler._leaving)) == ([], set(), [])
         assert self.scheduler.close(0)
 
 

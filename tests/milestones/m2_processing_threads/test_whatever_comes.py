@@ -95,7 +95,7 @@ def check(r: RunningProcessing) -> None:
     assert r.world.consumer.assigned == {TopicPartition("in", id.partition) for id in processing}
     working = sum(worker.inside for worker in r.world.workers.all)
     leased = [
-        scheduled for scheduled in (*scheduler._scheduled.values(), *scheduler._retiring) if scheduled.lease is not None
+        scheduled for scheduled in (*scheduler._scheduled.values(), *scheduler._leaving) if scheduled.lease is not None
     ]
     assert len(leased) <= working, "a lease has leaked"
 

@@ -1,0 +1,65 @@
+"""A write that isn't possible now (`StateBusyError`): when it is made again, what is said of it, when it is given up.
+
+*Guarantees*: the pauses grow from `FIRST_PAUSE_MS` to `LONGEST_PAUSE_MS`, and none is shorter than the engine asks for.
+A write that waits for long is told once, and once more when it is made.
+*Assumes*: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from milestones.common.errors import StateBusyError, StateError
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+
+log: Final = logging.getLogger(__name__)
+
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SAY_AFTER_MS = 1, 50, 1_000
+
+
+class Refusals:
+    """The refusals of one write after another. *Owns*: since when the write waits that is next."""
+
+    def __init__(self, clock: Clock, whose: str = "") -> None:
+        """`whose`: the owner of the writes, for the log."""
+        self._clock, self._whose = clock, f"{whose}, " if whose else ""
+        self._since_ms: int | None = None
+        self._said, self._pause_ms = False, FIRST_PAUSE_MS
+
+    def note(self, error: StateBusyError) -> int:
+        """Note a refusal, and return the pause in ms before the next try. `StateError` when the write has waited for
+        too long: it is given up."""
+        now_ms = self._clock.monotonic_ms()
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        waited_ms = now_ms - self._since_ms
+        if error.limit_ms is not None and waited_ms >= error.limit_ms:
+            self._begin()
+            raise StateError(
+                f"{self._whose}{error.where}: a write was refused for {waited_ms // 1000} s, as {error.reason}: "
+                f"{error.remedy}"
+            ) from error
+        if waited_ms >= SAY_AFTER_MS and not self._said:
+            self._said = True
+            log.warning("%s%s: a write waits, as %s: %s", self._whose, error.where, error.reason, error.remedy)
+        pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, LONGEST_PAUSE_MS)
+        return max(pause_ms, error.pause_ms)
+
+    def wait(self, error: StateBusyError) -> None:
+        """Note a refusal, and wait until the next try. `StateError` as of `note`."""
+        self._clock.sleep_ms(self.note(error))
+
+    def made(self) -> None:
+        """The write is made."""
+        if self._since_ms is None:
+            return
+        if self._said:
+            waited_ms = self._clock.monotonic_ms() - self._since_ms
+            log.warning("%sa write that waited for %d s is made", self._whose, waited_ms // 1000)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._since_ms, self._said, self._pause_ms = None, False, FIRST_PAUSE_MS
