@@ -148,9 +148,9 @@ class Engine(Protocol):
         """Delete the namespace with its offset, opened or not. Harmless when absent."""
         ...
 
-    def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
+    def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch], *, wait: bool = True) -> None:
         """Delete all keys of a span per namespace, then write the batches, in one atomic step. Room is given back by
-        `compact`. `StateError`."""
+        `compact`. `wait` as of `apply`. `StateError`."""
         ...
 
     def compact(self, namespace: str, span: Span) -> None:

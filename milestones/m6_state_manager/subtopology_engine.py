@@ -61,11 +61,13 @@ class SubtopologyEngine:
             family = self._families[store] = self.engine.open(store)
         return family
 
-    def write(self, partition: int, batches: Mapping[str, Batch], row: RangeRow | None = None) -> None:
-        """Write entries by store, and the row, in one atomic step. `StateError`."""
+    def write(
+        self, partition: int, batches: Mapping[str, Batch], row: RangeRow | None = None, *, wait: bool = True
+    ) -> None:
+        """Write entries by store, and the row, in one atomic step. `wait` as of `Engine.apply`. `StateError`."""
         prefix = prefix_of(partition)
         written = {store: prefixed(batch, prefix) for store, batch in batches.items()}
-        self.engine.apply(written if row is None else {**written, ROWS: {prefix: row.encode()}}, {})
+        self.engine.apply(written if row is None else {**written, ROWS: {prefix: row.encode()}}, {}, wait=wait)
         self._wrote(partition, row)
 
     def wipe(self, partition: int, stores: Collection[str], row: RangeRow | None) -> None:
@@ -85,11 +87,12 @@ class SubtopologyEngine:
             self.rows[partition] = row
 
     def expire(self, partition: int, store: str, spans: Collection[Span]) -> list[Span]:
-        """Delete what no reader asks for any more; returns the spans of the column family. `StateError`."""
+        """Delete what no reader asks for any more; returns the spans of the column family. `StateBusyError` instead of a
+        wait; `StateError`."""
         prefix = prefix_of(partition)
         gone = [(prefix + first, prefix + beyond) for first, beyond in spans]
         for span in gone:
-            self.engine.wipe({store: span}, {})
+            self.engine.wipe({store: span}, {}, wait=False)
         return gone
 
     def sync(self) -> None:

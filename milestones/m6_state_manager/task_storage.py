@@ -110,8 +110,8 @@ class RangeTaskStorage:
             return
         *first, last = self._cut(persistent)
         for step in first:
-            self._engine.write(self.task.partition, step)
-        self._engine.write(self.task.partition, last, self._next_row().at(moved))
+            self._engine.write(self.task.partition, step, wait=False)
+        self._engine.write(self.task.partition, last, self._next_row().at(moved), wait=False)
         if self._synced:
             self._engine.sync()
 

@@ -257,10 +257,12 @@ class RocksEngine(ABC, Generic[Opened]):
         finally:
             self._written(namespace)
 
-    def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
+    def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch], *, wait: bool = True) -> None:
         db = self.db()
         try:
-            self._unstalled(lambda: self._wipe(db, spans, batches), batches.values())
+            self._unstalled(lambda: self._wipe(db, spans, batches), batches.values(), wait=wait)
+        except StateBusyError:
+            raise
         except Exception as error:
             raise self.contents.failure(error) from error
         finally:

@@ -221,7 +221,7 @@ class MemoryEngine:
         self._opened()
         return write_entries(lambda step: self.apply(step, {}), namespace, files)
 
-    def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
+    def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch], *, wait: bool = True) -> None:
         for namespace, span in spans.items():
             self.expire(namespace, (span,))
         self.apply(batches, {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateBusyError, StateError
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Batch
 from milestones.common.state.steps import STEP_BYTES, STEP_ENTRIES, size
@@ -36,11 +36,11 @@ class Writes:
         engine = storage._engine.engine
         apply, sync = engine.apply, engine.sync
 
-        def noted(batches: dict[str, Batch], offsets: dict[str, int]) -> None:
+        def noted(batches: dict[str, Batch], offsets: dict[str, int], *, wait: bool) -> None:
             if fails_from is not None and len(self.calls) >= fails_from:
                 raise StateError("the disk is gone")
             self.calls.append(dict(batches))
-            apply(batches, offsets)
+            apply(batches, offsets, wait=wait)
 
         def synced() -> None:
             self.synced += 1
@@ -163,3 +163,30 @@ def test_a_task_with_stores_in_memory_only_leaves_nothing_on_disk(
     assert storage.memory_bytes() > 0
     storage.close()
     assert sorted(path.name for path in directory.path.iterdir()) == [".lock", "process"]
+
+
+def test_a_commit_that_an_engine_has_no_time_for_is_refused_at_once_and_made_again_whole(
+    manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task is held then, and no thread with it."""
+    storage = manager.open(TASK, [COUNTS, UNLOGGED])
+    storage.apply({"counts": entries(10)}, {"counts": 5})
+    engine = storage._engine.engine
+    tries: list[bool] = []
+    apply = engine.apply
+
+    def busy(batches: dict[str, Batch], offsets: dict[str, int], *, wait: bool) -> None:
+        tries.append(wait)
+        if len(tries) == 3:
+            raise StateBusyError("the stores", "flushes are behind", "wait", 10)
+        apply(batches, offsets, wait=wait)
+
+    monkeypatch.setattr(engine, "apply", busy)
+    commit = {"counts": entries(9_000, b"w"), "unlogged": entries(20, b"w")}, {"counts": 9}
+    with pytest.raises(StateBusyError):
+        storage.apply(*commit)
+    assert not any(tries)
+    assert storage.offsets()["counts"] == 5
+    storage.apply(*commit)
+    assert (storage.offsets()["counts"], found(storage)) == (9, entries(9_000, b"w"))
+    assert found(storage, "unlogged") == entries(20, b"w")
