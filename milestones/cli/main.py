@@ -32,6 +32,7 @@ from milestones.cli.resetting import reset
 from milestones.cli.settings import config_options, no_pair
 from milestones.cli.snapshots import snapshots
 from milestones.cli.spark import spark
+from milestones.cli.state import state
 from milestones.cli.status import status
 from milestones.flags import STAGES
 
@@ -196,6 +197,7 @@ cli.add_command(config)
 cli.add_command(status)
 cli.add_command(reset)
 cli.add_command(snapshots)
+cli.add_command(state)
 cli.add_command(spark)
 
 

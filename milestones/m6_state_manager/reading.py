@@ -1,4 +1,4 @@
-"""What a sub-topology's database has, for tools: stores by task, with their offsets.
+"""What lies on an instance's disk, for tools: stores by task, with their offsets, in either layout.
 
 *Guarantees*: nothing is written.
 *Assumes*: no process has the database open, or the path is that of a copy.
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from milestones.common.records import TaskId
 from milestones.common.state.directory import DATABASES
+from milestones.common.state.manifest import FOLDERS, RANGES
+from milestones.common.state.task_storage import ROCKSDB
 from milestones.m6_state_manager.ranges import BYTES, span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
@@ -28,6 +30,28 @@ class StoreOnDisk(NamedTuple):
     offset: int | None
     birth: str
     entries: Iterator[tuple[bytes, bytes]]
+
+
+def on_disk(directory: Path, engines: Engines) -> Iterator[tuple[str, StoreOnDisk]]:
+    """All stores in `<state_dir>/<application_id>`, each with its layout. The entries are to be read before the next
+    store is asked for. `StateError`."""
+    for path in sorted(directory.glob(f"*_*/{ROCKSDB}/*")):
+        for store in from_folder(path, engines):
+            yield FOLDERS, store
+    for path in databases(directory):
+        for store in stores(path, engines):
+            yield RANGES, store
+
+
+def from_folder(path: Path, engines: Engines) -> Iterator[StoreOnDisk]:
+    """The store in `<task>/rocksdb/<store>`. `StateError`."""
+    engine = engines.open(path)
+    try:
+        namespace = engine.open(path.name)
+        task = TaskId.parse(path.parts[-3])
+        yield StoreOnDisk(task, path.name, namespace.offset(), "", namespace.scan(None, None))
+    finally:
+        engine.close()
 
 
 def databases(directory: Path) -> list[Path]:

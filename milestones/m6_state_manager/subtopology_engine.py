@@ -87,8 +87,8 @@ class SubtopologyEngine:
             self.rows[partition] = row
 
     def expire(self, partition: int, store: str, spans: Collection[Span]) -> list[Span]:
-        """Delete what no reader asks for any more; returns the spans of the column family. `StateBusyError` instead of a
-        wait; `StateError`."""
+        """Delete what no reader asks for any more; returns the spans of the column family. It never waits:
+        `StateBusyError`, `StateError`."""
         prefix = prefix_of(partition)
         gone = [(prefix + first, prefix + beyond) for first, beyond in spans]
         for span in gone:

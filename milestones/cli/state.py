@@ -1,0 +1,136 @@
+"""`milestones state`: what state lies on a disk, whether it can be read, and in which layout it is.
+
+*Guarantees*: `show` and `verify` change nothing. `export` and `import` lose nothing, whatever breaks them off: see
+`m6_state_manager/conversion.py`.
+*Assumes*: no instance runs in the state directory; else its lock refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import rich_click as click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from milestones.cli.console import OK, err, out, verbose_option
+from milestones.cli.loading import load_config
+from milestones.cli.settings import config_options
+from milestones.common.errors import StateError
+
+if TYPE_CHECKING:
+    from milestones.common.state.directory import StateDirectory
+    from milestones.common.state.engine import Engines
+    from milestones.m6_state_manager.reading import StoreOnDisk
+
+
+class OnDisk(NamedTuple):
+    """The state of one application on this disk."""
+
+    directory: StateDirectory
+    engines: Engines
+
+
+@click.group()
+@verbose_option
+def state() -> None:
+    """Look at the state on this disk, or change its layout.
+
+    Before stage m6 each store of each task has a folder; from m6 on a sub-topology has a database. An instance converts
+    what it finds when it starts. These commands do it beforehand, or for an older release. No instance may run in the
+    state directory meanwhile.
+
+    \b
+    Examples:
+      milestones state show words.py
+      milestones state verify words.py --set state_dir=/mnt/state
+      milestones state export words.py      # for an older release
+    """
+
+
+Command = Callable[[str, Path | None, dict[str, str]], int]
+
+
+def _command(act: Callable[[OnDisk], int]) -> Command:
+    """A command that opens an application's state, and does this to it."""
+
+    @verbose_option
+    @config_options
+    @click.argument("app")
+    def command(app: str, file: Path | None, given: dict[str, str]) -> int:
+        with _opened(app, file, given) as found:
+            return act(found)
+
+    command.__doc__ = act.__doc__
+    return command
+
+
+@contextmanager
+def _opened(app: str, file: Path | None, given: dict[str, str]) -> Iterator[OnDisk]:
+    from milestones.common.state.directory import StateDirectory
+    from milestones.common.state.engines.by_name import open_engines
+
+    config = load_config(app, file, given)
+    path = Path(config.state_dir) / config.application_id
+    if not path.is_dir():
+        raise StateError(f"there is no state of {config.application_id} in {config.state_dir}")
+    directory = StateDirectory(config.state_dir, config.application_id)
+    try:
+        yield OnDisk(directory, open_engines(config.rocksdb_engine))
+    finally:
+        directory.close()
+
+
+def _show(found: OnDisk) -> int:
+    """List the stores on this disk: task, store, changelog offset, layout."""
+    out().print(_table(found, counted=False))
+    return OK
+
+
+def _verify(found: OnDisk) -> int:
+    """Read every entry of every store. Exit code 4 names what can't be read."""
+    out().print(_table(found, counted=True))
+    return OK
+
+
+def _export(found: OnDisk) -> int:
+    """Give the state out into folders, one per task and store, as stages before m6 and older releases have it."""
+    from milestones.m6_state_manager.conversion import folder_state_manager
+
+    folder_state_manager(found.directory, found.engines, "export")
+    err().print(f"{found.directory.path} is in folders now")
+    return OK
+
+
+def _import(found: OnDisk) -> int:
+    """Take the state into a database per sub-topology, as stage m6 has it."""
+    from milestones.m6_state_manager.manager import RangeStateManager
+
+    RangeStateManager(found.directory, found.engines, "import").release()
+    err().print(f"{found.directory.path} is in databases now")
+    return OK
+
+
+def _table(found: OnDisk, *, counted: bool) -> Table:
+    """The stores that there are. `counted`: their entries are read. `StateError` names the first that can't be."""
+    from milestones.m6_state_manager.reading import on_disk
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("task", "store", "layout", "offset", *(["entries"] if counted else [])):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("offset", "entries") else "left")
+    for layout, store in on_disk(found.directory.path, found.engines):
+        table.add_row(*_row(layout, store), *([f"{sum(1 for _ in store.entries):,}"] if counted else []))
+    if not table.row_count:
+        err().print(f"there are no stores in {found.directory.path}")
+    return table
+
+
+def _row(layout: str, store: StoreOnDisk) -> list[str]:
+    return [str(store.task), store.store, layout, "" if store.offset is None else f"{store.offset:,}"]
+
+
+for _name, _act in {"show": _show, "verify": _verify, "export": _export, "import": _import}.items():
+    state.command(_name)(_command(_act))
