@@ -205,6 +205,12 @@ class StateKeys:
         doc="How often what was committed is synced to the disk: so many ms of commits are replayed after a power "
         "failure. A database with a store that has no changelog is synced at each commit.",
     )
+    unlogged_state: Final = ConfigKey(
+        choice("accept", "refuse"), "accept", "medium", stage="m6",
+        doc="A store on disk without changelog that isn't of the task's last commit, as Kafka's offsets say: after a "
+        "crash between Kafka and the disk, a power failure, or a time on another instance. `accept`: a warning names "
+        "it, and the task begins. `refuse`: the task doesn't begin.",
+    )
     statestore_cache_max_bytes: Final = ConfigKey(
         integer(at_least=0), 0, "medium",
         doc="Memory for caches in front of stores, shared by all tasks of this instance. 0: every update is emitted; "

@@ -14,6 +14,7 @@ from milestones.common.records import StoreId, TaskId
 from milestones.common.state.engine import Batch, Engine, Namespace, Span
 from milestones.common.state.engines.memory_engine import MemoryEngine
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.storage import CommitMade
 from milestones.common.state.store_engine import StoreEngine, apply_to_each
 
 
@@ -37,6 +38,12 @@ class MemoryTaskStorage:
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         apply_to_each(self.stores, batches, offsets)
+
+    def note(self, commit: CommitMade) -> None:
+        """Do nothing: no commit is kept."""
+
+    def commit_number(self) -> int | None:
+        return None
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
         self.stores[store].expire(spans)

@@ -13,11 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from milestones.common.records import TaskId
+from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.spec import StoreSpec
+
+
+class CommitMade(NamedTuple):
+    """A commit that Kafka has confirmed. `number`: the task's, as in the offset metadata; by input partition,
+    `positions`: the next offset; `stream_times`: in ms, -1 before the first record."""
+
+    number: int
+    positions: Mapping[TopicPartition, int]
+    stream_times: Mapping[TopicPartition, int]
 
 
 class TaskStorage(Protocol):
@@ -43,6 +52,15 @@ class TaskStorage(Protocol):
 
         `StateBusyError` says that not all of it can be written now, so that its caller doesn't stand still. The caller
         calls again, with the same entries, and nothing else is written to these stores before."""
+        ...
+
+    def note(self, commit: CommitMade) -> None:
+        """The next `apply` writes this commit, and it down with it, where the storage keeps commits."""
+        ...
+
+    def commit_number(self) -> int | None:
+        """The number of the last commit that was written, 0 when the storage has none of the task; None when that isn't
+        kept."""
         ...
 
     def expire(self, store: str, spans: Collection[Span]) -> None:

@@ -23,6 +23,7 @@ from milestones.common.state.engine import Batch, Engine, Engines, Namespace, Sp
 from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.storage import CommitMade
 from milestones.common.state.store_engine import StoreEngine, Stores, apply_to_each
 
 log: Final = logging.getLogger(__name__)
@@ -80,6 +81,12 @@ class LocalTaskStorage:
         apply_to_each(self._stores, batches, offsets)
         if self._clock.monotonic_ms() >= self._next_positions_ms:
             self._keep_positions(self._stores)
+
+    def note(self, commit: CommitMade) -> None:
+        """Do nothing: no commit is kept."""
+
+    def commit_number(self) -> int | None:
+        return None
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
         self._stores[store].expire(spans)

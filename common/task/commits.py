@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import OwnershipError, StateBusyError, StateError
 from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.refusals import Refusals
+from milestones.common.state.storage import CommitMade
 from milestones.common.task.boundary import Boundary, PendingCommit, Position, RollbackPoint
 from milestones.common.task.metadata import OffsetMetadata
 
@@ -57,6 +58,7 @@ class TaskCommits:
         self._unanswered: dict[int, RollbackPoint] = {}
         """Boundaries that were frozen since the last confirmed one, by the commit's number: Kafka may have any."""
         self._to_apply: Mapping[str, int] | None = None
+        self._made: CommitMade | None = None
         self._refusals = Refusals(clock, f"task {task}")
         self.incomplete: bool = False
         """Whether a confirmed commit couldn't be written to the engines; until the task begins anew."""
@@ -64,6 +66,11 @@ class TaskCommits:
         """Whether the positions at which the task began must be committed, also after roll-backs: only this object has
         them."""
         self.committed: RollbackPoint = self._progress()
+
+    @property
+    def known_number(self) -> int:
+        """The number of the last commit that Kafka has confirmed; 0 before the first."""
+        return self._confirmed
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
         """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` as of `check_room`."""
@@ -158,6 +165,8 @@ class TaskCommits:
         self.committed = self._take(commit)
         self._unanswered.clear()
         self._confirmed = commit.number
+        times = {partition: at.stream_time for partition, at in self.committed.positions.items()}
+        self._made = CommitMade(commit.number, commit.offsets, times)
         self.start_pends = False
         offsets = dict(changelog_offsets)
         for spec in self._subtopology.stores:
@@ -174,7 +183,7 @@ class TaskCommits:
             return
         self.incomplete, waits = True, False
         try:
-            self._stores.applied(offsets)
+            self._stores.applied(offsets, made=self._made)
             self._refusals.made()
             self.incomplete = False
         except StateBusyError as busy:

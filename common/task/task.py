@@ -37,6 +37,7 @@ from milestones.common.task.runner import Runner
 from milestones.common.task.task_context import TaskContext, TaskSettings
 from milestones.common.task.task_program import TaskProgram
 from milestones.common.task.task_stores import TaskStores
+from milestones.common.task.unlogged import check_unlogged
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SubTopology
 
@@ -162,6 +163,7 @@ class Task(ChangelogTask):
             raise OwnershipError(f"task {self.id} is started without positions of {names}: this is a bug")
         known = {partition: OffsetMetadata.decode(metadata.get(partition, "")) for partition in self.partitions}
         self._commits.know(known)
+        check_unlogged(self.id, self._stores, self._commits.known_number, refuses=self._settings.refuses_behind)
         self._seek({p: Position(positions[p], known[p].stream_time) for p in self.partitions})
         self._commits.began()
         self._complete = True

@@ -38,7 +38,8 @@ class TaskSettings:
     `record_caches`, `read_caches` and `global_stores` are those of the instance. `transactional_id` goes into the
     offset metadata. `config`: the application's config for user code. `partitions_of`: gives the partition count of a
     sink's topic. `count_nodes`: count the records of each node. `logs_at_commit`: stores log at a commit, the last
-    value of each key where keys collapse; by default they log each write.
+    value of each key where keys collapse; by default they log each write. `refuses_behind`: a task doesn't begin with a
+    store without changelog that isn't of the last commit.
     """
 
     application_id: str
@@ -52,6 +53,7 @@ class TaskSettings:
     read_caches: ReadCaches = field(default_factory=ReadCaches)
     count_nodes: bool = False
     logs_at_commit: bool = False
+    refuses_behind: bool = False
     deserialization_handler: Handler = FAIL
     processing_handler: Handler = FAIL
     production_handler: Handler = FAIL

@@ -30,7 +30,7 @@ from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.spec import BOUNDED, StoreSpec
-from milestones.common.state.storage import OpenStores, TaskStorage
+from milestones.common.state.storage import CommitMade, OpenStores, TaskStorage
 from milestones.common.state.stores.emit_buffer import EmitBuffer
 from milestones.common.state.stores.kinds import kind_of, layout_of
 from milestones.common.state.stores.rows import Rows, StoreParts
@@ -218,6 +218,15 @@ class TaskStores:
         offsets = {**self.storage.offsets(), **{name: at for name, (_, at) in self._unwritten.items()}}
         return {name: offsets.get(name) for name in self._sub.changelogs}
 
+    def behind(self, number: int) -> list[str]:
+        """The stores on disk without a changelog that aren't of the commit of this number, the last one in Kafka: they
+        lack writes, or have stayed behind while another instance had the task. None where commits aren't kept."""
+        written = self.storage.commit_number()
+        if written is None or written == number:
+            return []
+        specs = [store.spec for store in self._stores.values()]
+        return [spec.name for spec in specs if spec.persistent and not (spec.logged or spec.source_topic)]
+
     def restore(self, name: str, records: Iterable[ChangelogRecord], next_offset: int) -> None:
         """Write changelog records, in order, to the storage, which has the store up to `next_offset` then. What a busy
         storage doesn't take waits for `write_restored`; nothing more of the store is to be restored before."""
@@ -320,9 +329,12 @@ class TaskStores:
             if store.commit_log is not None:
                 yield from store.commit_log.records(store.layout, partial(self._log, store))
 
-    def applied(self, offsets: Mapping[str, int], write: Write | None = None) -> None:
+    def applied(
+        self, offsets: Mapping[str, int], write: Write | None = None, made: CommitMade | None = None
+    ) -> None:
         """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit. `write`: does it
-        in place of the storage's `apply`. `StateBusyError`: the layers are as they were, and may be written again."""
+        in place of the storage's `apply`; `made`: the commit, for the storage to write down. `StateBusyError`: the
+        layers are as they were, and may be written again."""
         batches = {}
         for name, store in self._stores.items():
             if batch := store.layers.frozen():
@@ -333,6 +345,8 @@ class TaskStores:
                         f"task {self._task} commits {len(batch)} writes of store {name} without an offset of its "
                         "changelog: this is a bug"
                     )
+        if made is not None:
+            self.storage.note(made)
         (write or self.storage.apply)(batches, offsets)
         for store in self._stores.values():
             store.layers.applied()

@@ -38,6 +38,7 @@ class TaskOwnedState:
             record_caches=context.memory.record_caches,
             global_stores=context.global_stores,
             read_caches=context.memory.read_caches,
+            refuses_behind=config.unlogged_state == "refuse",
         )
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage) -> Task:

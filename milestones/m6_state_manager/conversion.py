@@ -75,7 +75,9 @@ def take_in(directory: StateDirectory, task: TaskId, database: SubtopologyEngine
             if offset is not None:
                 offsets[store] = offset
         ids = {name: store.changelog_id for name, store in manifest.stores.items() if store.changelog_id is not None}
-        row = RangeRow(offsets, ids, births, manifest.process_id, manifest.transactional_id)
+        row = RangeRow(
+            offsets, ids, births, process_id=manifest.process_id, transactional_id=manifest.transactional_id
+        )
         database.write(task.partition, {}, row)
         database.sync()
         log.info("task %s: %d entries were taken over in %.1f s", task, count, time.monotonic() - began)

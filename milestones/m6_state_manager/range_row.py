@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.errors import StateFormatError
+
+if TYPE_CHECKING:
+    from milestones.common.state.storage import CommitMade
 
 FORMAT: Final = 1
 
@@ -19,12 +22,16 @@ FORMAT: Final = 1
 @dataclass(frozen=True)
 class RangeRow:
     """One task. By store: `offsets`, the changelog offset up to which (exclusive) it is complete; `changelog_ids`,
-    Kafka's id of that topic, where it is known; `births`, an id that is new when the store was emptied. `process_id`,
-    `transactional_id`: of the last writer."""
+    Kafka's id of that topic, where it is known; `births`, an id that is new when the store was emptied. `commit`: the
+    number of the last one that was written, 0 where none is known; by input partition, `positions` (next offsets) and
+    `stream_times` (ms) of it. `process_id`, `transactional_id`: of the last writer."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     changelog_ids: Mapping[str, str] = field(default_factory=dict)
     births: Mapping[str, str] = field(default_factory=dict)
+    commit: int = 0
+    positions: Mapping[str, int] = field(default_factory=dict)
+    stream_times: Mapping[str, int] = field(default_factory=dict)
     process_id: str = ""
     transactional_id: str | None = None
 
@@ -40,6 +47,12 @@ class RangeRow:
         """The row with these changelog ids."""
         return replace(self, changelog_ids={**self.changelog_ids, **ids})
 
+    def made(self, commit: CommitMade) -> RangeRow:
+        """The row after this commit."""
+        positions = {str(at): offset for at, offset in commit.positions.items()}
+        times = {str(at): time for at, time in commit.stream_times.items()}
+        return replace(self, commit=commit.number, positions=positions, stream_times=times)
+
     def encode(self) -> bytes:
         return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
 
@@ -54,6 +67,9 @@ class RangeRow:
                     {str(store): int(offset) for store, offset in written["offsets"].items()},
                     {str(store): str(id) for store, id in written["changelog_ids"].items()},
                     {str(store): str(id) for store, id in written["births"].items()},
+                    int(written["commit"]),
+                    {str(at): int(offset) for at, offset in written["positions"].items()},
+                    {str(at): int(time) for at, time in written["stream_times"].items()},
                     str(written["process_id"]),
                     written["transactional_id"],
                 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,7 @@ from milestones.m6_state_manager.ranges import RangeNamespace, span_of
 if TYPE_CHECKING:
     from milestones.common.state.engine import Batch, Namespace, Span
     from milestones.common.state.spec import StoreSpec
+    from milestones.common.state.storage import CommitMade
     from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 log: Final = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class RangeTaskStorage:
         }
         self._births = {name: self._row.births.get(name) or uuid.uuid4().hex for name in self._specs}
         self._synced = any(not (spec.logged or spec.source_topic) for spec in self._specs.values())
+        self._commit: CommitMade | None = None
         for name in self._specs:
             self._open_range(name)
         self._empty_unfinished()
@@ -106,14 +109,24 @@ class RangeTaskStorage:
             self._in_memory[name].write(batches.get(name, {}), offsets.get(name))
         persistent = {name: batch for name, batch in batches.items() if name in self._ranges}
         moved = {name: offset for name, offset in offsets.items() if name in self._ranges}
-        if not (any(persistent.values()) or moved):
+        if not (any(persistent.values()) or moved or (self._commit is not None and self._synced)):
             return
         *first, last = self._cut(persistent)
         for step in first:
             self._engine.write(self.task.partition, step, wait=False)
         self._engine.write(self.task.partition, last, self._next_row().at(moved), wait=False)
+        self._commit = None
         if self._synced:
             self._engine.sync()
+
+    def note(self, commit: CommitMade) -> None:
+        self._commit = commit
+
+    def commit_number(self) -> int | None:
+        """None also of state that an earlier stage has left, until the first commit."""
+        if self._database is None or (self.task.partition in self._database.rows and not self._row.commit):
+            return None
+        return self._row.commit
 
     def _cut(self, batches: Mapping[str, Batch]) -> list[dict[str, Batch]]:
         """The steps of a commit, at least one."""
@@ -133,7 +146,8 @@ class RangeTaskStorage:
 
     def _next_row(self) -> RangeRow:
         row = self._row
-        return RangeRow(row.offsets, row.changelog_ids, {**row.births, **self._births}, **self._writer)
+        row = replace(row, births={**row.births, **self._births}, **self._writer)
+        return row if self._commit is None else row.made(self._commit)
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
         if store in self._in_memory:

@@ -1,0 +1,34 @@
+"""Stores on disk without a changelog: whether they are what Kafka's offsets say.
+
+*Guarantees*: pure, but for a line in the log.
+*Assumes*: the storage keeps commits; where it doesn't, nothing is said.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from milestones.common.errors import StateError
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+    from milestones.common.task.task_stores import TaskStores
+
+log: Final = logging.getLogger(__name__)
+
+
+def check_unlogged(task: TaskId, stores: TaskStores, number: int, *, refuses: bool) -> None:
+    """See whether a task's stores are of its last commit in Kafka, which has this number. Those that aren't are named
+    by a warning, or, where the application `refuses` them, by a `StateError`."""
+    if not (behind := stores.behind(number)):
+        return
+    told = (
+        f"task {task}: stores without changelog {sorted(behind)} are of commit {stores.storage.commit_number()}, "
+        f"Kafka's offsets of commit {number}: they lack writes, or another instance has had the task meanwhile"
+    )
+    if refuses:
+        raise StateError(
+            f"{told}. Give them a changelog, reset the application, or accept what they have: unlogged_state='accept'"
+        )
+    log.warning("%s; the task begins with what they have (unlogged_state='accept')", told)

@@ -1,0 +1,118 @@
+"""A store without changelog that isn't of the last commit in Kafka is found when its task begins, and named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.errors import StateError
+from milestones.common.records import TaskId
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.spec import StoreSpec
+from milestones.m6_state_manager.conversion import folder_state_manager
+from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.range_row import RangeRow
+from tests.common.task.harness import Harness, processing
+from tests.milestones.m6_state_manager.test_conversion import start
+
+TASK = TaskId(0, 0)
+UNLOGGED = StoreSpec("unlogged", logged=False, key_serde=serdes.STRING, value_serde=serdes.STRING)
+LOGGED = StoreSpec("logged", key_serde=serdes.STRING, value_serde=serdes.STRING)
+
+
+
+def life(manager: Any, metadata: Any = None, specs: tuple[StoreSpec, ...] = (UNLOGGED,), **settings: Any) -> Harness:
+    """A task of the application, which begins where Kafka's `metadata` says."""
+
+    def into(context: Any, record: Any) -> None:
+        if record.key != "nothing":
+            for spec in specs:
+                context.get_state_store(spec.name).put(record.key, record.value)
+
+    h = Harness(processing(into, specs), **settings)
+    h.state = manager.open(TASK, specs)
+    return h.start(metadata)
+
+
+def committed(h: Harness, *keys: str) -> Any:
+    """Offset metadata of the commit that these records end in."""
+    for key in keys or ("a",):
+        h.pipe((key, "v", 5))
+    return dict(h.commit().metadata)
+
+
+def closed(h: Harness) -> None:
+    h.task.close()
+    h.state.close()
+
+
+def test_a_store_of_the_last_commit_is_as_it_should_be_also_after_commits_that_change_nothing(
+    manager: RangeStateManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    h = life(manager)
+    committed(h, "a")
+    metadata = committed(h, "nothing")
+    closed(h)
+    closed(life(manager, metadata, refuses_behind=True))
+    assert "stores without changelog" not in caplog.text
+
+
+def test_a_store_that_lacks_a_commit_is_named_and_taken_or_refused(
+    manager: RangeStateManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka has the commit, and the process died before the disk had it."""
+    h = life(manager)
+    committed(h, "a")
+    h.pipe(("b", "v", 6))
+    lost = dict(h.task.freeze().metadata)
+    h.task.close()
+    h.state.close()
+    with pytest.raises(StateError, match=r"\['unlogged'\] are of commit 1, Kafka's offsets of commit 2.*='accept'"):
+        life(manager, lost, refuses_behind=True)
+    manager._open[TASK].close()
+    closed(life(manager, lost))
+    assert "begins with what they have (unlogged_state='accept')" in caplog.text
+
+
+def test_a_task_that_comes_to_an_empty_disk_lacks_its_store_without_changelog(
+    manager: RangeStateManager, directory: StateDirectory
+) -> None:
+    h = life(manager)
+    metadata = committed(h)
+    closed(h)
+    manager.remove(TASK)
+    with pytest.raises(StateError, match="are of commit 0, Kafka's offsets of commit 1"):
+        life(manager, metadata, refuses_behind=True)
+
+
+def test_stores_with_changelogs_need_no_such_look(manager: RangeStateManager) -> None:
+    h = life(manager, specs=(LOGGED,))
+    metadata = committed(h)
+    closed(h)
+    manager.remove(TASK)
+    closed(life(manager, metadata, specs=(LOGGED,), refuses_behind=True))
+
+
+def test_what_an_earlier_stage_has_left_is_taken_until_the_first_commit(directory: StateDirectory) -> None:
+    folders = start(directory, folder_state_manager)
+    h = life(folders)
+    metadata = committed(h)
+    closed(h)
+    ranges = start(directory, RangeStateManager)
+    h = life(ranges, metadata, refuses_behind=True)
+    assert h.state.commit_number() is None
+    metadata = committed(h)
+    assert h.state.commit_number() == 2
+    closed(h)
+    closed(life(ranges, metadata, refuses_behind=True))
+    ranges.release()
+
+
+def test_the_row_has_the_last_commit_with_positions_and_stream_times(manager: RangeStateManager) -> None:
+    h = life(manager, specs=(LOGGED, UNLOGGED))
+    committed(h, "a", "b")
+    row: RangeRow = manager.databases()[0].rows[0]
+    assert (row.commit, row.positions, row.stream_times) == (1, {"in-0": 2}, {"in-0": 5})
+    closed(h)
