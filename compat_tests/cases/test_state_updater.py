@@ -23,7 +23,8 @@ LIMIT_MS = 4_000
 """`max_poll_interval_ms`."""
 BLOCKED_MS = 3 * LIMIT_MS
 LONG = 60_000
-"""Input records of a state that isn't restored before the other task runs: that takes 15 rounds and more."""
+"""Input records of a state that isn't restored before the other task runs: that takes 15 rounds and more, also of a
+changelog with one record per key and commit, as each has a key of its own, mostly."""
 ROUND_MS = 300
 SLOW = ",".join(
     [*(f"restore.batch:sleep={ROUND_MS}:{nth}" for nth in range(1, 15)),
@@ -56,7 +57,7 @@ def lose(world: World, app: Instance, *tasks: str) -> None:
 def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_without_a_state_updater_only(
     world: World,
 ) -> None:
-    app = counted(world, LONG, 500, num_stream_threads=1)
+    app = counted(world, LONG, LONG, num_stream_threads=1)
     lose(world, app, "0_0")
     with world.outputs() as outputs:
         app.start(fault=SLOW, max_poll_interval_ms=LIMIT_MS, **SMALL_FETCHES)
