@@ -55,7 +55,8 @@ class TaskStorage(Protocol):
         ...
 
     def note(self, commit: CommitMade) -> None:
-        """The next `apply` writes this commit, and it down with it, where the storage keeps commits."""
+        """The next `apply` writes this commit, and its number with it, where the storage keeps commits: that call only,
+        also when it fails."""
         ...
 
     def commit_number(self) -> int | None:

@@ -170,7 +170,7 @@ class Worker:
     def _fit(self, lease: Lease, done: int, before: int) -> int:
         """Note whether the task's output buffer is full. The next batch is to fit into what is left of the buffer, or
         into the half of it that is free when the task is taken again. `before`: the bytes that the task held before
-        this batch; returns those that it holds now. What earlier batches put out may stay for a commit interval."""
+        this batch; returns those that the task holds now. Outputs of earlier batches may stay for a commit interval."""
         held, most = lease.task.output_bytes(), self._most_output_bytes()
         lease.full = lease.full or held >= most
         put_out = held - before if held > before else held  # some left meanwhile

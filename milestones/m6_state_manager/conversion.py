@@ -10,7 +10,8 @@ go as sorted table files, which the database links.
 
 *Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
 task that it was at. Where both layouts have a task, both have the same: no task is opened before its
-conversion has ended. A store that can't be read is left behind, with an error in the log, and restored.
+conversion has ended. The files of a damaged store are set aside, with an error in the log, and
+it is restored; any other trouble, such as a full disk, ends the start, with all in its place.
 *Assumes*: the instance's directory is locked, and no task of it is open.
 """
 
@@ -24,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateCorruptError, StateFormatError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import make_directory, names, remove_tree
@@ -35,7 +36,7 @@ from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import ROCKSDB
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import BYTES, prefix_of, span_of
-from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+from milestones.m6_state_manager.subtopology_engine import CORRUPT, SubtopologyEngine, opened, set_aside
 
 if TYPE_CHECKING:
     from milestones.common.state.directory import StateDirectory
@@ -61,14 +62,22 @@ def take_in(directory: StateDirectory, task: TaskId, database: SubtopologyEngine
     """Take a task's stores into its range, and remove its folder. `StateError`."""
     path, began = directory.task_path(task), time.monotonic()
     manifest = TaskManifest.read(path)
-    if manifest is not None and task.partition not in database.rows:
+    if manifest is None or manifest.application_id != directory.path.name or manifest.task != str(task):
+        raise StateFormatError(
+            f"{path} holds stores, and no manifest of task {task} of {directory.path.name!r}: they aren't ours; choose "
+            f"another state_dir, or remove {path}"
+        )
+    if task.partition not in database.rows:
         _begin(database, task, manifest)
         offsets, births, count = dict[str, int](), dict[str, str](), 0
         for store, written in manifest.stores.items():
             try:
                 offset, taken = _take_store(path, store, written, database, task)
-            except StateError as error:
-                log.error("store %r of task %s isn't taken over, and is restored: %s", store, task, error)
+            except (StateCorruptError, StateFormatError) as error:
+                kept = set_aside(path / ROCKSDB / store, database.path.with_name(f"{task}-{store}-{CORRUPT}"))
+                log.error(
+                    "store %r of task %s isn't taken over, its files are kept in %s: %s", store, task, kept, error
+                )
                 continue
             count += taken
             births[store] = uuid.uuid4().hex
@@ -104,7 +113,7 @@ def _take_store(
         return None, 0
     own = TaskManifest.read(database.path)
     if own is not None and not _same(own.stores[store], written):
-        raise StateError(f"it was written as {written.kind}, {own.stores[store].kind} by other tasks")
+        raise StateFormatError(f"it was written as {written.kind}, {own.stores[store].kind} by other tasks")
     engine = open_engines(written.engine).open(folder)
     try:
         namespace, prefix = engine.open(store), prefix_of(task.partition)
@@ -141,7 +150,7 @@ def folder_state_manager(
     path = directory.path / DATABASES
     for name in names(path):
         if name.isdigit():
-            database = SubtopologyEngine(int(name), path / name, engines)
+            database = opened(int(name), path / name, engines)
             try:
                 for partition in sorted(database.rows):
                     give_out(directory, TaskId(database.number, partition), database)

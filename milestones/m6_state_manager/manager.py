@@ -16,18 +16,17 @@ import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from milestones.common.errors import StateCorruptError, StateError, StateLockedError
+from milestones.common.errors import StateError, StateLockedError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import DATABASES
-from milestones.common.state.disk import make_directory, names, remove_tree
+from milestones.common.state.disk import names
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.m6_state_manager.conversion import folders, take_in
 from milestones.m6_state_manager.ranges import prefix_of, span_of
-from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine, opened
 from milestones.m6_state_manager.task_storage import RangeTaskStorage
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from milestones.common.state.spec import StoreSpec
 
 log: Final = logging.getLogger(__name__)
-
-CORRUPT: Final = "corrupt"
-
 
 class RangeStateManager:
     """See `StateManager`. *Owns*: the databases, by sub-topology; the open tasks; the ranges whose room can be given
@@ -75,23 +71,8 @@ class RangeStateManager:
         """The database of a sub-topology, opened when it isn't, and made when there is none."""
         database = self._databases.get(number)
         if database is None:
-            path = self._path / str(number)
-            make_directory(path)
-            try:
-                database = SubtopologyEngine(number, path, self.engines)
-            except StateCorruptError as error:
-                self._set_aside(path, error)
-                database = SubtopologyEngine(number, path, self.engines)
-            self._databases[number] = database
+            database = self._databases[number] = opened(number, self._path / str(number), self.engines)
         return database
-
-    def _set_aside(self, path: Path, reason: object) -> None:
-        """Keep the files of the last damaged database."""
-        kept = path.with_name(f"{path.name}-{CORRUPT}")
-        log.error("the state of sub-topology %s starts empty, its files are kept in %s: %s", path.name, kept, reason)
-        remove_tree(kept)
-        path.rename(kept)
-        make_directory(path)
 
     def _agree(self, database: SubtopologyEngine, specs: Sequence[StoreSpec]) -> None:
         """See that the stores fit the topology's kinds, and write down what they are, before any is opened."""
@@ -164,7 +145,7 @@ class RangeStateManager:
     def open_global(self, specs: Sequence[StoreSpec]) -> LocalGlobalStorage:
         return self._others.open_global(specs)
 
-    # -- what is there
+    # -- what the databases have
 
     def closed_offsets(self, opening: Collection[TaskId] = ()) -> dict[TaskId, Mapping[str, int]]:
         open_now = self._open.keys() - set(opening)

@@ -7,8 +7,11 @@ write at once, each its own.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.errors import StateCorruptError
+from milestones.common.state.disk import explained, make_directory, remove_tree
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import partition_of, prefix_of, prefixed, span_of
 
@@ -20,9 +23,34 @@ if TYPE_CHECKING:
     from milestones.common.state.engine import Batch, Engine, Engines, Namespace, Span
     from milestones.common.state.spec import StoreSpec
 
+log: Final = logging.getLogger(__name__)
+
 ROWS: Final = "/tasks"
 """The column family of the rows; no store has such a name."""
 DATABASE: Final = "rocksdb"
+CORRUPT: Final = "corrupt"
+
+
+def opened(number: int, path: Path, engines: Engines) -> SubtopologyEngine:
+    """The database in `path`, made when there is none. The files of a damaged one are kept beside it, and it begins
+    empty. `StateLockedError`, `StateError`."""
+    make_directory(path)
+    try:
+        return SubtopologyEngine(number, path, engines)
+    except StateCorruptError as error:
+        kept = set_aside(path, path.with_name(f"{path.name}-{CORRUPT}"))
+        log.error("the state of sub-topology %s starts empty, its files are kept in %s: %s", path.name, kept, error)
+        make_directory(path)
+        return SubtopologyEngine(number, path, engines)
+
+
+def set_aside(path: Path, kept: Path) -> Path:
+    """Keep damaged files, in place of those that were kept there before; where they are then. `StateError`."""
+    remove_tree(kept)
+    make_directory(kept.parent)
+    with explained("move aside", path):
+        path.rename(kept)
+    return kept
 
 
 class SubtopologyEngine:

@@ -105,17 +105,18 @@ class RangeTaskStorage:
         return found | {name: self._offset(name) for name in self._ranges}
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        commit, self._commit = self._commit, None  # of this call only: what fails isn't written by another one
         for name in self._in_memory.keys() & {*batches, *offsets}:
             self._in_memory[name].write(batches.get(name, {}), offsets.get(name))
         persistent = {name: batch for name, batch in batches.items() if name in self._ranges}
         moved = {name: offset for name, offset in offsets.items() if name in self._ranges}
-        if not (any(persistent.values()) or moved or (self._commit is not None and self._synced)):
+        if not (any(persistent.values()) or moved or (commit is not None and self._synced)):
             return
         *first, last = self._cut(persistent)
         for step in first:
             self._engine.write(self.task.partition, step, wait=False)
-        self._engine.write(self.task.partition, last, self._next_row().at(moved), wait=False)
-        self._commit = None
+        row = self._next_row().at(moved)
+        self._engine.write(self.task.partition, last, row if commit is None else row.made(commit), wait=False)
         if self._synced:
             self._engine.sync()
 
@@ -146,8 +147,7 @@ class RangeTaskStorage:
 
     def _next_row(self) -> RangeRow:
         row = self._row
-        row = replace(row, births={**row.births, **self._births}, **self._writer)
-        return row if self._commit is None else row.made(self._commit)
+        return replace(row, births={**row.births, **self._births}, **self._writer)
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
         if store in self._in_memory:

@@ -270,15 +270,9 @@ class RocksEngine(ABC, Generic[Opened]):
                 self._written(namespace)
 
     def compact(self, namespace: str, span: Span) -> None:
-        self._maintain(namespace, lambda opened: self._compact(self.db(), opened, span))
-
-    def flush(self, namespace: str) -> None:
-        self._maintain(namespace, lambda opened: self._flush(self.db(), opened))
-
-    def _maintain(self, namespace: str, act: Callable[[Opened], None]) -> None:
-        opened = self._namespaces[namespace]
+        db = self.db()
         try:
-            act(opened)
+            self._compact(db, self._namespaces[namespace], span)
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
 
@@ -351,9 +345,6 @@ class RocksEngine(ABC, Generic[Opened]):
 
     @abstractmethod
     def _compact(self, db: Any, opened: Opened, span: Span) -> None: ...
-
-    @abstractmethod
-    def _flush(self, db: Any, opened: Opened) -> None: ...
 
     @abstractmethod
     def _sync(self, db: Any) -> None:

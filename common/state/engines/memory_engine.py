@@ -229,9 +229,6 @@ class MemoryEngine:
     def compact(self, namespace: str, span: Span) -> None:
         """Do nothing: what is deleted takes no room."""
 
-    def flush(self, namespace: str) -> None:
-        """Do nothing: there are no files."""
-
     def sync(self) -> None:
         """Do nothing: there is no disk."""
 

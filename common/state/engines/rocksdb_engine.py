@@ -270,9 +270,6 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
     def _compact(self, db: Any, opened: RocksDbNamespace, span: Span) -> None:
         db.compact_range(*span, column_family=opened.handle)
 
-    def _flush(self, db: Any, opened: RocksDbNamespace) -> None:
-        """Left to the library, which has no call for it."""
-
     def _sync(self, db: Any) -> None:
         """By a write that has no reader: the library has no call for it."""
         db.put(b"", b"", sync=True)

@@ -296,9 +296,6 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
     def _compact(self, db: Rdict, opened: RocksDictNamespace, span: Span) -> None:
         opened.db.compact_range(*span)
 
-    def _flush(self, db: Rdict, opened: RocksDictNamespace) -> None:
-        opened.db.flush()
-
     def _sync(self, db: Rdict) -> None:
         db.flush_wal(sync=True)
 

@@ -74,7 +74,7 @@ class ObjectStore(Protocol):
     url: str
     """For messages: without credentials."""
     lists: bool
-    """Whether it can say what is there, and be written; plain HTTP can't."""
+    """Whether the store can be listed, and written; plain HTTP can't."""
 
     def read(self, path: str) -> bytes | None:
         """All of an object; None when there is none."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateError, StateFormatError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
@@ -154,6 +154,50 @@ def test_a_store_that_cant_be_read_is_left_behind_and_the_others_are_taken(
     for file in (directory.task_path(TASK) / "rocksdb" / "counts").glob("MANIFEST-*"):
         file.write_bytes(b"nonsense" * 100)
     after = content(start(directory, RANGES))
-    assert "store 'counts' of task 0_1 isn't taken over, and is restored" in caplog.text
+    assert "store 'counts' of task 0_1 isn't taken over, its files are kept in" in caplog.text
+    assert (directory.path / "engines" / "0_1-counts-corrupt" / "CURRENT").exists()
     assert after.pop(TASK)[0] == {**before.pop(TASK)[0], "counts": {}}
     assert after == before
+
+
+def test_stores_that_arent_ours_are_refused_and_stay(directory: StateDirectory) -> None:
+    fill(start(directory, FOLDERS))
+    (directory.task_path(TASK) / "manifest.json").unlink()
+    with pytest.raises(StateFormatError, match="no manifest of task 0_1"):
+        start(directory, RANGES)
+    assert (directory.task_path(TASK) / "rocksdb" / "counts" / "CURRENT").exists()
+
+
+@pytest.mark.parametrize(("before", "after"), [(FOLDERS, RANGES), (RANGES, FOLDERS)])
+def test_a_full_disk_ends_a_conversion_with_all_in_its_place(
+    directory: StateDirectory, before: Any, after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start(directory, before)
+    expected = fill(first)
+    if before is RANGES:
+        for database in first.databases():
+            database.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(conversion, "_table_files", full)
+        with pytest.raises(StateError, match="disk full"):
+            start(directory, after)
+    assert content(start(directory, after)) == expected
+
+
+def full(*_: Any) -> Any:
+    raise StateError("disk full: free some space")
+
+
+def test_a_damaged_database_is_set_aside_before_an_earlier_stage_begins(
+    directory: StateDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    ranges = start(directory, RANGES)
+    before = fill(ranges)
+    for database in ranges.databases():
+        database.close()
+    for file in (directory.path / "engines" / "0" / "rocksdb").glob("MANIFEST-*"):
+        file.write_bytes(b"nonsense" * 100)
+    after = content(start(directory, FOLDERS))
+    assert "the state of sub-topology 0 starts empty" in caplog.text
+    assert after[OTHER] == before[OTHER]
+    assert after[TASK][0] == {spec.name: {} for spec in SPECS}

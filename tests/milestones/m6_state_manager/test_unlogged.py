@@ -76,6 +76,32 @@ def test_a_store_that_lacks_a_commit_is_named_and_taken_or_refused(
     assert "begins with what they have (unlogged_state='accept')" in caplog.text
 
 
+def test_a_commit_that_couldnt_be_written_is_no_other_writes_commit(
+    manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store lacks it: a restoration of other stores, or a store that is emptied, must not say otherwise."""
+    h = life(manager, specs=(LOGGED, UNLOGGED))
+    committed(h, "a")
+    h.pipe(("b", "v", 6))
+    commit = h.task.freeze()
+    with monkeypatch.context() as patched:
+        patched.setattr(h.state._engine.engine, "apply", failing)
+        with pytest.raises(StateError, match="the disk is gone"):
+            h.task.applied(commit, {"logged": 9})
+    assert h.state.commit_number() == 1
+    for write in (
+        lambda: h.state.apply({"logged": {b"c": b"v"}}, {"logged": 9}),
+        lambda: h.state.keep_changelog_ids({"logged": "an id"}),
+        lambda: h.state.clear("logged"),
+    ):
+        write()
+        assert h.state.commit_number() == 1
+
+
+def failing(*_: Any, **__: Any) -> None:
+    raise StateError("the disk is gone")
+
+
 def test_a_task_that_comes_to_an_empty_disk_lacks_its_store_without_changelog(
     manager: RangeStateManager, directory: StateDirectory
 ) -> None:
