@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
@@ -111,10 +112,15 @@ class StoreOpener:
                 clock.sleep_ms(min(took_ms, REST_MS))
 
     def _answer(self, answer: StoreAnswer) -> None:
-        try:
-            self._answers.put(answer, LONG_MS)
-        except MailboxClosedError:
-            close_unwanted(self._context, answer)
+        answer_or_close(self._context, answer, self._answers)
+
+
+def answer_or_close(context: ThreadContext, answer: StoreAnswer, answers: Mailbox[StoreAnswer]) -> None:
+    """Answer the stream thread; what was opened for one that has ended is closed."""
+    try:
+        answers.put(answer, LONG_MS)
+    except MailboxClosedError:
+        close_unwanted(context, answer)
 
 
 def close_unwanted(context: ThreadContext, answer: StoreAnswer) -> None:
@@ -148,8 +154,54 @@ def start(name: str, opener: StoreOpener) -> OpenerHandle:
     return thread
 
 
-class ThreadedOpening:
-    """*Owns*: the openers; how many requests aren't answered. *Sends*: `StoreRequest`s. *Receives*: `StoreAnswer`s."""
+class OpeningByMessage(ABC):
+    """Store opening by another thread: the requests to it, and its answers. A subclass knows the thread.
+
+    *Owns*: the mailbox of answers. *Sends*: `StoreRequest`s. *Receives*: `StoreAnswer`s."""
+
+    def __init__(self, context: ThreadContext, wait: Callable[[Mailbox[StoreAnswer], int], object]) -> None:
+        """`wait`: for an answer, at most so many ms."""
+        self.context: ThreadContext = context
+        self._wait = wait
+        self.answers: Mailbox[StoreAnswer] = Mailbox(CAPACITY, f"{context.name} opened and closed stores")
+
+    @abstractmethod
+    def send(self, request: StoreRequest, *, first: bool = False) -> None:
+        """Ask the thread; `first`: before all requests that wait."""
+
+    @abstractmethod
+    def take_back(self, request: StoreRequest) -> bool:
+        """Take a request back that waits; whether one did."""
+
+    def open(self, task: TaskId) -> None:
+        self.send(OpenRequest(task))
+
+    def cancel(self, task: TaskId) -> None:
+        if self.take_back(OpenRequest(task)):
+            self.answers.put(OpenedStores(task), timeout_ms=1_000)
+
+    def set_aside(self, task: TaskId, stores: TaskStorage, damage: Mapping[str, object]) -> None:
+        self.send(SetAsideRequest(task, stores, damage))
+
+    def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
+        self.send(CloseRequest(task, stores), first=True)
+
+    def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
+        return self.answers.drain() if len(self.answers) else []
+
+    def wait(self, timeout_ms: int) -> None:
+        self._wait(self.answers, timeout_ms)
+
+    def take_no_more_answers(self) -> None:
+        """Have what is opened from now on closed by its thread, and close what was opened and not taken."""
+        self.answers.close()
+        for answer in self.run_once():
+            if isinstance(answer, OpenedStores) and answer.stores is not None:
+                self.close_stores(answer.task, answer.stores)
+
+
+class ThreadedOpening(OpeningByMessage):
+    """*Owns*: the openers; how many requests aren't answered. *Sends* and *receives* as its base."""
 
     def __init__(
         self,
@@ -157,29 +209,18 @@ class ThreadedOpening:
         launch: Callable[[str, StoreOpener], OpenerHandle] = start,
         wait: Callable[[Mailbox[StoreAnswer], int], object] = Mailbox.wait,
     ) -> None:
-        """`launch` starts an opener, in a thread of this name; `wait`: for an answer, at most so many ms; others than
-        the defaults are for tests."""
-        self._context, self._launch, self._wait = context, launch, wait
+        """`launch` starts an opener, in a thread of this name; others than the defaults are for tests."""
+        super().__init__(context, wait)
+        self._launch = launch
         self._requests: Mailbox[StoreRequest] = Mailbox(CAPACITY, f"{context.name} stores to open and to close")
-        self._answers: Mailbox[StoreAnswer] = Mailbox(CAPACITY, f"{context.name} opened and closed stores")
         self._openers: list[OpenerHandle] = []
         self._unanswered = 0
         self._refused = False
 
-    def open(self, task: TaskId) -> None:
-        self._send(OpenRequest(task))
+    def take_back(self, request: StoreRequest) -> bool:
+        return self._requests.take_back(request)
 
-    def cancel(self, task: TaskId) -> None:
-        if self._requests.take_back(OpenRequest(task)):
-            self._answers.put(OpenedStores(task), timeout_ms=1_000)
-
-    def set_aside(self, task: TaskId, stores: TaskStorage, damage: Mapping[str, object]) -> None:
-        self._send(SetAsideRequest(task, stores, damage))
-
-    def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
-        self._send(CloseRequest(task, stores), first=True)
-
-    def _send(self, request: StoreRequest, *, first: bool = False) -> None:
+    def send(self, request: StoreRequest, *, first: bool = False) -> None:
         self._requests.put(request, timeout_ms=1_000, first=first)
         self._unanswered += 1
         self._start_opener()
@@ -189,9 +230,9 @@ class ThreadedOpening:
         for those that there are, and without any it is tried again in each turn."""
         if len(self._openers) >= min(OPENERS, self._unanswered):
             return
-        name = f"{self._context.identity.helper('StoreOpener')}-{len(self._openers) + 1}"
+        name = f"{self.context.identity.helper('StoreOpener')}-{len(self._openers) + 1}"
         try:
-            self._openers.append(self._launch(name, StoreOpener(self._context, self._requests, self._answers)))
+            self._openers.append(self._launch(name, StoreOpener(self.context, self._requests, self.answers)))
         except RuntimeError as error:
             if not (self._openers or self._refused):
                 log.warning("%s can't be started, and tasks wait for it: %s", name, error)
@@ -200,21 +241,15 @@ class ThreadedOpening:
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
         if not self._openers:
             self._start_opener()
-        answers = self._answers.drain() if len(self._answers) else []
+        answers = super().run_once(at_once=at_once)
         self._unanswered -= len(answers)
         return answers
 
-    def wait(self, timeout_ms: int) -> None:
-        self._wait(self._answers, timeout_ms)
-
     def close(self, timeout_ms: int) -> None:
         """Openers end once they have done what was asked for, and closed what was opened too late."""
-        self._answers.close()
-        for answer in self.run_once():
-            if isinstance(answer, OpenedStores) and answer.stores is not None:
-                self.close_stores(answer.task, answer.stores)
+        self.take_no_more_answers()
         self._requests.close()
-        clock = self._context.clock
+        clock = self.context.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         for opener in self._openers:
             opener.join(max(0, deadline_ms - clock.monotonic_ms()) / 1000)

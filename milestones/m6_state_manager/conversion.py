@@ -11,7 +11,7 @@ go as sorted table files, which the database links.
 *Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
 task that it was at. Where both layouts have a task, both have the same: no task is opened before its
 conversion has ended. The files of a damaged store are set aside, with an error in the log, and
-it is restored; any other trouble, such as a full disk, ends the start, with all in its place.
+it is restored; any other error, such as of a full disk, ends the start, with all in its place.
 *Assumes*: the instance's directory is locked, and no task of it is open.
 """
 

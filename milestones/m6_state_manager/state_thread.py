@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from milestones.baseline.store_requests import StoreRequest, carry_out
 from milestones.common.errors import StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
-from milestones.m1_state_updater.opening import close_unwanted
+from milestones.m1_state_updater.opening import answer_or_close
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 CAPACITY: Final = 100_000
-LONG_MS: Final = 60_000
 
 
 class StateRequest(NamedTuple):
@@ -70,11 +69,7 @@ class StateKeeper:
         return self._next_sync_ms - self._clock.monotonic_ms()
 
     def _carry_out(self, request: StateRequest) -> None:
-        answer = carry_out(request.context, request.request)
-        try:
-            request.answers.put(answer, LONG_MS)
-        except MailboxClosedError:
-            close_unwanted(request.context, answer)
+        answer_or_close(request.context, carry_out(request.context, request.request), request.answers)
 
     def sync(self) -> None:
         """Sync the databases that were written since."""

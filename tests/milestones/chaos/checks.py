@@ -101,7 +101,7 @@ def holders(chaos: Chaos) -> dict[TaskId, Counter[str]]:
     started = [*inputs._started, *(task for task, _ in inputs._waiting.values())]
     returned = [*restoration._restored, *restoration._removed, *(failed.task for failed in restoration._failed)]
     found = {
-        "opening": [request.task for request in [*requests, *opening._answers._items]],
+        "opening": [request.task for request in [*requests, *opening.answers._items]],
         "restoration": [*restoration._pending, *(task.id for task in returned)],
         "inputs": [*{task.id for task in [*started, *(task for task, _ in inputs._unfed.values())]}],
         "scheduler": list(scheduler.places()),
