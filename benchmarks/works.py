@@ -112,7 +112,7 @@ WORKS = (
     Measured(Count, Count.name, together(options.threads("1"), data_options)),
     Measured(
         Commits, Commits.name, together(_commits, options.seed, options.guarantee_by(EXACTLY_ONCE)), "kafka-streams",
-        _newest("m3", "m4", "m5"), proxied=True,
+        _newest("m3", "m4", "m5", "m6"), proxied=True,
     ),
     Measured(restored, Restore.name, together(options.records(500_000), _written, *_COMMON)),
     Measured(Blocking, Blocking.name, together(_blocking, *_COMMON), peers="", yardstick=BASELINE),

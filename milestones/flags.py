@@ -46,7 +46,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("m5", "committed_collector", ("polling_thread", "fencing_tolerance"),
           "one shared collector; processing goes on during commits", f"{_DESIGN}, KIP-691", built=True),
     Stage("m6", "state_manager", ("committed_collector",),
-          "one owner of all stores: a database per sub-topology, tasks as ranges", _DESIGN, built=False),
+          "one owner of all stores: a database per sub-topology, tasks as ranges", _DESIGN, built=True),
 )  # fmt: skip
 _BY_NAME = {stage.name: stage for stage in STAGES}
 _BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}

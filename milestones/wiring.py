@@ -41,6 +41,8 @@ from milestones.m5_committed_collector.recovery import KeepingRecovery
 from milestones.m5_committed_collector.state import ThinLogState
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
 from milestones.m6_state_manager.conversion import folder_state_manager
+from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.opening import StateThreadOpening
 from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts
 from milestones.stream_thread.workforce import StreamThreads
 
@@ -119,6 +121,9 @@ REPLACEMENTS: Mapping[str, Replacement] = {
             "recovery": KeepingRecovery,
             "task_ends": IntervalTaskEnds,
         }
+    ),
+    "state_manager": Replacement(
+        instance={"state_manager": RangeStateManager}, thread={"opening": StateThreadOpening}
     ),
 }
 """The replacements by flag, in the order of the stages."""

@@ -17,7 +17,6 @@ from milestones import Streams, StreamsBuilder, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.memory import Account
 from milestones.common.task.lifecycle import State
-from milestones.flags import parse_milestones
 from milestones.parts import CommitStep
 from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.task_registry import MOVES, Phase
@@ -83,12 +82,13 @@ def threads() -> Iterator[tuple[str, str]]:
                     yield node.name, path
 
 
-def patterns(polling: bool) -> Mapping[str, re.Pattern[str]]:
-    """The names that threads may have, by the word for the thread. `polling`: from m4 on, before it otherwise."""
+def patterns(stage: str) -> Mapping[str, re.Pattern[str]]:
+    """The names that the threads of a stage may have, by the word for the thread."""
     found = {}
     for word, before, from_m4, *_ in rows(section("## Threads")):
-        name = next(iter(quoted(before if not polling or from_m4 == "same" else from_m4)), None)
-        if name is None:
+        name = next(iter(quoted(before if stage < "m4" or from_m4 == "same" else from_m4)), None)
+        since = re.search(r"\((m\d)( to (m\d))?", word)
+        if name is None or (since is not None and not since[1] <= stage <= (since[3] or "m9")):
             continue
         pattern = re.escape(name)
         for placeholder, stands_for in PLACEHOLDERS.items():
@@ -118,7 +118,7 @@ def test_the_threads_of_an_instance_are_those_of_the_code() -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("stage", ["m2", "m4", "m5"])
+@pytest.mark.parametrize("stage", ["m2", "m4", "m5", "m6"])
 def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str, tmp_path: Path, stage: str) -> None:
     name = f"threads-{uuid4().hex[:8]}"
     KafkaProbe(kafka).create({name: 1, f"{name}-out": 1, f"{name}-global": 1})
@@ -131,7 +131,7 @@ def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str
         processing_guarantee="exactly_once_v2", milestones=stage, snapshot_url=(tmp_path / "snapshots").as_uri(),
     )  # fmt: skip
     before = {thread.ident for thread in threading.enumerate()}
-    expected = patterns("polling_thread" in parse_milestones(stage))
+    expected = patterns(stage)
     seen = set[str]()
     with streams:
         producer = Producer({"bootstrap.servers": kafka})

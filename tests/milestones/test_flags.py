@@ -80,7 +80,6 @@ def test_every_legal_set_is_accepted_and_every_other_refused() -> None:
         ("processing_threads", "processing_threads needs state_updater, which is missing"),
         ("state_updater,polling_thread", "polling_thread needs processing_threads, which is missing"),
         ("m1,fencing_tolerance", "name one stage, or flags"),
-        ("m6", r"doesn't have m6 \(state_manager\); it has baseline, m1, m2, m3, m4, m5"),
         ("committed_collector", "needs polling_thread and fencing_tolerance, which are missing"),
         (
             "state_updater,processing_threads,polling_thread,committed_collector",

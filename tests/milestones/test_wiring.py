@@ -30,7 +30,6 @@ from tests.milestones.fakes import World, counting
 NEEDS = {stage.flag: frozenset(stage.needs) for stage in STAGES if stage.flag is not None}
 
 TO_COME: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "state_manager": {"instance": ("state_manager",), "thread": ("opening",), "observers": ("state manager",)},
 }
 """What the stages that aren't built yet are going to replace, as far as their issues say."""
 
@@ -132,7 +131,7 @@ def test_every_legal_set_makes_a_client_and_a_loop_of_the_parts_that_its_newest_
     newest = {part: flag for flag in NEEDS if flag in flags for part in replaced(flag)}
     asked = {(part, flag) for part, flag in recorder.made if part != "observer"}
     assert asked == set(newest.items())
-    observing = [flag for flag in ("state_updater", "state_manager") if flag in flags]
+    observing = [flag for flag in ("state_updater",) if flag in flags]
     assert [flag for part, flag in recorder.made if part == "observer"] == observing
 
 

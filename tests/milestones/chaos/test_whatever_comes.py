@@ -127,12 +127,12 @@ def test_the_campaign_sees_a_wait_that_is_too_long(monkeypatch: pytest.MonkeyPat
 def test_the_campaign_sees_a_commit_that_a_busy_engine_never_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     applied = TaskStores.applied
 
-    def pass_over(self: Any, offsets: Any) -> None:
+    def pass_over(self: Any, offsets: Any, **told: Any) -> None:
         def write(batches: Any, at: Any) -> None:
             with suppress(StateBusyError):
                 self.storage.apply(batches, at)
 
-        applied(self, offsets, write)
+        applied(self, offsets, write, **told)
 
     monkeypatch.setattr(TaskStores, "applied", pass_over)
     found("punctuation 1 of", " closes Counter()", stage="m5")
