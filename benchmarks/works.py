@@ -27,18 +27,13 @@ from benchmarks.restore.written import restored
 from benchmarks.rows import Work
 from benchmarks.skew.work import Skew
 from benchmarks.tasks.work import Tasks
-from milestones.flags import runnable
+from milestones.flags import stage_names
 
-ALL_STAGES = ",".join(runnable())
+ALL_STAGES = ",".join(stage_names())
 BASELINE, M3 = "milestones baseline", "milestones m3"
 
 
-def _newest(*names: str) -> str:
-    """Those of these stages that this version has."""
-    return ",".join(stage for stage in names if stage in runnable())
-
-
-SHARED = _newest("m3", "m4")
+SHARED = "m3,m4"
 """Where one instance's threads share its clients, beside where each has its own."""
 
 
@@ -112,7 +107,7 @@ WORKS = (
     Measured(Count, Count.name, together(options.threads("1"), data_options)),
     Measured(
         Commits, Commits.name, together(_commits, options.seed, options.guarantee_by(EXACTLY_ONCE)), "kafka-streams",
-        _newest("m3", "m4", "m5", "m6"), proxied=True,
+        "m3,m4,m5,m6", proxied=True,
     ),
     Measured(restored, Restore.name, together(options.records(500_000), _written, *_COMMON)),
     Measured(Blocking, Blocking.name, together(_blocking, *_COMMON), peers="", yardstick=BASELINE),

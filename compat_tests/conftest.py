@@ -25,7 +25,7 @@ from compat_tests.harness.world import MakeWorld, World, new_world
 from compat_tests.random_topologies.campaign import Campaign
 from compat_tests.spark import PYSPARK
 from milestones.common.errors import ConfigError
-from milestones.flags import parse_milestones, runnable, stage_name
+from milestones.flags import parse_milestones, stage_name, stage_names
 
 SELECTIONS = ("short", "full", "soak")
 CASE_S = 400
@@ -116,11 +116,11 @@ def stages(config: pytest.Config) -> list[str]:
     """The stages asked for, or other legal sets of flags; an unknown one is a usage error."""
     asked = config.option.stages
     if asked in ("", "all"):
-        return list(runnable() if asked else runnable()[-1:])
+        return list(stage_names() if asked else stage_names()[-1:])
     try:
         return [stage_name(parse_milestones(stage)) for stage in asked.split(",")]
     except ConfigError as error:
-        raise pytest.UsageError(f"--stages {asked}: {error.reason}; there are {', '.join(runnable())}") from None
+        raise pytest.UsageError(f"--stages {asked}: {error.reason}; there are {', '.join(stage_names())}") from None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,6 +1,6 @@
 """The stages and their flags, as data.
 
-*Guarantees*: a set of flags from here is legal, and made of stages that this version has.
+*Guarantees*: a set of flags from here is legal.
 *Assumes*: nothing.
 """
 
@@ -19,34 +19,33 @@ from milestones.common.errors import ConfigError
 @dataclass(frozen=True)
 class Stage:
     """One stage. `flag`: the flag that the stage adds (None for the baseline); `needs`: the flags that the stage
-    requires; `source`: the text that describes it; `built`: whether this version can run it."""
+    requires; `source`: the text that describes it."""
 
     name: str
     flag: str | None
     needs: tuple[str, ...]
     title: str
     source: str
-    built: bool
 
 
 _DESIGN = "Kafka Streams: refactored threading model"
 
 STAGES: tuple[Stage, ...] = (
     Stage("baseline", None, (), "stream threads, each with its own clients and tasks; all work inline",
-          "Kafka Streams: threading model", built=True),
+          "Kafka Streams: threading model"),
     Stage("m1", "state_updater", (), "restoration and standby updates on threads of their own",
-          f"{_DESIGN}, KAFKA-10199", built=True),
+          f"{_DESIGN}, KAFKA-10199"),
     Stage("m2", "processing_threads", ("state_updater",),
           "processing threads take tasks; the stream thread polls, sends, commits",
-          f"{_DESIGN}, KAFKA-15326, KIP-408", built=True),
+          f"{_DESIGN}, KAFKA-15326, KIP-408"),
     Stage("m3", "fencing_tolerance", (), "a fenced or timed-out producer is replaced in place",
-          f"{_DESIGN}, KIP-588, KAFKA-9803", built=True),
+          f"{_DESIGN}, KIP-588, KAFKA-9803"),
     Stage("m4", "polling_thread", ("processing_threads",),
-          "one consumer, one producer, one group member per instance", _DESIGN, built=True),
+          "one consumer, one producer, one group member per instance", _DESIGN),
     Stage("m5", "committed_collector", ("polling_thread", "fencing_tolerance"),
-          "one shared collector; processing goes on during commits", f"{_DESIGN}, KIP-691", built=True),
+          "one shared collector; processing goes on during commits", f"{_DESIGN}, KIP-691"),
     Stage("m6", "state_manager", ("committed_collector",),
-          "one owner of all stores: a database per sub-topology, tasks as ranges", _DESIGN, built=True),
+          "one owner of all stores: a database per sub-topology, tasks as ranges", _DESIGN),
 )  # fmt: skip
 _BY_NAME = {stage.name: stage for stage in STAGES}
 _BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}
@@ -54,8 +53,7 @@ _BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}
 
 def parse_milestones(value: str | Iterable[str]) -> frozenset[str]:
     """The flags that `value` means: a stage (`"m3"` and all stages before it), or names of flags, as text with commas
-    or plus signs (as of `stage_name`) or as a set. `ConfigError` names flags that are unknown, missing, or not
-    built."""
+    or plus signs (as of `stage_name`) or as a set. `ConfigError` names flags that are unknown or missing."""
     items = [value] if isinstance(value, str) else value
     words = {word.strip().lower() for item in items for word in re.split("[,+]", item)} - {""}
     stages = words & _BY_NAME.keys()
@@ -64,11 +62,6 @@ def parse_milestones(value: str | Iterable[str]) -> frozenset[str]:
     flags = _up_to(stages.pop()) if stages else frozenset(words)
     for flag in sorted(flags):
         _check(value, flag, flags)
-    missing = sorted(flag for flag in flags if not _BY_FLAG[flag].built)
-    if missing:
-        names = ", ".join(f"{_BY_FLAG[flag].name} ({flag})" for flag in _in_order(missing))
-        built = ", ".join(stage.name for stage in STAGES if stage.built)
-        raise _error(value, f"this version doesn't have {names}; it has {built}")
     return flags
 
 
@@ -100,7 +93,7 @@ def _in_order(flags: Iterable[str]) -> list[str]:
 
 
 def legal_sets() -> tuple[frozenset[str], ...]:
-    """All sets of flags whose needs are met, built or not: ten, since `fencing_tolerance` is independent up to M4."""
+    """All sets of flags whose needs are met: ten, since `fencing_tolerance` is independent up to M4."""
     flags = list(_BY_FLAG)
     sets = (frozenset(chosen) for size in range(len(flags) + 1) for chosen in combinations(flags, size))
     return tuple(chosen for chosen in sets if all(chosen.issuperset(_BY_FLAG[flag].needs) for flag in chosen))
@@ -114,10 +107,9 @@ def stage_name(flags: frozenset[str]) -> str:
     return "+".join(_in_order(flags))
 
 
-def runnable() -> tuple[str, ...]:
-    """The names of all legal sets of flags that this version can run, the newest last."""
-    built = {stage.flag for stage in STAGES if stage.built}
-    return tuple(stage_name(flags) for flags in legal_sets() if flags <= built)
+def stage_names() -> tuple[str, ...]:
+    """The names of all legal sets of flags, the newest last."""
+    return tuple(map(stage_name, legal_sets()))
 
 
 _LESS = {"num_processing_threads": "only counts for this instance's share of the tasks"}

@@ -114,7 +114,7 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     strike, back, times = OUTAGES[outage]
     world.input("in", 2, out=2)
     # For the time that a broker takes to be back.
-    patience: Settings = {"session_timeout_ms": 60_000, "task_timeout_ms": 120_000}
+    patience: Settings = {"session_timeout_ms": 240_000, "task_timeout_ms": 240_000}
     app = world.instance("count", **patience).start(fault=armed(step, "stop", times))
     before: Standing | None = None
     for _ in range(times):

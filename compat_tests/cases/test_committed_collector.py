@@ -132,7 +132,7 @@ def test_a_process_that_stands_between_two_intervals_until_its_group_gives_it_up
 @pytest.mark.parametrize("step", STEPS)
 def test_a_broker_that_is_killed_between_two_intervals_costs_nothing(world: World, step: str, times: int) -> None:
     world.input("in", 2, out=2)
-    patience: Settings = {"session_timeout_ms": 60_000, "task_timeout_ms": 120_000}
+    patience: Settings = {"session_timeout_ms": 240_000, "task_timeout_ms": 240_000}
     app = world.instance("count", **patience).start(fault=armed(step, "stop", times))
     before = None
     for _ in range(times):

@@ -16,7 +16,6 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a misspelt key": ({"comit_interval_ms": 5}, ("comit_interval_ms", "commit_interval_ms")),
     "an unknown stage": ({"milestones": "m9"}, ("milestones", "m9")),
     "a flag without the one it needs": ({"milestones": "polling_thread"}, ("polling_thread needs processing_threads",)),
-    "a stage that is not built": ({"milestones": "m6"}, ("milestones", "m6", "baseline")),
     "a setting the runtime owns": ({"consumer_group_id": "mine"}, ("consumer_group_id", "application_id")),
     "a client setting that does not exist": ({"producer_lingerr_ms": 5}, ("producer_lingerr_ms", "linger")),
     "an illegal name": ({"application_id": "no blanks"}, ("application_id", "no blanks")),

@@ -14,10 +14,11 @@ from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import counted
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
-from compat_tests.harness.stores import identities, store_directories
+from compat_tests.harness.stores import homes, identities
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import kept
+from milestones.common.state.task_storage import ROCKSDB
 
 STATE_UNUSABLE = 4
 
@@ -29,16 +30,24 @@ def counts_on(world: World, app: Instance) -> None:
     end_and_judge(world, COUNT)
 
 
-def all_but(world: World, app: Instance, store: Path) -> dict[str, str]:
-    """The databases that are there, but for one."""
+def all_but(world: World, app: Instance, home: Path) -> dict[str, str]:
+    """The stores that are there, but for those in one place."""
     found = identities(app.state_dir, world.application_id)
-    del found[f"{store.parts[-3]}/{store.name}"]
-    return found
+    mine = f"{home.parts[-3]}/{home.name}" if in_folders(home) else f"{home.name}_"
+    return {store: identity for store, identity in found.items() if not store.startswith(mine)}
+
+
+def in_folders(home: Path) -> bool:
+    return home.parent.name == ROCKSDB
+
+
+def manifest_of(home: Path) -> Path:
+    return (home.parents[1] if in_folders(home) else home) / "manifest.json"
 
 
 def corrupt(pattern: str) -> Callable[[Path], None]:
     def damage(store: Path) -> None:
-        files = sorted(store.glob(pattern))
+        files = sorted(store.rglob(pattern))
         assert files, f"{store} has no file {pattern}: {sorted(path.name for path in store.iterdir())}"
         for file in files:
             file.write_bytes(b"\x00damaged\xff" * max(1, file.stat().st_size // 9))
@@ -50,7 +59,7 @@ def corrupt(pattern: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize("file", ["CURRENT", pytest.param("MANIFEST-*", marks=pytest.mark.full)])
 def test_a_damaged_store_is_rebuilt_from_its_changelog(world: World, file: str) -> None:
     app = counted(world)
-    damaged, _ = store_directories(app.state_dir, world.application_id)
+    damaged, *_ = homes(app.state_dir, world.application_id)
     others = all_but(world, app, damaged)
     corrupt(file)(damaged)
     counts_on(world, app)
@@ -61,7 +70,7 @@ def test_a_damaged_store_is_rebuilt_from_its_changelog(world: World, file: str) 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_store_that_is_gone_is_restored_and_the_others_stay(world: World) -> None:
     app = counted(world)
-    _, gone = store_directories(app.state_dir, world.application_id)
+    *_, gone = homes(app.state_dir, world.application_id)
     others = all_but(world, app, gone)
     shutil.rmtree(gone)
     counts_on(world, app)
@@ -110,6 +119,6 @@ def test_a_state_dir_that_is_a_file_is_refused(plain_world: World) -> None:
 
 def test_state_of_an_unknown_format_is_refused_with_the_way_out(plain_world: World) -> None:
     app = counted(plain_world)
-    manifest = next((app.state_dir / plain_world.application_id).glob("*_*/manifest.json"))
+    manifest = manifest_of(homes(app.state_dir, plain_world.application_id)[0])
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
     fails_for_good(plain_world, app.start(), STATE_UNUSABLE, "99", str(manifest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import pytest
@@ -10,10 +9,10 @@ import pytest
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import counted, generation
+from compat_tests.harness import stores
 from compat_tests.harness.followers import METRICS, lags, remaining
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
-from compat_tests.harness.stores import store_directories
 from compat_tests.harness.world import World, stop_all
 from milestones.testing import Not, TopicTail
 
@@ -47,10 +46,7 @@ SMALL_FETCHES: Settings = {
 
 def lose(world: World, app: Instance, *tasks: str) -> None:
     """Its disk is empty where the state of these tasks was."""
-    for store in store_directories(app.state_dir, world.application_id):
-        task = store.parents[1]
-        if task.name in tasks:
-            shutil.rmtree(task)
+    stores.lose(app.state_dir, world.application_id, *tasks)
 
 
 @pytest.mark.short_under("exactly_once_v2")

@@ -1,6 +1,6 @@
 """What instances have on disk, once they have ended.
 
-*Guarantees*: the directories stay as they are: a copy is opened.
+*Guarantees*: the directories stay as they are, but for `lose`: a copy is opened.
 *Assumes*: nobody has the stores open.
 """
 
@@ -16,11 +16,34 @@ from pathlib import Path
 from compat_tests.oracles.changelog import StoreDump
 from milestones.common.state.engines.by_name import open_engines
 from milestones.m6_state_manager.reading import databases, stores
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 
 def store_directories(state_dir: Path, application_id: str) -> list[Path]:
     """Where the persistent stores of all tasks lie before m6: `<state_dir>/<application_id>/<task>/rocksdb/<store>`."""
     return sorted(path for path in (state_dir / application_id).glob("*_*/rocksdb/*") if path.is_dir())
+
+
+def homes(state_dir: Path, application_id: str) -> list[Path]:
+    """What may be damaged or lost by itself: the directory of a store before m6, the database of a sub-topology from m6
+    on."""
+    return [*store_directories(state_dir, application_id), *databases(state_dir / application_id)]
+
+
+def lose(state_dir: Path, application_id: str, *tasks: str) -> None:
+    """Have no state of these tasks on this disk."""
+    for store in store_directories(state_dir, application_id):
+        task = store.parents[1]
+        if task.name in tasks:
+            shutil.rmtree(task)
+    for path in databases(state_dir / application_id):
+        database = SubtopologyEngine(int(path.name), path, open_engines("rocksdict"))
+        try:
+            for partition in list(database.rows):
+                if f"{path.name}_{partition}" in tasks:
+                    database.wipe(partition, database.stores(), None)
+        finally:
+            database.close()
 
 
 def dumps(state_dir: Path, application_id: str, scratch: Path) -> Iterator[StoreDump]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from compat_tests.apps.__main__ import main
-from compat_tests.planted.mutations import MUTATIONS, commits, ends, fencing, group, joins, outputs, state, threads
+from compat_tests.planted.mutations import MUTATIONS, commits, ends, fencing, group, joins, outputs, ranges, state, threads
 
 MODULES = (outputs, commits, state, group, ends, fencing, threads, joins)
 """What is imported so that the table is complete."""

@@ -326,6 +326,10 @@ def test_a_stream_thread_that_waits_for_its_state_updater_is_found(broken: Break
     app.says(WAITED)
 
 
+def test_a_task_that_reads_another_ones_range_is_found(broken: Break) -> None:
+    assert "wrong-value" in lives(broken("a-range-is-read-with-the-prefix-of-its-neighbour", EOS, "state_manager"))
+
+
 @pytest.mark.parametrize(
     "mutation",
     [

@@ -19,7 +19,7 @@ from compat_tests import GUARANTEES
 from compat_tests.harness import brokers
 from compat_tests.random_topologies.campaign import TRIES, Campaign
 from compat_tests.random_topologies.cases import Case, mixed, random_case
-from milestones.flags import runnable
+from milestones.flags import stage_names
 
 
 def seeds(text: str) -> Iterable[int]:
@@ -49,7 +49,7 @@ def parsed() -> argparse.Namespace:
     what.add_argument("--seeds", type=seeds, help="7, 1-60, or 100- for no end")
     what.add_argument("--case", type=Case.parse, help="a case in text, as a failure prints it")
     parser.add_argument("--guarantee", choices=GUARANTEES, help="default: both")
-    parser.add_argument("--stage", default=runnable()[-1], help="default: the newest, %(default)s")
+    parser.add_argument("--stage", default=stage_names()[-1], help="default: the newest, %(default)s")
     parser.add_argument("--beside", help="a stage that some instances are of while the others are of --stage")
     parser.add_argument("--broker", default="auto", help="auto, testcontainers, process, HOST:PORT")
     parser.add_argument("--quick", action="store_true", help="without faults that take long")

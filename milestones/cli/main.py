@@ -124,7 +124,7 @@ def describe(app: str, mermaid: bool) -> int:
 @cli.command()
 @verbose_option
 def stages() -> int:
-    """List the stages, and which of them this version has.
+    """List the stages.
 
     \b
     Examples:
@@ -132,12 +132,11 @@ def stages() -> int:
       milestones run words.py --stage baseline
     """
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("stage", "flag", "built", "what changes"):
+    for heading in ("stage", "flag", "what changes"):
         table.add_column(heading, no_wrap=heading != "what changes")
     for stage in STAGES:
-        built = "[green]yes[/]" if stage.built else "[dim]not yet[/]"
         needs = f" [dim](needs {stage.needs})[/]" if stage.needs else ""
-        table.add_row(stage.name, stage.flag or "–", built, stage.title + needs)
+        table.add_row(stage.name, stage.flag or "–", stage.title + needs)
     out().print(table)
     return OK
 

@@ -23,7 +23,7 @@ from milestones.demo.story import Story
 from milestones.demo.text import lines as text_lines
 from milestones.demo.view import Display
 from milestones.embedded import KAFKA_VERSION, EmbeddedKafka
-from milestones.flags import parse_milestones, runnable
+from milestones.flags import parse_milestones, stage_names
 from milestones.serdes import LONG
 
 _TOP = 15
@@ -47,7 +47,7 @@ def play(console: Console | None, seconds: float, stage: str | None, lines: int 
 
 
 def _play(console: Console, seconds: float, stage: str | None, lines: int | None, folder: Path | None) -> int:
-    stage = stage or runnable()[-1]
+    stage = stage or stage_names()[-1]
     parse_milestones(stage)
     text = text_lines()[:lines]
     if not text:

@@ -32,7 +32,7 @@ from benchmarks.report import plot, ratio, table, write_json
 from benchmarks.rows import Figure, Row, run
 from benchmarks.works import WORKS
 from milestones.common.errors import ConfigError
-from milestones.flags import runnable
+from milestones.flags import stage_names
 
 FIGURES = (Figure("speed", "records/s", compared=True), Figure("cpu", "CPU s", digits=1))
 JOB = Job("localhost:9092", "app", "exactly_once_v2", "in", "out", "/state")
@@ -143,7 +143,7 @@ def test_ours_is_named_by_its_stage_and_told_it() -> None:
 
 
 def test_what_a_contender_logs_and_puts_out_is_known() -> None:
-    thin = {stage: ours(stage, "count").thin for stage in runnable()}
+    thin = {stage: ours(stage, "count").thin for stage in stage_names()}
     assert {stage for stage, topics in thin.items() if topics} == {"m5", "m6"}
     assert set().union(*thin.values()) <= {CHANGELOG}
     with pytest.raises(BenchmarkError, match="leaves outputs out, which only count, commits can check"):
@@ -185,5 +185,5 @@ def test_works_that_share_a_program_run_it() -> None:
 
 def test_every_work_has_a_command_with_stages_that_this_version_has() -> None:
     for measured in WORKS:
-        assert set(measured.stages.split(",")) <= set(runnable())
+        assert set(measured.stages.split(",")) <= set(stage_names())
         assert measured.name in cli.commands

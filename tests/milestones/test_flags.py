@@ -8,25 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from milestones import flags
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError
-from milestones.flags import STAGES, legal_sets, parse_milestones, runnable, stage_name, without_effect
+from milestones.flags import STAGES, legal_sets, parse_milestones, stage_name, stage_names, without_effect
 
 README = Path(__file__).parents[2] / "README.md"
 ALL = {stage.flag for stage in STAGES if stage.flag is not None}
 
 
-@pytest.fixture
-def all_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if every stage were built."""
-    built = {s.flag: flags.Stage(s.name, s.flag, s.needs, s.title, s.source, True) for s in STAGES if s.flag}
-    monkeypatch.setattr(flags, "_BY_FLAG", built)
-
-
-def test_there_are_seven_stages_and_the_baseline_is_built() -> None:
+def test_there_are_seven_stages() -> None:
     assert [stage.name for stage in STAGES] == ["baseline", "m1", "m2", "m3", "m4", "m5", "m6"]
-    assert STAGES[0].built
 
 
 def test_exactly_ten_sets_of_flags_are_legal() -> None:
@@ -42,7 +33,6 @@ def test_the_baseline_has_no_flags(value: str | frozenset[str]) -> None:
     assert parse_milestones(value) == frozenset()
 
 
-@pytest.mark.usefixtures("all_built")
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -60,7 +50,6 @@ def test_a_stage_means_all_before_it_and_flags_mean_themselves(value: str, expec
     assert parse_milestones(value) == expected
 
 
-@pytest.mark.usefixtures("all_built")
 def test_every_legal_set_is_accepted_and_every_other_refused() -> None:
     legal = set(legal_sets())
     for size in range(len(ALL) + 1):
@@ -94,14 +83,13 @@ def test_what_cannot_be_had_is_named(value: str, why: str) -> None:
     assert re.search(why, caught.value.reason), caught.value.reason
 
 
-@pytest.mark.usefixtures("all_built")
 def test_a_set_of_flags_is_called_after_its_stage_or_by_its_flags() -> None:
     assert [stage_name(parse_milestones(stage.name)) for stage in STAGES] == [stage.name for stage in STAGES]
     assert stage_name(frozenset({"fencing_tolerance", "state_updater"})) == "state_updater+fencing_tolerance"
 
 
 def test_whatever_this_version_can_run_is_accepted_by_its_name_from_the_baseline_to_the_newest() -> None:
-    names = runnable()
+    names = stage_names()
     assert names[0] == "baseline"
     assert [stage_name(parse_milestones(name)) for name in names] == list(names)
     assert len(parse_milestones(names[-1])) == max(len(parse_milestones(name)) for name in names)
@@ -111,12 +99,12 @@ def test_the_readme_shows_the_stages_that_this_version_lists() -> None:
     rows = {
         cells[0].strip("`"): cells[1:]
         for line in README.read_text(encoding="utf-8").splitlines()
-        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 4 and cells[0].startswith("`")
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 3 and cells[0].startswith("`")
     }
     for stage in STAGES:
         needs = f" (needs {' and '.join(f'`{flag}`' for flag in stage.needs)})" if stage.needs else ""
-        flag, built = f"`{stage.flag}`" if stage.flag else "–", "yes" if stage.built else "not yet"
-        assert rows[stage.name] == [flag, built, stage.title + needs]
+        flag = f"`{stage.flag}`" if stage.flag else "–"
+        assert rows[stage.name] == [flag, stage.title + needs]
 
 
 def test_one_producer_without_fencing_tolerance_is_said_to_be_costly_exactly_once() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import combinations
 from types import SimpleNamespace
@@ -29,10 +29,6 @@ from tests.milestones.fakes import World, counting
 
 NEEDS = {stage.flag: frozenset(stage.needs) for stage in STAGES if stage.flag is not None}
 
-TO_COME: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-}
-"""What the stages that aren't built yet are going to replace, as far as their issues say."""
-
 
 def all_needs(flag: str) -> frozenset[str]:
     """The flags that it can't be without, theirs too."""
@@ -41,8 +37,6 @@ def all_needs(flag: str) -> frozenset[str]:
 
 def replaced(flag: str) -> set[str]:
     """The parts that a flag puts in."""
-    if flag in TO_COME:
-        return {*TO_COME[flag].get("instance", ()), *TO_COME[flag].get("thread", ())}
     return {*wiring.REPLACEMENTS[flag].instance, *wiring.REPLACEMENTS[flag].thread}
 
 
@@ -52,9 +46,8 @@ def test_flags_of_which_neither_needs_the_other_replace_no_part_in_common() -> N
             assert not replaced(one) & replaced(other), (one, other)
 
 
-def test_what_is_to_come_is_what_is_not_built() -> None:
-    assert set(TO_COME) == {stage.flag for stage in STAGES if not stage.built}
-    assert set(wiring.REPLACEMENTS) == {stage.flag for stage in STAGES if stage.built and stage.flag is not None}
+def test_each_flag_has_its_replacements_in_the_order_of_the_stages() -> None:
+    assert list(wiring.REPLACEMENTS) == [stage.flag for stage in STAGES if stage.flag is not None]
 
 
 class Recorder:
@@ -87,8 +80,7 @@ class Recorder:
         table = {}
         for flag in NEEDS:
             put = replaced(flag)
-            observers = len(wiring.REPLACEMENTS[flag].observers if flag in wiring.REPLACEMENTS else
-                            TO_COME[flag].get("observers", ()))  # fmt: skip
+            observers = len(wiring.REPLACEMENTS[flag].observers)
             table[flag] = Replacement(
                 instance=self.doubles(flag, put, base.instance), thread=self.doubles(flag, put, base.thread),
                 observers=tuple(self.double(flag, "observer", observer) for _ in range(observers)),

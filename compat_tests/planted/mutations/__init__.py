@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial, wraps
 from inspect import Parameter
 from typing import Any
@@ -50,6 +50,17 @@ def around(owner: object, name: str) -> Callable[[Callable[..., Any]], Callable[
             return changed(original, *arguments, **named)
 
         setattr(owner, name, instead)
+        return changed
+
+    return put
+
+
+def around_each(owners: Iterable[object], name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """As `around`, in each of these: the classes that are one thing on different stages."""
+
+    def put(changed: Callable[..., Any]) -> Callable[..., Any]:
+        for owner in owners:
+            around(owner, name)(changed)
         return changed
 
     return put

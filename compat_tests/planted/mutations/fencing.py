@@ -22,6 +22,7 @@ from milestones.common.task.task import Task
 from milestones.m3_fencing_tolerance import transaction
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
+from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.stream_thread.tasks import ThreadTasks
 
 HELD: list[object] = []
@@ -142,6 +143,18 @@ def stores_are_wiped_after_a_crash() -> None:
     def close(original: Any, state: Any) -> None:
         original(state)
         (state.path / closed).touch()
+
+    @around(RangeStateManager, "_begin")
+    def begin(original: Any, manager: Any) -> None:
+        original(manager)
+        for database in manager.databases() if not (manager.directory.path / closed).exists() else ():
+            for partition in list(database.rows):
+                database.wipe(partition, database.stores(), None)
+
+    @around(RangeStateManager, "release")
+    def release(original: Any, manager: Any) -> None:
+        original(manager)
+        (manager.directory.path / closed).touch()
 
 
 @mutation

@@ -1,7 +1,7 @@
 """What stores hold: uncommitted, forgotten, short, lost.
 
 *Guarantees*: as `mutations/__init__.py`.
-*Assumes*: every store is written by `StoreEngine.write`, and restored up to `Task.restoration_ends`.
+*Assumes*: every store is written by `TaskStorage.apply`, and restored up to `Task.restoration_ends`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,22 @@ import shutil
 import time
 from typing import Any
 
-from compat_tests.planted.mutations import Once, around, mutation, mutations_by
+from compat_tests.planted.mutations import Once, around, around_each, mutation, mutations_by
 from milestones.common.config.streams import StreamsConfig
 from milestones.common.state.commit_log import CommitLog
 from milestones.common.state.engines.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.common.task.task import State, Task
 from milestones.common.task.task_stores import TaskStores
-from milestones.m1_state_updater.opening import ThreadedOpening
+from milestones.m1_state_updater.opening import OpeningByMessage
+from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.task_storage import RangeTaskStorage
 from milestones.stream_thread.task_removal import TaskRemoval
 
+STORAGES = (LocalTaskStorage, RangeTaskStorage)
+MANAGERS = (LocalStateManager, RangeStateManager)
+"""Before m6, and from m6 on."""
 SHORT = 5
 """Offsets that are left out: more than the control records at a changelog's end."""
 
@@ -45,9 +49,9 @@ def what_is_committed_is_not_applied() -> None:
     """One commit's writes never reach the engines, their offset does."""
     due = Once()
 
-    @around(StoreEngine, "write")
-    def write(original: Any, store: Any, batch: Any, offset: Any) -> None:
-        original(store, {} if batch and due() else batch, offset)
+    @around_each(STORAGES, "apply")
+    def apply(original: Any, storage: Any, batches: Any, offsets: Any) -> None:
+        original(storage, {} if any(batches.values()) and due() else batches, offsets)
 
 
 @mutation
@@ -64,10 +68,10 @@ def a_commit_logs_its_keys_again_and_again() -> None:
 def a_store_loses_a_key_at_its_close() -> None:
     """The first key of each store is gone when the store is closed."""
 
-    @around(LocalTaskStorage, "close")
+    @around_each(STORAGES, "close")
     def close(original: Any, storage: Any) -> None:
-        for name, store in storage._stores.items():
-            for key, _ in list(store.namespace.scan(None, None))[:1]:
+        for name in storage.offsets():
+            for key, _ in list(storage.namespace(name).scan(None, None))[:1]:
                 storage.apply({name: {key: None}}, {})
         original(storage)
 
@@ -75,9 +79,10 @@ def a_store_loses_a_key_at_its_close() -> None:
 def keeping(change: Any) -> None:
     """Stores remember `change(offset)` in place of a changelog offset."""
 
-    @around(StoreEngine, "write")
-    def write(original: Any, store: Any, batch: Any, offset: Any) -> None:
-        original(store, batch, None if offset is None else change(offset))
+    @around_each(STORAGES, "apply")
+    def apply(original: Any, storage: Any, batches: Any, offsets: Any) -> None:
+        kept = {name: change(offset) for name, offset in offsets.items()}
+        original(storage, batches, {name: offset for name, offset in kept.items() if offset is not None})
 
 
 mutations_by(
@@ -92,12 +97,14 @@ mutations_by(
 
 @mutation
 def stores_are_gone_after_the_end() -> None:
-    """Stores are removed from the disk when they are closed."""
+    """Stores are removed from the disk when the instance ends."""
 
-    @around(LocalTaskStorage, "close")
-    def close(original: Any, state: Any) -> None:
-        original(state)
-        shutil.rmtree(state.path, ignore_errors=True)
+    @around_each(MANAGERS, "release")
+    def release(original: Any, manager: Any) -> None:
+        original(manager)
+        for path in manager.directory.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
 
 
 @mutation
@@ -166,7 +173,7 @@ def a_recycled_task_opens_its_stores_anew() -> None:
 def the_disk_is_read_at_each_join() -> None:
     """What lies closed on the disk is looked for when the group asks."""
 
-    @around(LocalStateManager, "closed_offsets")
+    @around_each(MANAGERS, "closed_offsets")
     def closed_offsets(original: Any, manager: Any, *arguments: Any) -> Any:
         manager.directory.tasks()
         return original(manager, *arguments)
@@ -176,7 +183,8 @@ def the_disk_is_read_at_each_join() -> None:
 def stores_are_closed_by_the_thread_that_polls() -> None:
     """An opener finds the stores closed that it is to close."""
 
-    @around(ThreadedOpening, "close_stores")
+    @around(OpeningByMessage, "close_stores")
     def close_stores(original: Any, opening: Any, task: Any, stores: Any) -> None:
         stores.close()
+        opening.context.state.directory.tasks()
         original(opening, task, stores)
