@@ -11,7 +11,7 @@ import sys
 from compat_tests.apps.__main__ import main
 from compat_tests.planted.mutations import MUTATIONS, commits, ends, fencing, group, joins, outputs, ranges, state, threads
 
-MODULES = (outputs, commits, state, group, ends, fencing, threads, joins)
+MODULES = (outputs, commits, state, ranges, group, ends, fencing, threads, joins)
 """What is imported so that the table is complete."""
 
 NOTHING = "nothing"
