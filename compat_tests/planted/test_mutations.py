@@ -216,6 +216,8 @@ def test_a_store_that_is_closed_when_its_task_is_recycled_is_found(
     broken: Break, mutation: str, reopened: bool
 ) -> None:
     world = broken(mutation)
+    if world.has("state_manager"):
+        pytest.skip("stores are ranges of a database that stays open")
     world.feeds["in"].send(world.records(RECORDS, KEYS))
     one, other = (world.instance("count", name, num_standby_replicas=1).start() for name in ("one", "other"))
     world.group_is(one, other)

@@ -101,6 +101,7 @@ class Campaign:
         took = f"{time.monotonic() - began:.0f} s"
         self.say(f"{self.done}: seed {case.seed} {case.guarantee} {outcome} in {took} ({faults})")
         if failure is not None:
+            self.say(f"{type(failure.error).__name__}: {failure.error}")  # shrinking takes long, and may be cut off
             failure = shrunk(failure, self._runner("smaller"), self.tries)
             self.failures.append(failure)
             self.say(self.told(failure))
