@@ -19,6 +19,7 @@ namespace or a scan that outlives its engine raises `StateError`, it never ends 
 | `open` | everything but the `drop` of that namespace, and `close`; two threads get one object for one name |
 | `drop` | everything on other namespaces, but `close` |
 | `statistics`, `memory_bytes` | everything, `close` too: `statistics` then has nothing, or they raise `StateError` |
+| `scanned` | everything but `close` |
 | `close` | `statistics` and `memory_bytes`; nothing else is under way, on any thread |
 
 So N threads may apply, open and drop in one engine, each its own namespaces. Until M6 all calls but `statistics` are
@@ -167,6 +168,10 @@ class Engine(Protocol):
 
     def statistics(self) -> Mapping[str, int]:
         """The engine's statistics, by RocksDB's names (`STATISTICS`); empty if it has none."""
+        ...
+
+    def scanned(self) -> bool:
+        """Whether a scan that began isn't over. Any thread may ask."""
         ...
 
     def close(self) -> None:

@@ -60,8 +60,8 @@ class TaskStorage(Protocol):
         ...
 
     def commit_number(self) -> int | None:
-        """The number of the last commit that was written, 0 when the storage has none of the task; None when that isn't
-        kept."""
+        """The number of the last commit that was written, 0 when the storage has none of the task, below 0 when a store
+        without changelog has lost what it had; None when that isn't kept."""
         ...
 
     def expire(self, store: str, spans: Collection[Span]) -> None:

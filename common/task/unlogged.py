@@ -23,10 +23,15 @@ def check_unlogged(task: TaskId, stores: TaskStores, number: int, *, refuses: bo
     by a warning, or, where the application `refuses` them, by a `StateError`."""
     if not (behind := stores.behind(number)):
         return
-    told = (
-        f"task {task}: stores without changelog {sorted(behind)} are of commit {stores.storage.commit_number()}, "
-        f"Kafka's offsets of commit {number}: they lack writes, or another instance has had the task meanwhile"
-    )
+    written = stores.storage.commit_number() or 0
+    told = f"task {task}: stores without changelog {sorted(behind)} are "
+    if written < 0:
+        told += "what is left of them after their files were damaged: they, or one of them, begin empty"
+    else:
+        told += (
+            f"of commit {written}, Kafka's offsets of commit {number}: they lack writes, or another instance has had "
+            "the task meanwhile"
+        )
     if refuses:
         raise StateError(
             f"{told}. Give them a changelog, reset the application, or accept what they have: unlogged_state='accept'"

@@ -34,9 +34,10 @@ from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.manifest import FOLDERS, StoreManifest, TaskManifest
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import ROCKSDB
+from milestones.m6_state_manager.database_folder import CORRUPT, engine_of, set_aside
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import BYTES, prefix_of, span_of
-from milestones.m6_state_manager.subtopology_engine import CORRUPT, SubtopologyEngine, opened, set_aside
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine, opened
 
 if TYPE_CHECKING:
     from milestones.common.state.directory import StateDirectory
@@ -100,7 +101,8 @@ def _begin(database: SubtopologyEngine, task: TaskId, manifest: TaskManifest) ->
     stores = {name: replace(store, engine=engine, changelog_id=None) for name, store in manifest.stores.items()}
     if known is None:
         known = replace(manifest, task=database.path.name, transactional_id=None, stores={})
-    replace(known, stores={**stores, **known.stores}).write(database.path)
+    database.manifest = replace(known, stores={**stores, **known.stores})
+    database.manifest.write(database.path)
     database.wipe(task.partition, list(manifest.stores), None)
 
 
@@ -150,7 +152,8 @@ def folder_state_manager(
     path = directory.path / DATABASES
     for name in names(path):
         if name.isdigit():
-            database = opened(int(name), path / name, engines)
+            engine = engine_of(path / name)
+            database = opened(int(name), path / name, engines if engine is None else open_engines(engine))
             try:
                 for partition in sorted(database.rows):
                     give_out(directory, TaskId(database.number, partition), database)

@@ -14,24 +14,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from milestones.common.errors import StateError, StateLockedError
+from milestones.common.errors import StateBusyError, StateCorruptError, StateError, StateLockedError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import names
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.m6_state_manager.conversion import folders, take_in
+from milestones.m6_state_manager.database_folder import engine_of, set_aside
+from milestones.m6_state_manager.mending import Mending
 from milestones.m6_state_manager.ranges import prefix_of, span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine, opened
 from milestones.m6_state_manager.task_storage import RangeTaskStorage
+from milestones.m6_state_manager.wiped_spans import WipedSpans
 
 if TYPE_CHECKING:
     from milestones.common.state.directory import StateDirectory
-    from milestones.common.state.engine import Engines, Span
+    from milestones.common.state.engine import Engines
     from milestones.common.state.global_storage import LocalGlobalStorage
     from milestones.common.state.spec import StoreSpec
 
@@ -47,7 +50,9 @@ class RangeStateManager:
         self._opening = threading.Lock()
         self._databases: dict[int, SubtopologyEngine] = {}
         self._open: dict[TaskId, RangeTaskStorage] = {}
-        self.wiped: list[tuple[SubtopologyEngine, str, Span]] = []
+        self.wiped: WipedSpans = WipedSpans()
+        self.tell_damage: Callable[[], object] = lambda: None
+        """Called when a database proves damaged, by any thread."""
         self._path = directory.path / DATABASES
         directory.write_layout(RANGES)
         try:
@@ -60,10 +65,19 @@ class RangeStateManager:
     def _begin(self) -> None:
         """Open the databases on disk, and take in what an earlier stage has left."""
         for name in names(self._path):
-            if name.isdigit():
+            if name.isdigit() and not self._is_foreign(int(name)):
                 self._database(int(name))
         for task in folders(self.directory):
-            take_in(self.directory, task, self._database(task.subtopology))
+            self._take_in(task, self._database(task.subtopology))
+
+    def _take_in(self, task: TaskId, database: SubtopologyEngine) -> None:
+        try:
+            take_in(self.directory, task, database)
+        except StateBusyError:
+            if not database.gate.reason:
+                raise
+            Mending(database, self.engines).run()
+            take_in(self.directory, task, database)
 
     # -- databases
 
@@ -71,8 +85,23 @@ class RangeStateManager:
         """The database of a sub-topology, opened when it isn't, and made when there is none."""
         database = self._databases.get(number)
         if database is None:
-            database = self._databases[number] = opened(number, self._path / str(number), self.engines)
+            path = self._path / str(number)
+            if self._is_foreign(number):
+                kept = set_aside(path, path.with_name(f"{path.name}-{engine_of(path)}"))
+                log.warning(
+                    "the state of sub-topology %d was written by another rocksdb_engine, and is restored from the "
+                    "changelogs; its files are kept in %s", number, kept,
+                )  # fmt: skip
+            database = self._databases[number] = opened(number, path, self.engines)
+            database.tell_damage = self._tell_damage
         return database
+
+    def _tell_damage(self) -> None:
+        self.tell_damage()
+
+    def _is_foreign(self, number: int) -> bool:
+        """Whether another `rocksdb_engine` has written the sub-topology's database."""
+        return number not in self._databases and engine_of(self._path / str(number)) not in (None, self.engines.name)
 
     def _agree(self, database: SubtopologyEngine, specs: Sequence[StoreSpec]) -> None:
         """See that the stores fit the topology's kinds, and write down what they are, before any is opened."""
@@ -95,7 +124,7 @@ class RangeStateManager:
         )
         if manifest != written:
             manifest.write(path)
-        database.agreed = specs
+        database.agreed, database.manifest = specs, manifest
 
     # -- tasks
 
@@ -114,16 +143,28 @@ class RangeStateManager:
             with self._opening:
                 database = self._with_stores(task, persistent) if persistent else None
                 storage = RangeTaskStorage(
-                    task, database, specs, writer, self._note_wiped, partial(self._close, task, held)
+                    task, database, specs, writer, self.wiped.add, partial(self._close, task, held)
                 )
                 self._open[task] = storage
+        except (StateBusyError, StateCorruptError) as error:
+            self._leave(task)
+            held.unlock()
+            raise StateLockedError(f"the stores of task {task} can't be opened now: {error}") from error
         except BaseException:
+            self._leave(task)
             held.unlock()
             raise
         return storage
 
     def _with_stores(self, task: TaskId, specs: Sequence[StoreSpec]) -> SubtopologyEngine:
+        if self._is_foreign(task.subtopology):
+            path = self._path / str(task.subtopology)
+            written = TaskManifest.read(path)
+            assert written is not None  # it names the engine
+            unreadable_stores(written, specs, path, self.engines.name)
         database = self._database(task.subtopology)
+        with database.gate.passed():  # or refused, as it is being mended
+            pass
         self._agree(database, specs)
         for spec in specs:
             others = database.owners.get(spec.name, ())
@@ -132,15 +173,15 @@ class RangeStateManager:
 
     def _close(self, task: TaskId, held: Any) -> None:
         """Free the task, and no other of its stores."""
+        self._leave(task)
+        held.unlock()
+
+    def _leave(self, task: TaskId) -> None:
         self._open.pop(task, None)
         database = self._databases.get(task.subtopology)
         if database is not None:
             for store, owners in list(database.owners.items()):
                 database.owners[store] = tuple(owner for owner in owners if owner.task != task)
-        held.unlock()
-
-    def _note_wiped(self, database: SubtopologyEngine, store: str, span: Span) -> None:
-        self.wiped.append((database, store, span))
 
     def open_global(self, specs: Sequence[StoreSpec]) -> LocalGlobalStorage:
         return self._others.open_global(specs)
@@ -207,8 +248,11 @@ class RangeStateManager:
         try:
             with self._opening:
                 stores = database.stores()
-                database.wipe(task.partition, stores, None)
-            self.wiped += [(database, store, span_of(task.partition)) for store in stores]
+                database.wipe(task.partition, stores, None, wait=False)
+            for store in stores:
+                self.wiped.add(database, store, span_of(task.partition))
+        except StateBusyError as busy:
+            raise StateLockedError(str(busy)) from busy
         finally:
             held.unlock()
 

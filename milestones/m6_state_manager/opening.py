@@ -39,8 +39,9 @@ class StateThreadOpening(OpeningByMessage):
         """`launch` starts the state thread; others than the defaults are for tests."""
         super().__init__(context, wait)
         manager = cast("RangeStateManager", context.state)
-        self._keeper = StateKeeper(manager, context.clock, context.config.state_sync_interval_ms)
-        self._thread = launch(context.identity.helper("State"), self._keeper)
+        name = context.identity.helper("State")
+        self._keeper = StateKeeper(manager, context.clock, context.config.state_sync_interval_ms, name)
+        self._thread = launch(name, self._keeper)
 
     def take_back(self, request: StoreRequest) -> bool:
         return self._keeper.requests.take_back(self._message(request))

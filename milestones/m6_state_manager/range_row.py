@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
     from milestones.common.state.storage import CommitMade
 
 FORMAT: Final = 1
+LOST: Final = -1
+"""In place of a commit's number."""
 
 
 @dataclass(frozen=True)
 class RangeRow:
     """One task. By store: `offsets`, the changelog offset up to which (exclusive) it is complete; `changelog_ids`,
     Kafka's id of that topic, where it is known; `births`, an id that is new when the store was emptied. `commit`: the
-    number of the last one that was written, 0 where none is known; by input partition, `positions` (next offsets) and
-    `stream_times` (ms) of it. `process_id`, `transactional_id`: of the last writer."""
+    number of the last one that was written, 0 where none is known, `LOST` where a store without changelog has lost what
+    it had; by input partition, `positions` (next offsets) and `stream_times` (ms) of it. `process_id`,
+    `transactional_id`: of the last writer."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     changelog_ids: Mapping[str, str] = field(default_factory=dict)
@@ -42,6 +46,12 @@ class RangeRow:
     def without(self, store: str) -> RangeRow:
         """The row of a task whose store is empty."""
         return replace(self, offsets={name: at for name, at in self.offsets.items() if name != store})
+
+    def lost(self, store: str) -> RangeRow:
+        """The row of a task whose store was damaged, and is empty. One without offset had no changelog, or no end."""
+        births = {**self.births, store: uuid.uuid4().hex}
+        commit = self.commit if store in self.offsets else LOST
+        return replace(self.without(store), births=births, commit=commit)
 
     def following(self, ids: Mapping[str, str]) -> RangeRow:
         """The row with these changelog ids."""

@@ -3,17 +3,18 @@
     column family:  | partition (4, big-endian) | key of the store |  -> value
 
 *Guarantees*: a range has no key of another one. Entries are in the order of the store's own keys. A namespace that was
-closed raises `StateError`, also a scan that began before.
+closed raises `StateError`, also a scan that began before. Damage is an error that names the range.
 *Assumes*: the range's holder reads and writes it; partitions are below 2^31, as Kafka's are.
 """
 
 from __future__ import annotations
 
 import struct
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateCorruptError, StateError
 
 if TYPE_CHECKING:
     from milestones.common.state.engine import Batch, Namespace, Span
@@ -46,43 +47,93 @@ def prefixed(batch: Batch, prefix: bytes) -> dict[bytes, bytes | None]:
     return {prefix + key: value for key, value in batch.items()}
 
 
+def unchanged(error: StateCorruptError) -> StateCorruptError:
+    """The error as it is."""
+    return error
+
+
 class RangeNamespace:
-    """See `Namespace`. `offset`: asked for the changelog offset of this range."""
+    """See `Namespace`. `offset`: asked for the changelog offset of this range; `met`: told of damage, and returns the
+    error that names the range.
+
+    *Concurrency*: another thread may give it the column family of another database (`rebase`) beside the reads. A scan
+    ends in the database in which it began."""
 
     name: str
     get: Callable[[bytes], bytes | None]
 
-    def __init__(self, name: str, family: Namespace, partition: int, offset: Callable[[], int | None]) -> None:
-        self.name = name
-        self._family, self._few, self._offset = family, family.reader(), offset
+    def __init__(
+        self,
+        name: str,
+        family: Namespace,
+        partition: int,
+        offset: Callable[[], int | None],
+        met: Callable[[StateCorruptError], StateCorruptError] = unchanged,
+    ) -> None:
+        self.name, self.partition = name, partition
+        self._offset, self._met = offset, met
         self._prefix, (self._first, self._beyond) = prefix_of(partition), span_of(partition)
         self._reader: list[Callable[[bytes], bytes | None]] = [family.get]
+        self._siblings: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
+        self._lost: StateCorruptError | None = None
         self._closed = False
+        self.rebase(family)
         reader, prefix = self._reader, self._prefix
 
         def get(key: bytes) -> bytes | None:
-            return reader[0](prefix + key)
+            try:
+                return reader[0](prefix + key)
+            except StateCorruptError as error:
+                raise met(error) from error
 
         self.get = get
+
+    def rebase(self, family: Namespace) -> None:
+        """Read from this column family from now on."""
+        self._family, self._few, self._lost = family, family.reader(), None
+        self._reader[0] = family.get
+        if self._closed:  # also meanwhile
+            self._reader[0] = self._refuse
+        for sibling in list(self._siblings):
+            sibling.rebase(family)
+
+    def lose(self, error: StateCorruptError) -> None:
+        """Refuse all reads with this error, until the store is emptied: what it had is gone."""
+        self._lost, self._reader[0] = error, self._refuse
+        for sibling in list(self._siblings):
+            sibling.lose(error)
 
     def _span(self, start: bytes | None, end: bytes | None) -> Span:
         return self._prefix + (start or b""), self._beyond if end is None else self._prefix + end
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        self._must_be_open()
-        return self._stripped(self._family.scan(*self._span(start, end), reverse=reverse))
+        self._must_be_readable()
+        try:
+            return self._stripped(self._family.scan(*self._span(start, end), reverse=reverse))
+        except StateCorruptError as error:
+            raise self._met(error) from error
 
     def _stripped(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        for key, value in found:
-            self._must_be_open()
-            yield key[BYTES:], value
+        try:
+            for key, value in found:
+                self._must_be_open()
+                yield key[BYTES:], value
+        except StateCorruptError as error:
+            raise self._met(error) from error
 
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        self._must_be_open()
-        return [(key[BYTES:], value) for key, value in self._few(*self._span(start, end), limit)]
+        self._must_be_readable()
+        try:
+            return [(key[BYTES:], value) for key, value in self._few(*self._span(start, end), limit)]
+        except StateCorruptError as error:
+            raise self._met(error) from error
 
     def reader(self) -> Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]:
-        return RangeNamespace(self.name, self._family, partition_of(self._prefix), self._offset).few
+        sibling = RangeNamespace(self.name, self._family, self.partition, self._offset, self._met)
+        self._siblings.add(sibling)
+        if self._lost is not None:
+            sibling.lose(self._lost)
+        return sibling.few
 
     def offset(self) -> int | None:
         return self._offset()
@@ -94,17 +145,30 @@ class RangeNamespace:
     def close(self) -> None:
         """Refuse all calls from now on. Harmless when repeated."""
         self._closed, self._reader[0] = True, self._refuse
+        for sibling in list(self._siblings):
+            sibling.close()
 
     def _must_be_open(self) -> None:
         if self._closed:
             raise self.closed()
 
+    def _must_be_readable(self) -> None:
+        self._must_be_open()
+        if self._lost is not None:
+            raise self._again(self._lost)
+
     def _refuse(self, key: bytes) -> bytes | None:
+        self._must_be_readable()
         raise self.closed()
+
+    @staticmethod
+    def _again(lost: StateCorruptError) -> StateCorruptError:
+        """A new error of the same: one that is raised twice keeps the frames of both."""
+        return StateCorruptError(str(lost), lost.damaged)
 
     def closed(self) -> StateError:
         """The error of a call to a closed range."""
         return StateError(
-            f"store {self.name!r} of partition {partition_of(self._prefix)} was closed: its task was closed, moved, or "
+            f"store {self.name!r} of partition {self.partition} was closed: its task was closed, moved, or "
             "its store is being rebuilt"
         )

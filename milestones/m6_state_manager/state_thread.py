@@ -19,13 +19,13 @@ from milestones.baseline.store_requests import StoreRequest, carry_out
 from milestones.common.errors import StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.m1_state_updater.opening import answer_or_close
+from milestones.m6_state_manager.mending import Mender
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
-    from milestones.common.state.engine import Span
     from milestones.instance.context import ThreadContext
     from milestones.m6_state_manager.manager import RangeStateManager
-    from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+    from milestones.m6_state_manager.wiped_spans import WipedSpans
     from milestones.parts import StoreAnswer
 
 log: Final = logging.getLogger(__name__)
@@ -41,25 +41,32 @@ class StateRequest(NamedTuple):
     answers: Mailbox[StoreAnswer]
 
 
-class StateKeeper:
-    """The step function of the state thread. *Owns*: when the databases are synced next. *Receives*: `StateRequest`s.
-    *Sends*: `StoreAnswer`s."""
+class DatabaseDamaged(NamedTuple):
+    """A database has proved damaged: it is looked for at once."""
 
-    def __init__(self, manager: RangeStateManager, clock: Clock, sync_interval_ms: int) -> None:
+
+class StateKeeper:
+    """The step function of the state thread. *Owns*: when the databases are synced next. *Receives*: `StateRequest`s,
+    `DatabaseDamaged`. *Sends*: `StoreAnswer`s."""
+
+    def __init__(self, manager: RangeStateManager, clock: Clock, sync_interval_ms: int, name: str = "State") -> None:
         self._manager, self._clock, self._interval_ms = manager, clock, sync_interval_ms
-        self.requests: Mailbox[StateRequest] = Mailbox(CAPACITY, "stores to open and to close")
+        self.requests: Mailbox[StateRequest | DatabaseDamaged] = Mailbox(CAPACITY, "stores to open and to close")
+        self._mender = Mender(manager.engines, clock, name)
+        manager.tell_damage = lambda: self.requests.try_put(DatabaseDamaged())
         self._next_sync_ms = clock.monotonic_ms() + sync_interval_ms
         self._compacting: CompactionThread | None = None
 
     def run_once(self) -> bool:
-        """1. carry out a request, if one comes before the next sync; 2. sync; 3. else give room back. False: no request
-        will come any more."""
+        """1. carry out a request, if one comes before the next sync; 2. see to damaged databases; 3. sync; 4. give room
+        back. False: no request will come any more."""
         try:
             request = self.requests.get(max(0, self._left_ms()))
         except MailboxClosedError:
             return False
-        if request is not None:
+        if isinstance(request, StateRequest):
             self._carry_out(request)
+        self._mender.run_once(self._manager.databases())
         if self._left_ms() <= 0:
             self.sync()
             self._give_room_back()
@@ -75,11 +82,13 @@ class StateKeeper:
         """Sync the databases that were written since."""
         self._next_sync_ms = self._clock.monotonic_ms() + self._interval_ms
         for database in self._manager.databases():
-            if database.unsynced:
-                try:
+            try:
+                database.look()
+                if database.unsynced and not database.gate.reason:
                     database.sync()
-                except StateError as error:
-                    log.warning("what sub-topology %d has written isn't synced: %s", database.number, error)
+                database.settle()
+            except StateError as error:
+                log.warning("what sub-topology %d has written isn't synced: %s", database.number, error)
 
     def _give_room_back(self) -> None:
         """Have what was wiped compacted by a thread beside, as that may take long."""
@@ -88,8 +97,9 @@ class StateKeeper:
             self._compacting.start()
 
     def end(self, timeout_s: float) -> None:
-        """Give no more room back, and wait for the compaction that is under way."""
+        """Give no more room back, mend nothing more, and wait for what is under way."""
         self._manager.wiped.clear()
+        self._mender.end(timeout_s)
         if self._compacting is not None:
             self._compacting.join(timeout_s)
 
@@ -97,15 +107,15 @@ class StateKeeper:
 class CompactionThread(threading.Thread):
     """Gives the room of wiped ranges back, until none is left. *Receives*: those that are wiped meanwhile."""
 
-    def __init__(self, name: str, wiped: list[tuple[SubtopologyEngine, str, Span]]) -> None:
+    def __init__(self, name: str, wiped: WipedSpans) -> None:
         super().__init__(name=name, daemon=True)
         self._wiped = wiped
 
     def run(self) -> None:
-        while self._wiped:
-            database, store, span = self._wiped.pop()
+        while (wiped := self._wiped.take()) is not None:
+            database, store, span = wiped
             try:
-                database.engine.compact(store, span)
+                database.compact(store, span)
             except StateError as error:
                 log.info("the room of what is gone of store %r isn't given back: %s", store, error)
 

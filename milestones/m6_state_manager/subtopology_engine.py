@@ -1,6 +1,13 @@
 """The database of one sub-topology: a column family per store, one for the tasks' rows.
 
-*Guarantees*: a task's entries and its row are written in one atomic step. A row that was written is in `rows`.
+    write --> WriteGate --> engine
+                | shut, as the database is damaged: later (StateBusyError)
+                v
+              a copy of what can be read takes the database's place (`mending.py`), and the gate opens
+
+*Guarantees*: a task's entries and its row are written in one atomic step. A row that was written is in `rows`. A write
+that the engine can't take for damage is refused as one that is to come later, and nothing of it is lost. A range that
+no copy has of what it had is an error to its readers and writers, until it is emptied.
 *Assumes*: `open_store` and `close` are one thread's; a range is written by its holder only, so that N threads may
 write at once, each its own.
 """
@@ -8,18 +15,31 @@ write at once, each its own.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from milestones.common.errors import StateCorruptError
-from milestones.common.state.disk import explained, make_directory, remove_tree
+from milestones.common.errors import StateBusyError, StateCorruptError, StateError
+from milestones.common.records import StoreId, TaskId
+from milestones.common.state import disk
+from milestones.common.state.disk import make_directory
+from milestones.common.state.engine import EMPTY
+from milestones.common.state.manifest import TaskManifest
+from milestones.common.testing.faults import reach
+from milestones.m6_state_manager import database_folder
+from milestones.m6_state_manager.database_folder import aside, current, make_current, set_aside
+from milestones.m6_state_manager.gate import WriteGate
 from milestones.m6_state_manager.range_row import RangeRow
-from milestones.m6_state_manager.ranges import partition_of, prefix_of, prefixed, span_of
+from milestones.m6_state_manager.ranges import RangeNamespace, partition_of, prefix_of, prefixed, span_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from milestones.common.records import StoreId
     from milestones.common.state.engine import Batch, Engine, Engines, Namespace, Span
     from milestones.common.state.spec import StoreSpec
 
@@ -27,8 +47,11 @@ log: Final = logging.getLogger(__name__)
 
 ROWS: Final = "/tasks"
 """The column family of the rows; no store has such a name."""
-DATABASE: Final = "rocksdb"
-CORRUPT: Final = "corrupt"
+
+DAMAGED, WAIT = "it is damaged and being mended", "see the log, and that the disk is sound"
+
+Place = tuple[int, str]
+"""A partition and a store: a range."""
 
 
 def opened(number: int, path: Path, engines: Engines) -> SubtopologyEngine:
@@ -36,36 +59,52 @@ def opened(number: int, path: Path, engines: Engines) -> SubtopologyEngine:
     empty. `StateLockedError`, `StateError`."""
     make_directory(path)
     try:
+        disk.sweep(path)
+        database_folder.sweep(path)
         return SubtopologyEngine(number, path, engines)
     except StateCorruptError as error:
-        kept = set_aside(path, path.with_name(f"{path.name}-{CORRUPT}"))
+        kept = set_aside(path, aside(path))
         log.error("the state of sub-topology %s starts empty, its files are kept in %s: %s", path.name, kept, error)
         make_directory(path)
         return SubtopologyEngine(number, path, engines)
 
 
-def set_aside(path: Path, kept: Path) -> Path:
-    """Keep damaged files, in place of those that were kept there before; where they are then. `StateError`."""
-    remove_tree(kept)
-    make_directory(kept.parent)
-    with explained("move aside", path):
-        path.rename(kept)
-    return kept
+class Replaced(NamedTuple):
+    """A damaged database that was replaced, until no scan is open in it."""
+
+    engine: Engine
+    folder: Path
+    at_ms: int
 
 
 class SubtopologyEngine:
-    """*Owns*: the engine. `number`: of the sub-topology; `rows`: by partition, of the tasks that have state here;
-    `owners`: by store, those that are open, for errors."""
+    """*Owns*: the engine. `number`: of the sub-topology; `folder`: where the engine lies; `rows`: by partition, of the
+    tasks that have state here; `owners`: by store, those that are open, for errors; `lost`: why, by range whose content
+    is gone; `epoch`: rises when the engine is replaced.
+
+    *Concurrency*: `noting` is held while ranges are emptied, and while the engine is replaced; no read, and no write of
+    entries, takes it."""
 
     rows: dict[int, RangeRow]
+    manifest: TaskManifest | None
     agreed: Sequence[StoreSpec] = ()
     """The stores that are known to fit."""
 
-    def __init__(self, number: int, path: Path, engines: Engines) -> None:
-        """Open what lies in `path`. `StateCorruptError`, `StateLockedError`, `StateError`."""
+    def __init__(
+        self,
+        number: int,
+        path: Path,
+        engines: Engines,
+        folder: str | None = None,
+        owners: dict[str, tuple[StoreId, ...]] | None = None,
+    ) -> None:
+        """Open what lies in `path`; `folder`: in place of the database that counts there. `StateCorruptError`,
+        `StateLockedError`, `StateError`."""
+        self.manifest = TaskManifest.read(path)
         self.number, self.path, self.engine_name = number, path, engines.name
-        self.owners: dict[str, tuple[StoreId, ...]] = {}
-        self.engine: Engine = engines.open(path / DATABASE, self.owners)
+        self.folder = path / (folder or current(path))
+        self.owners: dict[str, tuple[StoreId, ...]] = {} if owners is None else owners
+        self.engine: Engine = engines.open(self.folder, self.owners)
         try:
             self._families: dict[str, Namespace] = {}
             found = self.engine.open(ROWS).scan(None, None)
@@ -77,6 +116,17 @@ class SubtopologyEngine:
             self.engine.close()
             raise
         self.unsynced = False
+        self.gate = WriteGate(f"the state of sub-topology {number} in {path}")
+        self.tell_damage: Callable[[], object] = lambda: None
+        """Called when the database proves damaged, by any thread."""
+        self.noting = threading.RLock()
+        self.lost: dict[Place, str] = {}
+        self.epoch = 0
+        self.replaced: list[Replaced] = []
+        self._to_empty: set[Place] = set()
+        self._open_ranges: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
+
+    # -- stores and ranges
 
     def stores(self) -> list[str]:
         """The stores that have a column family, opened or not."""
@@ -89,30 +139,98 @@ class SubtopologyEngine:
             family = self._families[store] = self.engine.open(store)
         return family
 
+    def open_range(self, store: str, partition: int, offset: Callable[[], int | None]) -> RangeNamespace:
+        """A range of the store, which follows when the database is replaced; one that was lost begins empty. `offset`:
+        as of `RangeNamespace`."""
+        with self.noting:
+            self.lost.pop((partition, store), None)
+            family = EMPTY if (partition, store) in self._to_empty else self.open_store(store)
+            opened = RangeNamespace(store, family, partition, offset, partial(self.met, partition, store))
+            self._open_ranges.add(opened)
+        return opened
+
+    def partitions(self) -> list[int]:
+        """Those that have a row, or are open."""
+        held = {store.task.partition for stores in list(self.owners.values()) for store in stores}
+        return sorted({*self.rows, *held})
+
+    # -- writes
+
+    def ready(self, partition: int, stores: Collection[str]) -> int:
+        """See that these stores of the task can be written; the epoch in which they can. `StateCorruptError` when one
+        is lost, `StateBusyError` when it isn't emptied yet, `StateError`."""
+        epoch = self.epoch
+        if self.lost or self._to_empty:
+            for store in stores:
+                if why := self.lost.get((partition, store)):
+                    raise self.corrupt(partition, store, why)
+            if any((partition, store) in self._to_empty for store in stores):
+                self._empty(partition)
+        return epoch
+
     def write(
-        self, partition: int, batches: Mapping[str, Batch], row: RangeRow | None = None, *, wait: bool = True
+        self,
+        partition: int,
+        batches: Mapping[str, Batch],
+        row: RangeRow | None = None,
+        *,
+        wait: bool = True,
+        epoch: int | None = None,
     ) -> None:
-        """Write entries by store, and the row, in one atomic step. `wait` as of `Engine.apply`. `StateError`."""
+        """Write entries by store, and the row, in one atomic step. `wait` as of `Engine.apply`, but that no write waits
+        for damage to be mended; `epoch`: the write is from this one. `StateBusyError`, `StateError`."""
         prefix = prefix_of(partition)
         written = {store: prefixed(batch, prefix) for store, batch in batches.items()}
-        self.engine.apply(written if row is None else {**written, ROWS: {prefix: row.encode()}}, {}, wait=wait)
-        self._wrote(partition, row)
+        if row is not None:
+            written[ROWS] = {prefix: row.encode()}
+        with self._writing(epoch):
+            self.engine.apply(written, {}, wait=wait)
+            self._wrote(partition, row)
 
-    def wipe(self, partition: int, stores: Collection[str], row: RangeRow | None) -> None:
-        """Empty these stores of the task, and write its row, or remove that, in one atomic step. `StateError`."""
+    def wipe(self, partition: int, stores: Collection[str], row: RangeRow | None, *, wait: bool = True) -> None:
+        """Empty these stores of the task, and write its row, or remove that, in one atomic step. `wait` as of `write`.
+        `StateBusyError`, `StateError`."""
         span = span_of(partition)
         data = None if row is None else row.encode()
-        for store in stores:
-            self.open_store(store)
-        self.engine.wipe(dict.fromkeys(stores, span), {ROWS: {span[0]: data}})
-        if row is None:
-            self.rows.pop(partition, None)
-        self._wrote(partition, row)
+        with self._writing():
+            for store in stores:
+                self.open_store(store)
+            self.engine.wipe(dict.fromkeys(stores, span), {ROWS: {span[0]: data}}, wait=wait)
+            if row is None:
+                self.rows.pop(partition, None)
+            self._wrote(partition, row)
 
-    def _wrote(self, partition: int, row: RangeRow | None) -> None:
-        self.unsynced = True
-        if row is not None:
+    def empty(self, partition: int, stores: Collection[str], row: RangeRow) -> None:
+        """Have these stores of the task empty, with this row: on the disk now, or as soon as that is possible. No
+        reader sees what they had from now on, and no write passes before. `StateError`."""
+        with self.noting:
+            for store in stores:
+                self._to_empty.add((partition, store))
+                self.lost.pop((partition, store), None)
             self.rows[partition] = row
+            with suppress(StateBusyError):
+                self._empty(partition)
+
+    def _empty(self, partition: int) -> None:
+        with self.noting:
+            places = {place for place in self._to_empty if place[0] == partition}
+            self.wipe(partition, [store for _, store in places], self.rows.get(partition), wait=False)
+            self._to_empty -= places
+            self._rebase(places)
+
+    def keep(self, partition: int, row: RangeRow) -> None:
+        """Have this row, with nothing that was written: on the disk now, or at the latest with the next write of the
+        task. `StateError`."""
+        with self.noting:
+            self.rows[partition] = row
+            with suppress(StateBusyError):
+                self.write(partition, {}, row, wait=False)
+
+    def settle(self) -> None:
+        """Empty what is to be emptied, if that is possible now. `StateError`."""
+        for partition in {partition for partition, _ in self._to_empty}:
+            with suppress(StateBusyError):
+                self._empty(partition)
 
     def expire(self, partition: int, store: str, spans: Collection[Span]) -> list[Span]:
         """Delete what no reader asks for any more; returns the spans of the column family. It never waits:
@@ -120,13 +238,40 @@ class SubtopologyEngine:
         prefix = prefix_of(partition)
         gone = [(prefix + first, prefix + beyond) for first, beyond in spans]
         for span in gone:
-            self.engine.wipe({store: span}, {}, wait=False)
+            with self._writing():
+                self.engine.wipe({store: span}, {}, wait=False)
         return gone
 
+    def compact(self, store: str, span: Span) -> None:
+        """Give back the room of what was deleted in the span. May take long. `StateError`."""
+        try:
+            self.engine.compact(store, span)
+        except StateCorruptError as error:
+            self.damage(str(error))
+            raise
+
     def sync(self) -> None:
-        """Have all that was written on the disk. `StateError`."""
+        """Have all that was written on the disk. `StateBusyError` when the database proves damaged, `StateError`."""
         self.unsynced = False
-        self.engine.sync()
+        with self._writing():
+            self.engine.sync()
+
+    @contextmanager
+    def _writing(self, epoch: int | None = None) -> Iterator[None]:
+        """The block writes. `StateBusyError`."""
+        with self.gate.passed():
+            if epoch not in (None, self.epoch):
+                raise self.gate.busy()
+            try:
+                yield
+            except StateCorruptError as error:
+                self.damage(str(error))
+                raise self.gate.busy() from error
+
+    def _wrote(self, partition: int, row: RangeRow | None) -> None:
+        self.unsynced = True
+        if row is not None:
+            self.rows[partition] = row
 
     def drop_store(self, store: str) -> None:
         """Remove the column family of a store that no task has open, and forget its offsets."""
@@ -134,7 +279,83 @@ class SubtopologyEngine:
             if store in row.offsets:
                 self.write(partition, {}, row.without(store))
         self._families.pop(store, None)
-        self.engine.drop(store)
+        with self._writing():
+            self.engine.drop(store)
+
+    # -- damage
+
+    def look(self) -> None:
+        """See whether the database's files are still there."""
+        if not self.gate.reason and not (self.folder / "CURRENT").exists():
+            self.damage(f"{self.folder} was removed, or files of it")
+
+    def damage(self, why: str) -> None:
+        """Note that the database is damaged: no write passes from now on."""
+        if self.gate.shut(DAMAGED, WAIT):
+            log.error(
+                "the state of sub-topology %d is damaged, and mended: reads go on, writes wait: %s", self.number, why
+            )
+            self.tell_damage()
+
+    def met(self, partition: int, store: str, error: StateCorruptError) -> StateCorruptError:
+        """Note the damage that a reader of this range has met; the error that names the range."""
+        if (partition, store) not in self.lost:
+            self.damage(str(error))
+        return self.corrupt(partition, store, str(error))
+
+    def corrupt(self, partition: int, store: str, why: str) -> StateCorruptError:
+        return StateCorruptError(why, [StoreId(TaskId(self.number, partition), store)])
+
+    def replace_by(self, other: SubtopologyEngine, lost: Mapping[Place, str]) -> list[Place]:
+        """Have `other`, a copy, in place of the engine; `lost`: why, by range that it doesn't have, as it can't be
+        read. Those of them that aren't emptied anyway. No write is under way. `StateError`."""
+        with self.noting:
+            for partition, store in self._to_empty:
+                other.open_store(store)
+                other.engine.wipe({store: span_of(partition)}, {})
+            all_lost = {place: why for place, why in {**self.lost, **lost}.items() if place not in self._to_empty}
+            new = all_lost.keys() - self.lost.keys()
+            rows = dict(self.rows)
+            for partition, store in new:
+                if partition in rows:
+                    rows[partition] = rows[partition].lost(store)
+            other.engine.apply({ROWS: {prefix_of(partition): row.encode() for partition, row in rows.items()}}, {})
+            other.engine.sync()
+            reach("mend.copied")
+            make_current(self.path, other.folder.name)
+            reach("mend.current")
+            self.replaced.append(Replaced(self.engine, self.folder, _now_ms()))
+            self.engine, self.folder, self._families = other.engine, other.folder, other._families
+            self.rows, self.lost, self._to_empty, self.unsynced = rows, all_lost, set(), False
+            self.epoch += 1
+            self._rebase(None)
+            return sorted(new)
+
+    def _rebase(self, places: Collection[Place] | None) -> None:
+        """Have these open ranges (None: all) read what is in the engine."""
+        for opened in list(self._open_ranges):
+            place = opened.partition, opened.name
+            if places is None or place in places:
+                opened.rebase(self.open_store(opened.name))
+                if place in self.lost:
+                    opened.lose(self.corrupt(*place, self.lost[place]))
+
+    def let_go(self, after_ms: int) -> None:
+        """Close databases that were replaced `after_ms` ago, once no scan is open in them, and set their files aside."""
+        for replaced in list(self.replaced):
+            if _now_ms() - replaced.at_ms >= after_ms and not (after_ms and replaced.engine.scanned()):
+                self.replaced.remove(replaced)
+                replaced.engine.close()
+                try:
+                    if replaced.folder.exists():
+                        set_aside(replaced.folder, aside(self.path))
+                except StateError as error:
+                    log.warning("the damaged files in %s stay there until the next start: %s", replaced.folder, error)
 
     def close(self) -> None:
+        self.let_go(0)
         self.engine.close()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

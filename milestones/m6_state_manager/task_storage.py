@@ -24,7 +24,7 @@ from milestones.common.state.engines.sst import write_entries
 from milestones.common.state.steps import steps
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.stores.kinds import kind_of
-from milestones.m6_state_manager.range_row import RangeRow
+from milestones.m6_state_manager.range_row import LOST, RangeRow
 from milestones.m6_state_manager.ranges import RangeNamespace, span_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class RangeTaskStorage:
             if not spec.persistent
         }
         self._births = {name: self._row.births.get(name) or uuid.uuid4().hex for name in self._specs}
-        self._synced = any(not (spec.logged or spec.source_topic) for spec in self._specs.values())
+        self._synced = not all(map(self._restorable, self._specs))
         self._commit: CommitMade | None = None
         for name in self._specs:
             self._open_range(name)
@@ -81,8 +81,7 @@ class RangeTaskStorage:
         return self._database.rows.get(self.task.partition, RangeRow(**self._writer))
 
     def _open_range(self, store: str) -> RangeNamespace:
-        family = self._engine.open_store(store)
-        opened = RangeNamespace(store, family, self.task.partition, partial(self._offset, store))
+        opened = self._engine.open_range(store, self.task.partition, partial(self._offset, store))
         self._ranges[store] = opened
         return opened
 
@@ -92,10 +91,16 @@ class RangeTaskStorage:
     def _empty_unfinished(self) -> None:
         """Empty what the beginning of a first write, or of an ingestion, has left: a key in it could survive a
         restoration if the changelog has forgotten even the key's deletion."""
-        for name, spec in self._specs.items():
-            restorable = spec.logged or spec.source_topic is not None
-            if restorable and self._offset(name) is None and any(True for _ in self._ranges[name].scan(None, None)):
+        for name in self._specs:
+            if self._restorable(name) and self._offset(name) is None and self._has_entries(name):
                 self.clear(name)
+
+    def _restorable(self, store: str) -> bool:
+        spec = self._specs[store]
+        return spec.logged or spec.source_topic is not None
+
+    def _has_entries(self, store: str) -> bool:
+        return any(True for _ in self._ranges[store].scan(None, None))
 
     def namespace(self, store: str) -> Namespace:
         return self._ranges[store] if store in self._ranges else self._in_memory[store].namespace
@@ -112,11 +117,13 @@ class RangeTaskStorage:
         moved = {name: offset for name, offset in offsets.items() if name in self._ranges}
         if not (any(persistent.values()) or moved or (commit is not None and self._synced)):
             return
+        engine, partition = self._engine, self.task.partition
+        epoch = engine.ready(partition, {*persistent, *moved})
         *first, last = self._cut(persistent)
         for step in first:
-            self._engine.write(self.task.partition, step, wait=False)
+            engine.write(partition, step, wait=False, epoch=epoch)
         row = self._next_row().at(moved)
-        self._engine.write(self.task.partition, last, row if commit is None else row.made(commit), wait=False)
+        engine.write(partition, last, row if commit is None else row.made(commit), wait=False, epoch=epoch)
         if self._synced:
             self._engine.sync()
 
@@ -162,7 +169,11 @@ class RangeTaskStorage:
         if store in self._in_memory:
             return self._in_memory[store].empty()
         self._births[store] = uuid.uuid4().hex
-        self._engine.wipe(self.task.partition, [store], self._next_row().without(store))
+        with self._engine.noting:
+            row = self._next_row().without(store)
+            if reason is not None and not self._restorable(store):
+                row = replace(row, commit=LOST)
+            self._engine.empty(self.task.partition, [store], row)
         self._ranges.pop(store).close()
         self._wiped(self._engine, store, span_of(self.task.partition))
         return self._open_range(store)
@@ -173,7 +184,8 @@ class RangeTaskStorage:
         return write_entries(self._write_step, store, files)
 
     def _write_step(self, batches: Mapping[str, Batch]) -> None:
-        self._engine.write(self.task.partition, batches)
+        epoch = self._engine.ready(self.task.partition, batches)
+        self._engine.write(self.task.partition, batches, wait=False, epoch=epoch)
 
     def changelog_ids(self) -> Mapping[str, str]:
         return self._row.changelog_ids
@@ -181,9 +193,11 @@ class RangeTaskStorage:
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         if self._database is None:
             return
-        kept = self._next_row().following({store: id for store, id in ids.items() if store in self._ranges})
-        if kept != self._row:
-            self._engine.write(self.task.partition, {}, kept)
+        own = {store: id for store, id in ids.items() if store in self._ranges}
+        with self._engine.noting:
+            kept = self._next_row().following(own)
+            if kept != self._row:
+                self._engine.keep(self.task.partition, kept)
 
     def memory_bytes(self) -> int:
         """Of the stores in memory: the database's is the sub-topology's."""

@@ -109,9 +109,10 @@ class RocksNamespace(ABC):
     def written(self) -> None:
         """Note that a write was made."""
         self.state = object()
-        self._drop_seekers()
+        self.drop_seekers()
 
-    def _drop_seekers(self) -> None:
+    def drop_seekers(self) -> None:
+        """Let go of iterators that no read is at."""
         for reader in list(self._readers):
             reader.drop()
 
@@ -129,7 +130,7 @@ class RocksNamespace(ABC):
 
     def release(self) -> None:
         """Close the library's handles."""
-        self._drop_seekers()
+        self.drop_seekers()
         for cursor in list(self.cursors):
             cursor.close()
 
@@ -211,6 +212,13 @@ class FamilyTable(dict[str, Opened]):
             return {name: sum(one.property(f"rocksdb.{name}") for one in self.values()) for name in STATISTICS}
         finally:
             self._guard.release()
+
+    def scanned(self) -> bool:
+        """Whether a namespace has an iterator that is read, or may be."""
+        with self._guard:
+            for opened in self.values():
+                opened.drop_seekers()
+            return any(len(opened.cursors) for opened in self.values())
 
     def close(self) -> None:
         """Close all namespaces."""
@@ -315,6 +323,9 @@ class RocksEngine(ABC, Generic[Opened]):
     def statistics(self) -> Mapping[str, int]:
         self.db()
         return self._namespaces.statistics()
+
+    def scanned(self) -> bool:
+        return self._namespaces.scanned()
 
     def offset(self, namespace: Opened) -> int | None:
         try:

@@ -245,6 +245,10 @@ class MemoryEngine:
     def statistics(self) -> Mapping[str, int]:
         return {}
 
+    def scanned(self) -> bool:
+        with self._guard:
+            return any(len(namespace.views) for namespace in (self._namespaces or {}).values())
+
     def close(self) -> None:
         with self._guard:
             namespaces, self._namespaces = self._namespaces, None

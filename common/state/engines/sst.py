@@ -11,13 +11,15 @@ the last of them says. A damaged file is a `StateCorruptError`, and never ends a
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
 from rocksdict import SstFileWriter
 
-from milestones.common.errors import StateCorruptError
+from milestones.common.errors import StateBusyError, StateCorruptError
 from milestones.common.state.disk import explained
 from milestones.common.state.engine import Batch
 from milestones.common.state.engines.rocks import failure
@@ -26,6 +28,9 @@ from milestones.common.state.steps import STEP_ENTRIES, steps
 
 FILE_BYTES = 64 * 1024 * 1024
 """The bytes of keys and values in one file, before compression."""
+
+MOST_PAUSE_MS = 10
+"""The pause after a step that was refused, at most."""
 
 Entry = tuple[bytes, bytes | None]
 """A key with its value; None: the key is deleted where the file is taken in."""
@@ -105,14 +110,25 @@ def _links(files: Sequence[Path], directory: Path) -> list[Path]:
 def write_entries(
     write: Callable[[Mapping[str, Batch]], None], namespace: str, files: Sequence[Path]
 ) -> Iterator[None]:
-    """Write the entries of `files` by `write`, where an engine can't take files in; one step after the other."""
+    """Write the entries of `files` by `write`, where an engine can't take files in; one step after the other. One that
+    is refused (`StateBusyError`) is made again, a step of the iterator later."""
     source = entries(files)
     try:
         while chunk := dict(islice(source, STEP_ENTRIES)):
             batch: Batch = chunk
             for step in steps(batch):
-                write({namespace: step})
+                while not _written(partial(write, {namespace: step})):
+                    yield
                 yield
     finally:
         source.close()  # type: ignore[attr-defined]  # a generator
 
+
+def _written(write: Callable[[], None]) -> bool:
+    """Whether the write is made, and not refused. The pause is short, as the caller has other things to do."""
+    try:
+        write()
+        return True
+    except StateBusyError as busy:
+        time.sleep(min(busy.pause_ms, MOST_PAUSE_MS) / 1000)
+        return False

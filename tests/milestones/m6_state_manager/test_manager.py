@@ -21,6 +21,7 @@ from tests.milestones.m6_state_manager.states import (
     SUMS,
     TASK,
     UNLOGGED,
+    entries,
     found,
     offsets,
     reopened,
@@ -203,3 +204,33 @@ def test_state_is_cleared_with_its_databases(manager: RangeStateManager, directo
     directory.clear()
     assert not (directory.path / "engines").exists()
     assert offsets(reopened(directory)) == {}
+
+
+def test_what_another_engine_has_written_is_set_aside_unread_and_restored(
+    manager: RangeStateManager, directory: StateDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
+    storage = manager.open(TASK, [COUNTS])
+    storage.apply({"counts": entries(3)}, {"counts": 7})
+    storage.close()
+    manager.release()
+    again = reopened(directory, engines=open_engines("rocksdb"))
+    assert offsets(again) == {}, "nothing is opened before its stores are known"
+    storage = again.open(TASK, [COUNTS])
+    assert (found(storage), storage.offsets()) == ({}, {"counts": None})
+    assert "written by another rocksdb_engine, and is restored" in caplog.text
+    assert (directory.path / "engines" / "0-rocksdict" / "rocksdb" / "CURRENT").exists()
+    again.release()
+
+
+def test_a_store_without_changelog_of_another_engine_is_refused_and_stays(
+    manager: RangeStateManager, directory: StateDirectory
+) -> None:
+    pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
+    manager.open(TASK, [UNLOGGED]).close()
+    manager.release()
+    again = reopened(directory, engines=open_engines("rocksdb"))
+    with pytest.raises(StateFormatError, match="set rocksdb_engine='rocksdict'"):
+        again.open(TASK, [UNLOGGED])
+    again.release()
+    assert (directory.path / "engines" / "0" / "rocksdb" / "CURRENT").exists()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from milestones.common.errors import StateLockedError
+from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId
+from milestones.common.state.directory import StateDirectory
 from milestones.common.testing import StepClock
+from milestones.m6_state_manager import mending
+from milestones.m6_state_manager.database_folder import aside
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.opening import StateThreadOpening
-from milestones.m6_state_manager.state_thread import StateKeeper
+from milestones.m6_state_manager.state_thread import DatabaseDamaged, StateKeeper
 from milestones.testing import until
-from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, entries, found
+from tests.milestones.m6_state_manager.damage import flip, written
+from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, entries, found, offsets, reopened
 
 INTERVAL_MS = 1_000
 
@@ -124,6 +129,84 @@ def test_the_room_of_wiped_ranges_is_given_back_beside(steps: Steps, manager: Ra
     until(lambda: not manager.wiped, "it is compacted", 20)
     steps.keeper.end(20)
     assert manager.databases()[0].engine.statistics()["estimate-num-keys"] < 10
+
+
+def test_a_damaged_database_is_mended_beside_and_its_stores_are_set_aside_by_message(directory: StateDirectory) -> None:
+    files, contents = written(directory, (TASK, NEIGHBOUR), [COUNTS])
+    flip(files[TASK, "counts"])
+    manager = reopened(directory)
+    steps = Steps(manager)
+    mine, other = steps.opened(TASK, NEIGHBOUR)
+    with pytest.raises(StateCorruptError) as raised:
+        found(mine)
+    steps.opening.set_aside(TASK, mine, {"counts": raised.value})
+    steps.keeper.run_once()
+    (database,) = manager.databases()
+    until(lambda: not database.gate.reason, "it is mended", 20)
+    (answer,) = steps.run()
+    assert (found(answer.stores), answer.stores.offsets()) == ({}, {"counts": None})
+    answer.stores.apply({"counts": entries(2)}, {"counts": 1})
+    assert (found(answer.stores), found(other)) == (entries(2), contents[NEIGHBOUR, "counts"])
+    steps.keeper.requests.close()
+    steps.keeper.end(10)
+    manager.release()
+    assert aside(database.path).is_dir()
+
+
+def test_the_end_of_the_instance_gives_a_mending_up_and_the_damaged_database_stays(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, _ = written(directory, (TASK, NEIGHBOUR), [COUNTS])
+    flip(files[TASK, "counts"])
+    manager = reopened(directory)
+    steps = Steps(manager)
+    (database,) = manager.databases()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def held(point: str) -> None:
+        begun.set()
+        assert go_on.wait(20)
+
+    monkeypatch.setattr(mending, "reach", held)
+    database.damage("a test")
+    steps.keeper.run_once()
+    assert begun.wait(20)
+    steps.keeper._mender._over.set()
+    go_on.set()
+    steps.keeper.requests.close()
+    steps.keeper.end(20)
+    manager.release()
+    assert [path.name for path in database.path.iterdir() if path.is_dir()] == ["rocksdb"]
+    again = reopened(directory)
+    assert offsets(again) == {TASK: {"counts": 7}, NEIGHBOUR: {"counts": 7}}
+    again.release()
+
+
+def test_a_database_whose_mending_fails_is_mended_again_after_a_pause(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(directory, (TASK,), [COUNTS])
+    manager = reopened(directory)
+    steps = Steps(manager)
+    (database,) = manager.databases()
+    with monkeypatch.context() as patched:
+        patched.setattr(mending, "SstWriter", failing)
+        database.damage("a test")
+        steps.keeper.run_once()
+        until(lambda: not steps.keeper._mender._threads[0].is_alive(), "it has failed", 20)
+        steps.keeper.requests.put(DatabaseDamaged(), timeout_ms=1_000)
+        steps.keeper.run_once()
+        assert not steps.keeper._mender._threads, "it isn't tried again at once"
+    steps.clock.advance(mending.FIRST_PAUSE_MS)
+    steps.keeper.run_once()
+    until(lambda: not database.gate.reason, "it is mended", 20)
+    steps.keeper.requests.close()
+    steps.keeper.end(20)
+    manager.release()
+
+
+def failing(*_: Any) -> Any:
+    raise StateError("disk full: free some space")
 
 
 def test_what_is_opened_for_a_thread_that_has_ended_is_closed(steps: Steps, manager: RangeStateManager) -> None:

@@ -113,6 +113,25 @@ def test_a_task_that_comes_to_an_empty_disk_lacks_its_store_without_changelog(
         life(manager, metadata, refuses_behind=True)
 
 
+def test_a_store_that_was_damaged_is_named_and_taken_or_refused_until_the_next_commit(
+    manager: RangeStateManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    h = life(manager)
+    metadata = committed(h, "a")
+    closed(h)
+    storage = manager.open(TASK, [UNLOGGED])
+    storage.clear("unlogged", "a block is damaged")
+    storage.close()
+    with pytest.raises(StateError, match=r"\['unlogged'\] are what is left of them after .*='accept'"):
+        life(manager, metadata, refuses_behind=True)
+    manager._open[TASK].close()
+    h = life(manager, metadata)
+    assert "begins with what they have (unlogged_state='accept')" in caplog.text
+    metadata = committed(h, "b")
+    closed(h)
+    closed(life(manager, metadata, refuses_behind=True))
+
+
 def test_stores_with_changelogs_need_no_such_look(manager: RangeStateManager) -> None:
     h = life(manager, specs=(LOGGED,))
     metadata = committed(h)

@@ -1,0 +1,58 @@
+"""Databases that a test damages: the tasks' ranges lie in table files of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from milestones.common.records import TaskId
+from milestones.common.state.directory import DATABASES, StateDirectory
+from milestones.common.state.spec import StoreSpec
+from milestones.m6_state_manager.mending import Mending
+from tests.milestones.m6_state_manager.states import reopened
+
+ENTRIES = 300
+
+
+def random_entries() -> dict[bytes, bytes | None]:
+    """So many that they take several blocks."""
+    return {b"key-%06d" % number: os.urandom(60) for number in range(ENTRIES)}
+
+
+def table_files(directory: StateDirectory, number: int = 0) -> set[Path]:
+    return set((directory.path / DATABASES / str(number)).rglob("*.sst"))
+
+
+def written(
+    directory: StateDirectory, tasks: Sequence[TaskId], specs: Sequence[StoreSpec], **changed: Any
+) -> tuple[dict[tuple[TaskId, str], Path], dict[tuple[TaskId, str], dict[bytes, bytes | None]]]:
+    """Ranges at offset 7, each written in a life of its own: the table file of each, and its entries."""
+    files, contents = {}, {}
+    for task in tasks:
+        for spec in specs:
+            before = table_files(directory, task.subtopology)
+            manager = reopened(directory, **changed)
+            storage = manager.open(task, [spec])
+            contents[task, spec.name] = random_entries()
+            storage.apply({spec.name: contents[task, spec.name]}, {spec.name: 7} if spec.logged else {})
+            storage.close()
+            manager.release()
+            reopened(directory, **changed).release()  # one of the engines writes table files when it is opened
+            new = table_files(directory, task.subtopology) - before
+            files[task, spec.name] = max(new, key=lambda file: file.stat().st_size)
+    return files, contents
+
+
+def flip(path: Path) -> None:
+    """Change the bytes in the middle of the file."""
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    for place in range(middle, middle + 50):
+        data[place] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def mend(manager: Any, number: int = 0) -> None:
+    Mending(manager._databases[number], manager.engines).run()
