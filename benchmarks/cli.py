@@ -20,7 +20,7 @@ from typing import Any
 import rich_click as click
 from rich.console import Console
 
-from benchmarks import assignor, options, stores
+from benchmarks import assignor, options, reads
 from benchmarks.cluster import JVM_OPTIONS, Cluster, proxied, running
 from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, Contender, ours
 from benchmarks.count.work import Count
@@ -139,17 +139,17 @@ def assignor_() -> None:
     _out().print(assignor.table(assignor.timings(_progress)))
 
 
-@cli.command("stores")
-@click.option("--engines", "names", default=",".join(stores.NAMES), show_default=True, callback=words)
-@click.option("--rows", default=250_000, show_default=True, type=click.IntRange(min=stores.MIN_ROWS))
+@cli.command("reads")
+@click.option("--engines", "names", default=",".join(reads.NAMES), show_default=True, callback=words)
+@click.option("--rows", default=250_000, show_default=True, type=click.IntRange(min=reads.MIN_ROWS))
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1))
 @click.option("--seed", default=1, show_default=True)
 @options.json_file
-def stores_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path | None) -> None:
+def reads_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path | None) -> None:
     """What a read of a store costs on each engine. Needs no broker."""
     with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
-        found = stores.measure(names, Path(directory), rows, rounds, seed, _progress)
-    _out().print(stores.table(f"stores: {rows:,} rows, medians of {rounds}", found))
+        found = reads.measure(names, Path(directory), rows, rounds, seed, _progress)
+    _out().print(reads.table(f"reads: {rows:,} rows, medians of {rounds}", found))
     if json_file is not None:
         json_file.write_text(json.dumps({"rows": rows, "seed": seed, "us_per_row": found}, indent=2) + "\n")
 

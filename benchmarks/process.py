@@ -28,6 +28,8 @@ STOP_S = 60.0
 ENDING_S = 5.0
 """How long a process that can't be looked at any more may take to be gone."""
 TAIL_LINES = 30
+BLOCK_BYTES = 512
+"""The unit of `ru_oublock`."""
 T = TypeVar("T")
 STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 """Exit codes of a process that ends when it is asked to: ours, and a JVM's."""
@@ -51,10 +53,12 @@ def sample(process: psutil.Process) -> Sample:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has used. `total_cpu_s`: from its start to its end, as the system says (`getrusage`)."""
+    """What a process has used. `total_cpu_s`, `written_mb`: from its start to its end, as the system says
+    (`getrusage`); the second is what it has had written to disks."""
 
     samples: Sequence[Sample]
     total_cpu_s: float
+    written_mb: float = 0.0
 
     @property
     def peak_rss_mb(self) -> float:
@@ -132,8 +136,10 @@ class Measured:
 
     def stop(self) -> Usage:
         """Ask it to end, wait for that; what it has used."""
-        for process in self._watched.children(recursive=True) or [self._watched]:  # a profiler's child is the contender
-            process.terminate()
+        children = self.look(lambda process: process.children(recursive=True))
+        for process in children or [self._watched]:  # a profiler's child is the contender
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
         deadline = time.monotonic() + STOP_S
         while True:
             pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
@@ -145,7 +151,8 @@ class Measured:
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
         if code not in STOPPED:
             raise BenchmarkError(f"it ended with exit code {code}: {self._said()}")
-        return Usage(tuple(self._samples), usage.ru_utime + usage.ru_stime)
+        written_mb = usage.ru_oublock * BLOCK_BYTES / 1e6
+        return Usage(tuple(self._samples), usage.ru_utime + usage.ru_stime, written_mb)
 
     def look(self, look: Callable[[psutil.Process], T]) -> T:
         """What `look` sees of the process. `BenchmarkError`, with its log, when it has ended, or ends meanwhile."""

@@ -18,7 +18,7 @@ from benchmarks.contenders import Contender, ours, peers, with_late_answers, wit
 from benchmarks.count.work import Count
 from benchmarks.footprint.work import Footprint
 from benchmarks.idle.work import Idle
-from benchmarks.job import COMMIT_INTERVAL_MS, EXACTLY_ONCE
+from benchmarks.job import AT_LEAST_ONCE, COMMIT_INTERVAL_MS, EXACTLY_ONCE
 from benchmarks.latency.work import Latency
 from benchmarks.options import Option, together
 from benchmarks.report import YARDSTICK
@@ -26,11 +26,12 @@ from benchmarks.restore.work import Restore
 from benchmarks.restore.written import restored
 from benchmarks.rows import Work
 from benchmarks.skew.work import Skew
+from benchmarks.stores.work import Stores
 from benchmarks.tasks.work import Tasks
 from milestones.flags import stage_names
 
 ALL_STAGES = ",".join(stage_names())
-BASELINE, M3 = "milestones baseline", "milestones m3"
+BASELINE, M3, M5 = "milestones baseline", "milestones m3", "milestones m5"
 
 
 SHARED = "m3,m4"
@@ -102,6 +103,15 @@ _footprint = together(
 
 _tasks = together(options.tasks("4,64,512"), options.threads("1"), options.records(200_000), options.seconds(20))
 
+_stores = together(
+    options.tasks("64"),
+    click.option("--stores", default=3, show_default=True, type=click.IntRange(1, 100), help="Of each task."),
+    options.threads("4"),
+    options.records(300_000),
+    options.seed,
+    options.guarantee_by(AT_LEAST_ONCE),
+)
+
 _COMMON = (options.seed, options.guarantee)
 WORKS = (
     Measured(Count, Count.name, together(options.threads("1"), data_options)),
@@ -123,6 +133,7 @@ WORKS = (
         Tasks, Tasks.name,
         together(_tasks, *_COMMON), "", SHARED, M3,
     ),
+    Measured(Stores, Stores.name, _stores, "kafka-streams", "m5,m6", M5),
 )  # fmt: skip
 
 

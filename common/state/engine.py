@@ -162,6 +162,15 @@ class Engine(Protocol):
         """Have all that was applied on the disk, for after a power failure, too. `StateError`."""
         ...
 
+    def unflushed(self) -> Mapping[str, int]:
+        """Bytes of memory that hold what was applied and is in no table file yet, by open namespace. `StateError`."""
+        ...
+
+    def flush(self, namespace: str) -> None:
+        """Have what the namespace has in memory written into a table file; this only begins it. Does nothing where the
+        library can't. `StateError`."""
+        ...
+
     def memory_bytes(self) -> int:
         """Bytes of memory that belong to this engine alone: content in memory, memtables, readers."""
         ...
@@ -193,4 +202,13 @@ class Engines(Protocol):
 
     def memory_bytes(self) -> int:
         """Bytes of the shared caches, without the memory of single engines."""
+        ...
+
+    def for_many_tasks(self) -> Engines:
+        """The same memory for few engines, each of which has the stores of many tasks."""
+        ...
+
+    def crowded(self) -> bool:
+        """Whether little is left of the memory for what is in no table file yet. Once none is left an engine that is
+        written flushes, however little it has, and those that hold the memory don't. From any thread."""
         ...

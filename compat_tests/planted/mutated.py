@@ -9,7 +9,18 @@ from __future__ import annotations
 import sys
 
 from compat_tests.apps.__main__ import main
-from compat_tests.planted.mutations import MUTATIONS, commits, ends, fencing, group, joins, outputs, ranges, state, threads
+from compat_tests.planted.mutations import (
+    MUTATIONS,
+    commits,
+    ends,
+    fencing,
+    group,
+    joins,
+    outputs,
+    ranges,
+    state,
+    threads,
+)
 
 MODULES = (outputs, commits, state, ranges, group, ends, fencing, threads, joins)
 """What is imported so that the table is complete."""

@@ -45,7 +45,8 @@ class RangeStateManager:
     back."""
 
     def __init__(self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None) -> None:
-        self.directory, self.engines, self.stage, self._static_id = directory, engines, stage, static_id
+        self.directory, self.stage, self._static_id = directory, stage, static_id
+        self.engines: Engines = engines.for_many_tasks()
         self._others = LocalStateManager(directory, engines, stage, static_id)
         self._opening = threading.Lock()
         self._databases: dict[int, SubtopologyEngine] = {}

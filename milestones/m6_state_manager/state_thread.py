@@ -2,10 +2,10 @@
 
     polling thread --StoreRequest--> mailbox --> StateThread --StoreAnswer--> polling thread
                                                   v every state_sync_interval_ms: sync what was written,
-                                                      have wiped ranges compacted
+                                                      flush the largest memtable, have wiped ranges compacted
 
-*Guarantees*: what was applied is on the disk `state_sync_interval_ms` later, about. A database that can't be synced is
-a warning: its next write says more.
+*Guarantees*: a quiet database doesn't hold the memory that a busy one has to flush for. What was applied is on the disk
+`state_sync_interval_ms` later, about. A database that can't be synced is a warning: its next write says more.
 *Assumes*: one per instance; the manager outlives it.
 """
 
@@ -58,8 +58,8 @@ class StateKeeper:
         self._compacting: CompactionThread | None = None
 
     def run_once(self) -> bool:
-        """1. carry out a request, if one comes before the next sync; 2. see to damaged databases; 3. sync; 4. give room
-        back. False: no request will come any more."""
+        """1. carry out a request, if one comes before the next sync; 2. see to damaged databases; 3. sync; 4. flush
+        what is largest where little memory is left; 5. give room back. False: no request will come any more."""
         try:
             request = self.requests.get(max(0, self._left_ms()))
         except MailboxClosedError:
@@ -69,6 +69,7 @@ class StateKeeper:
         self._mender.run_once(self._manager.databases())
         if self._left_ms() <= 0:
             self.sync()
+            self._flush_largest()
             self._give_room_back()
         return True
 
@@ -89,6 +90,22 @@ class StateKeeper:
                 database.settle()
             except StateError as error:
                 log.warning("what sub-topology %d has written isn't synced: %s", database.number, error)
+
+    def _flush_largest(self) -> None:
+        """Make room for what is written: RocksDB flushes the database that writes, never the one that holds most."""
+        if not self._manager.engines.crowded():
+            return
+        try:
+            sizes = [
+                (size, database.number, store, database)
+                for database in self._manager.databases()
+                for store, size in database.engine.unflushed().items()
+            ]
+            if sizes:
+                *_, store, database = max(sizes, key=lambda one: one[:3])
+                database.engine.flush(store)
+        except StateError as error:
+            log.warning("no memory is made free for what is written: %s", error)
 
     def _give_room_back(self) -> None:
         """Have what was wiped compacted by a thread beside, as that may take long."""

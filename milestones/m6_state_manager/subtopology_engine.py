@@ -341,7 +341,7 @@ class SubtopologyEngine:
                     opened.lose(self.corrupt(*place, self.lost[place]))
 
     def let_go(self, after_ms: int) -> None:
-        """Close databases that were replaced `after_ms` ago, once no scan is open in them, and set their files aside."""
+        """Close databases that were replaced `after_ms` ago, once no scan is open in them; set their files aside."""
         for replaced in list(self.replaced):
             if _now_ms() - replaced.at_ms >= after_ms and not (after_ms and replaced.engine.scanned()):
                 self.replaced.remove(replaced)

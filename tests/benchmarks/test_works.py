@@ -16,7 +16,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from benchmarks import stores
+from benchmarks import reads
 from benchmarks.blocking import work as blocking
 from benchmarks.blocking.app import KINDS
 from benchmarks.cluster import Cluster, leading
@@ -240,16 +240,16 @@ def test_what_was_used_before_it_was_settled_does_not_count() -> None:
     assert work._figures(usage, 10.0) == {"cpu_s_per_s": pytest.approx(0.1), "rss_mb": 70.0}
 
 
-def test_stores_measures_every_read_and_refuses_too_few_rows_and_wrong_ones(
+def test_reads_measures_every_read_and_refuses_too_few_rows_and_wrong_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(rows: int = stores.MIN_ROWS) -> dict[str, stores.Rows]:
-        return stores.measure(["memory"], tmp_path, rows, 1, 1, lambda _: None)
+    def measured(rows: int = reads.MIN_ROWS) -> dict[str, reads.Rows]:
+        return reads.measure(["memory"], tmp_path, rows, 1, 1, lambda _: None)
 
     found = measured()
-    assert list(found["memory"]) == [read.name for read in stores.READS]
+    assert list(found["memory"]) == [read.name for read in reads.READS]
     assert all(len(rounds) == 1 and rounds[0] > 0 for rounds in found["memory"].values())
-    assert stores.table("stores", found).row_count == len(stores.READS)
+    assert reads.table("reads", found).row_count == len(reads.READS)
     with pytest.raises(BenchmarkError, match="at least 200,000"):
         measured(1_000)
     whole = KeyValueStore.prefix_scan

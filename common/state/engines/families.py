@@ -220,6 +220,15 @@ class FamilyTable(dict[str, Opened]):
                 opened.drop_seekers()
             return any(len(opened.cursors) for opened in self.values())
 
+    def unflushed(self) -> Mapping[str, int]:
+        """The memtables of the open namespaces; nothing while a namespace is opened or closed right now."""
+        if not self._guard.acquire(blocking=False):
+            return {}
+        try:
+            return {name: one.property("rocksdb.cur-size-active-mem-table") for name, one in self.items()}
+        finally:
+            self._guard.release()
+
     def close(self) -> None:
         """Close all namespaces."""
         with self._guard:
@@ -296,6 +305,17 @@ class RocksEngine(ABC, Generic[Opened]):
         if opened is not None:
             opened.written()
 
+    def unflushed(self) -> Mapping[str, int]:
+        self.db()
+        return self._namespaces.unflushed()
+
+    def flush(self, namespace: str) -> None:
+        self.db()
+        try:
+            self._flush(self._namespaces[namespace])
+        except Exception as error:
+            raise self.contents.failure(error, namespace) from error
+
     def _unstalled(self, write: Callable[[], None], batches: Collection[Batch], *, wait: bool = True) -> None:
         db = self.db()
 
@@ -360,6 +380,9 @@ class RocksEngine(ABC, Generic[Opened]):
     @abstractmethod
     def _sync(self, db: Any) -> None:
         """Have the write-ahead log on the disk."""
+
+    def _flush(self, opened: Opened) -> None:
+        """Begin to write the memtable of a column family into a file."""
 
     @abstractmethod
     def _drop(self, db: Any, family: str) -> None:

@@ -36,6 +36,12 @@ class MemoryEngines:
     def memory_bytes(self) -> int:
         return 0
 
+    def for_many_tasks(self) -> MemoryEngines:
+        return self
+
+    def crowded(self) -> bool:
+        return False
+
 
 class _View:
     """A running scan, a `Cursor`. `former`: the values, at the scan's call, of later written keys that the scan hasn't
@@ -241,6 +247,12 @@ class MemoryEngine:
     def memory_bytes(self) -> int:
         with self._guard:
             return sum(namespace.bytes for namespace in self._opened().values())
+
+    def unflushed(self) -> Mapping[str, int]:
+        return {}
+
+    def flush(self, namespace: str) -> None:
+        """Do nothing: there are no files."""
 
     def statistics(self) -> Mapping[str, int]:
         return {}

@@ -22,7 +22,7 @@ import math
 import struct
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from milestones.common.clock import SystemClock
@@ -50,6 +50,12 @@ class RocksSettings:
     max_write_buffers: int = 3
     max_open_files: int = 128
     bloom_bits: int = 10
+
+    def for_many_tasks(self) -> RocksSettings:
+        """For databases that have the stores of many tasks: of a store's memtable all of them write into, the larger is
+        it, the less is written again by compactions."""
+        most = max(self.write_buffer_bytes, self.all_write_buffers_bytes // 2)
+        return replace(self, write_buffer_bytes=min(4 * self.write_buffer_bytes, most))
 
     @property
     def max_wal_bytes(self) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,15 @@ class RocksDbEngines:
     def memory_bytes(self) -> int:
         """The capacity of the cache: the library doesn't tell the used bytes."""
         return int(self.settings.block_cache_bytes)
+
+    def for_many_tasks(self) -> RocksDbEngines:
+        shared = copy(self)
+        shared.settings = self.settings.for_many_tasks()
+        return shared
+
+    def crowded(self) -> bool:
+        """Never: nothing is shared between the databases."""
+        return False
 
     def _options(self) -> Any:
         size = self.settings

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 
 from rocksdict import (
@@ -65,6 +66,14 @@ class RocksDictEngines:
     def memory_bytes(self) -> int:
         return self._cache.get_usage()
 
+    def for_many_tasks(self) -> RocksDictEngines:
+        shared = copy(self)
+        shared.settings = self.settings.for_many_tasks()
+        return shared
+
+    def crowded(self) -> bool:
+        return self._write_buffers.get_usage() >= CROWDED * self._write_buffers.get_buffer_size()
+
     def options(self) -> Options:
         """The options of a database and of each column family."""
         size = self.settings
@@ -96,6 +105,9 @@ class RocksDictEngines:
         return options
 
 
+CROWDED = 0.75
+"""The share of the write buffers' memory from which on little is left: at 7/8 RocksDB flushes the engine that is
+written."""
 FILES_SIZE, ROOM_BYTES = "rocksdb.total-sst-files-size", 32 * MIB
 """RocksDB's property, and the size from which on room is worth a compaction: a few write buffers."""
 
@@ -298,6 +310,9 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
 
     def _sync(self, db: Rdict) -> None:
         db.flush_wal(sync=True)
+
+    def _flush(self, opened: RocksDictNamespace) -> None:
+        opened.db.flush(wait=False)
 
     def _delayed_write_rate(self, db: Rdict) -> int:
         return db.property_int_value(DELAYED_WRITE_RATE) or 0

@@ -13,6 +13,8 @@ from milestones.common.errors import StateCorruptError, StateError, StateLockedE
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engines.rocks import MIB, RocksSettings
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.testing import StepClock
 from milestones.m6_state_manager import mending
 from milestones.m6_state_manager.database_folder import aside
@@ -21,7 +23,16 @@ from milestones.m6_state_manager.opening import StateThreadOpening
 from milestones.m6_state_manager.state_thread import DatabaseDamaged, StateKeeper
 from milestones.testing import until
 from tests.milestones.m6_state_manager.damage import flip, written
-from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, entries, found, offsets, reopened
+from tests.milestones.m6_state_manager.states import (
+    COUNTS,
+    NEIGHBOUR,
+    OTHER,
+    TASK,
+    entries,
+    found,
+    offsets,
+    reopened,
+)
 
 INTERVAL_MS = 1_000
 
@@ -214,3 +225,27 @@ def test_what_is_opened_for_a_thread_that_has_ended_is_closed(steps: Steps, mana
     steps.opening.close(10_000)
     assert steps.joined
     manager.open(TASK, [COUNTS]).close()
+
+
+def test_where_little_memory_is_left_the_store_that_holds_most_is_flushed_not_the_one_that_is_written(
+    directory: StateDirectory,
+) -> None:
+    settings = RocksSettings(all_write_buffers_bytes=4 * MIB, write_buffer_bytes=4 * MIB)
+    manager = RangeStateManager(directory, RocksDictEngines(settings), "m6")
+    steps = Steps(manager)
+    quiet, busy = steps.opened(TASK, OTHER)
+    held = {at: database.engine for at, database in enumerate(manager.databases())}
+
+    def unflushed() -> dict[int, int]:
+        return {at: engine.unflushed()["counts"] for at, engine in held.items()}
+
+    quiet.apply({"counts": entries(20_000, b"v" * 100)}, {"counts": 1})
+    busy.apply({"counts": entries(1_000, b"v" * 100)}, {"counts": 1})
+    before = unflushed()
+    steps.clock.advance(INTERVAL_MS)
+    steps.keeper.run_once()
+    most = max(before, key=lambda at: before[at])
+    until(lambda: unflushed()[most] < before[most] / 10, "the largest memtable is in a file", 30)
+    assert unflushed()[1 - most] == before[1 - most]
+    steps.keeper.requests.close()
+    manager.release()
