@@ -42,6 +42,9 @@ class Counted:
         self.opened += 1
         return self._engines.open(*args)
 
+    def for_many_tasks(self) -> Any:
+        return self
+
     def memory_bytes(self) -> int:
         return self._engines.memory_bytes()
 
