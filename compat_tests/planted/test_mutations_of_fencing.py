@@ -147,6 +147,8 @@ def test_a_recovery_that_does_not_stay_in_place_is_found(broken: Break, mutation
     world.processed()
     found = kinds(in_place(before, standing(world, app)))
     app.stop()
+    if world.has("state_manager"):
+        expected = expected - {"reopened"}  # a task's stores are ranges of a database that stays open
     assert found >= expected
     assert bool(found) == bool(expected)
 
