@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -30,15 +31,15 @@ from milestones.common.state.disk import remove_tree, scratch
 from milestones.common.state.snapshots.snapshot import SnapshotManifest, usable_until
 from milestones.common.testing.faults import reach
 from milestones.instance.admin_thread import AskBounds, Bounds
-from milestones.m6_state_manager.changed_keys import Changes, RangeChanges
-from milestones.m6_state_manager.checkpoint import Checkpoint, TornError
 from milestones.m6_state_manager.helper import Helper, launch
+from milestones.m6_state_manager.moments import Moments, Taken
 from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult, StoreJob
 from milestones.m6_state_manager.snapshot_schedule import Timetable, behind, by_importance, fresh, grown
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
+    from milestones.m6_state_manager.changed_keys import Changes
     from milestones.m6_state_manager.manager import RangeStateManager
     from milestones.m6_state_manager.state_thread import Snapshots
 
@@ -46,9 +47,6 @@ log: Final = logging.getLogger(__name__)
 
 ANSWER_MS: Final = 30_000
 """How long Kafka's answers are awaited."""
-
-TRIES, PAUSE_S = 20, 0.002
-"""How often a moment is looked for at which no task is being written, and how long between two looks."""
 
 WAIT_MS: Final = 1_000
 """The time between two steps while nothing is asked of the state thread."""
@@ -92,7 +90,7 @@ class _Making:
     subtopology: int
     job: CheckpointJob
     helper: Helper
-    taken: Mapping[tuple[TaskId, str], tuple[RangeChanges, Changes]]
+    taken: Taken
 
 
 class SnapshotMaker:
@@ -102,6 +100,7 @@ class SnapshotMaker:
     def __init__(self, manager: RangeStateManager, context: ThreadContext, start: Launch = launch) -> None:
         """`start`: starts a helper; others than the default are for tests."""
         self._manager, self._context, self._launch, self._clock = manager, context, start, context.clock
+        self._moments = Moments(manager.changed)
         config = context.config
         self._times = Timetable(config.snapshot_interval_ms, config.num_standby_replicas > 0)
         self._began_ms = self._clock.monotonic_ms()
@@ -118,14 +117,19 @@ class SnapshotMaker:
     def run_once(self) -> None:
         """1. take the helper's results, if it has ended; 2. make the next checkpoint; 3. take Kafka's answers; 4. ask,
         if snapshots are due; 5. publish the metrics."""
-        if self._making is not None:
-            self._look_after(self._making)
-        elif self._queue:
-            self._begin(*self._queue.pop(0))
-        elif self._asked is not None:
-            self._take_answers(self._asked)
-        else:
-            self._ask()
+        try:
+            if self._making is not None:
+                self._look_after(self._making)
+            elif self._queue:
+                self._begin(*self._queue.pop(0))
+            elif self._asked is not None:
+                self._take_answers(self._asked)
+            else:
+                self._ask()
+        except Exception as error:
+            log.exception("a bug: a step of the snapshots has failed")
+            self._give_up()
+            self._warn(str(error))
         self._scope.changed_keys_bytes.value = self._manager.changed.bytes
         self._scope.publish(self._clock.monotonic_ms())
 
@@ -198,78 +202,22 @@ class SnapshotMaker:
         database = next((one for one in self._manager.databases() if one.number == subtopology), None)
         if database is None:
             return
+        started = False
         directory: Path | None = None
         try:
             directory, began_ns = scratch(self._manager.directory.path), time.perf_counter_ns()
-            taken, jobs = self._checkpoint(database, directory / DATABASE, known)
-            self._scope.checkpoint.add(time.perf_counter_ns() - began_ns)
+            wanted = partial(self._wanted, database, known)
+            taken, jobs = self._moments.checkpoint(database, directory / DATABASE, wanted)
+            took_ns = time.perf_counter_ns() - began_ns
+            self._scope.checkpoint.add(took_ns)
+            log.info("sub-topology %d: a checkpoint took %.1f ms", subtopology, took_ns / 1e6)
             reach("snapshot.checkpoint")
+            started = bool(jobs) and self._start(database, directory, taken, jobs)
         except StateError as error:
-            self._remove(directory)
             self._warn(f"no checkpoint of sub-topology {subtopology} can be made: {error}")
-            return
-        if jobs:
-            self._start(database, directory, taken, jobs)
-        else:
-            self._remove(directory)
-
-    def _checkpoint(
-        self, database: SubtopologyEngine, target: Path, known: _Known
-    ) -> tuple[dict[tuple[TaskId, str], tuple[RangeChanges, Changes]], list[StoreJob]]:
-        """Make it; returns what has changed up to its moment, and what is to be made of it. `StateError`."""
-        for last in range(TRIES, 0, -1):
-            linked, checkpoint = database.linked, Checkpoint(database.path / DATABASE, target)
-            taken: dict[tuple[TaskId, str], tuple[RangeChanges, Changes]] = {}
-            try:
-                checkpoint.begin()
-                jobs = self._cut(database, checkpoint, known, taken, wait=last > 1)
-                if jobs is not None and database.linked == linked:
-                    if jobs:
-                        checkpoint.finish()
-                    return taken, jobs
-                self._put_back(taken)
-            except StateError as error:
-                self._put_back(taken)
-                if not isinstance(error, TornError) or last == 1:
-                    raise
-            remove_tree(target)
-            time.sleep(PAUSE_S)
-        raise TornError(f"{database.path} was never at rest")
-
-    def _cut(
-        self,
-        database: SubtopologyEngine,
-        checkpoint: Checkpoint,
-        known: _Known,
-        taken: dict[tuple[TaskId, str], tuple[RangeChanges, Changes]],
-        *,
-        wait: bool,
-    ) -> list[StoreJob] | None:
-        """Take what has changed of all tasks that aren't being written, and the moment of the checkpoint. `wait`: None
-        when a task is being written."""
-        wanted = self._wanted(database, known)
-        ranges = {job.task: self._manager.changed.range(*job.task) for job in wanted}
-        for _ in range(TRIES):
-            if all(one.whole for one in ranges.values()):
-                break
-            time.sleep(PAUSE_S)
-        at = {task: one.writes for task, one in ranges.items() if one.whole}
-        for job in wanted:
-            if job.task in at:
-                of = ranges[job.task]
-                taken[job.place] = of, self._manager.changed.take(of, job.store)
-        checkpoint.cut()
-        moved = {task for task, writes in at.items() if ranges[task].writes != writes}
-        if wait and (moved or len(at) < len(ranges)):
-            return None
-        self._put_back({place: what for place, what in taken.items() if place[0] in moved})
-        for place in [place for place in taken if place[0] in moved]:
-            del taken[place]
-        return [job for job in wanted if job.place in taken]
-
-    def _put_back(self, taken: Mapping[tuple[TaskId, str], tuple[RangeChanges, Changes]]) -> None:
-        for (_, store), (of, changes) in taken.items():
-            self._manager.changed.put_back(of, store, changes)
+        finally:
+            if not started:
+                self._remove(directory)
 
     def _wanted(self, database: SubtopologyEngine, known: _Known) -> list[StoreJob]:
         """The stores of which there is something new, the smallest first; without what has changed."""
@@ -307,9 +255,10 @@ class SnapshotMaker:
         self,
         database: SubtopologyEngine,
         directory: Path,
-        taken: Mapping[tuple[TaskId, str], tuple[RangeChanges, Changes]],
+        taken: Taken,
         jobs: list[StoreJob],
-    ) -> None:
+    ) -> bool:
+        """Start the helper; whether that could be done."""
         config = self._context.config
         stores = tuple(_with(job, taken[job.place][1]) for job in jobs)
         assert config.snapshot_url is not None  # otherwise `NoneMade`
@@ -321,9 +270,10 @@ class SnapshotMaker:
         try:
             self._making = _Making(database.number, job, self._launch(job), taken)
         except OSError as error:
-            self._put_back(taken)
-            self._remove(directory)
+            self._moments.put_back(taken)
             self._warn(f"the helper process can't be started: {error}")
+            return False
+        return True
 
     def _look_after(self, making: _Making) -> None:
         """Take the results of a helper that has ended."""
@@ -372,12 +322,16 @@ class SnapshotMaker:
         except StateError as error:
             log.warning("a checkpoint stays until the next start: %s", error)
 
+    def _give_up(self) -> None:
+        """Leave what is under way."""
+        making, self._making, self._asked, self._queue = self._making, None, None, []
+        if making is not None:
+            making.helper.kill()
+            self._moments.put_back(making.taken)
+            self._remove(making.job.directory)
+
     def close(self) -> None:
-        if self._making is not None:
-            self._making.helper.kill()
-            self._put_back(self._making.taken)
-            self._remove(self._making.job.directory)
-            self._making = None
+        self._give_up()
         self._context.metrics.remove(self._scope)
 
 

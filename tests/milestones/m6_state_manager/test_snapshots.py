@@ -284,6 +284,18 @@ def _no_process(_: Any) -> Any:
     raise OSError("too many processes")
 
 
+def test_a_bug_in_it_costs_snapshots_and_not_the_state_thread(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance.commit()
+    with monkeypatch.context() as patch:
+        patch.setattr(instance.maker, "_wanted", lambda *_: 1 // 0)
+        instance.after_interval()
+    assert "a step of the snapshots has failed" in caplog.text
+    instance.after_interval()
+    assert instance.newest() is not None
+
+
 def test_without_an_answer_of_kafkas_the_next_interval_asks_again(
     instance: Instance, caplog: pytest.LogCaptureFixture
 ) -> None:
