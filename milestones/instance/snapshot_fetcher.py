@@ -61,7 +61,7 @@ class AskSnapshots:
 
 
 @dataclass(frozen=True)
-class Job:
+class FetchStep:
     """A step of a request: with `found`, by store, to bring that; else to look for it."""
 
     request: AskSnapshots
@@ -136,12 +136,12 @@ class FetchQueue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._heap: list[tuple[tuple[int, ...], int, Job]] = []
+        self._heap: list[tuple[tuple[int, ...], int, FetchStep]] = []
         self._put = 0
         self._ended: BaseException | None = None
         self.closed = False
 
-    def put(self, job: Job, urgency: tuple[int, ...]) -> None:
+    def put(self, job: FetchStep, urgency: tuple[int, ...]) -> None:
         """The least `urgency` comes first; of equals, the one that was put first. `MailboxClosedError`."""
         with self._changed:
             if self.closed:
@@ -150,7 +150,7 @@ class FetchQueue:
             heapq.heappush(self._heap, (urgency, self._put, job))
             self._changed.notify()
 
-    def get(self, timeout_ms: int) -> Job | None:
+    def get(self, timeout_ms: int) -> FetchStep | None:
         """The most urgent job; None when none came in time, or the queue was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self.closed or self._heap, timeout_ms / 1000)
@@ -206,13 +206,13 @@ class SnapshotFetcher:
             return None
         answers: Mailbox[Snapshots] = Mailbox(1, f"{self.name} answer to task {task.id}")
         try:
-            self._put(Job(AskSnapshots(task.id, stores, answers)))
+            self._put(FetchStep(AskSnapshots(task.id, stores, answers)))
         except Exception as error:
             log.warning("task %s: no snapshots can be fetched, its changelogs are read instead: %s", task.id, error)
             return None
         return _Request(self, task.id, answers, self._clock.monotonic_ms())
 
-    def _put(self, job: Job) -> None:
+    def _put(self, job: FetchStep) -> None:
         """Looks come first, as they are short, and tell how large the files are."""
         weight = self._weights.get(job.request.task.subtopology, 1)
         size = None if job.found is None else sum(manifest.size for manifest in job.found.values())
@@ -239,7 +239,7 @@ class SnapshotFetcher:
             return False
         if job.found is None:
             with suppress(MailboxClosedError):
-                self._put(Job(job.request, self._look(job.request)))
+                self._put(FetchStep(job.request, self._look(job.request)))
         else:
             self._bring(job.request, job.found)
         return True

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.state.disk import remove_tree
 from milestones.m6_state_manager.changed_keys import ChangedKeys, Changes, RangeChanges
 from milestones.m6_state_manager.checkpoint import Checkpoint, TornError
-from milestones.m6_state_manager.subtopology_engine import DATABASE, SubtopologyEngine
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 if TYPE_CHECKING:
     from milestones.m6_state_manager.snapshot_jobs import StoreJob
@@ -40,12 +41,14 @@ class Moments:
         """Make a checkpoint; returns what has changed up to it, and what of `wanted` can be made of it: without any,
         there is no checkpoint. `StateError`."""
         for left in range(TRIES - 1, -1, -1):
-            linked, checkpoint = database.linked, Checkpoint(database.path / DATABASE, target)
+            if database.gate.reason:
+                raise StateError(f"{database.folder} is damaged, and being mended")
+            at, checkpoint = (database.linked, database.epoch), Checkpoint(database.folder, target)
             taken: Taken = {}
             try:
                 checkpoint.begin()
                 jobs = self._cut(checkpoint, wanted(), taken, waits=left > 0)
-                if jobs is not None and database.linked == linked:
+                if jobs is not None and (database.linked, database.epoch) == at:
                     if jobs:
                         checkpoint.finish()
                     return taken, jobs

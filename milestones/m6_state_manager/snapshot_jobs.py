@@ -93,17 +93,18 @@ class CheckpointJob:
 @dataclass(frozen=True)
 class SnapshotResult:
     """What became of one store partition: the manifest of its new snapshot, or why there is none; `wrong`: that is
-    worth a warning."""
+    worth a warning; `there`: the manifest of one that makes a new one needless."""
 
     task: TaskId
     store: str
     manifest: SnapshotManifest | None
     why: str = ""
     wrong: bool = False
+    there: SnapshotManifest | None = None
 
     def line(self) -> bytes:
-        manifest = None if self.manifest is None else encode(self.manifest).decode()
-        return json.dumps([str(self.task), self.store, manifest, self.why, self.wrong]).encode() + b"\n"
+        manifests = [None if one is None else encode(one).decode() for one in (self.manifest, self.there)]
+        return json.dumps([str(self.task), self.store, *manifests, self.why, self.wrong]).encode() + b"\n"
 
 
 def results(directory: Path) -> Iterator[SnapshotResult]:
@@ -114,11 +115,11 @@ def results(directory: Path) -> Iterator[SnapshotResult]:
         return
     for line in lines:
         try:
-            task, store, written, why, wrong = json.loads(line)
-            manifest = None if written is None else decode(written.encode(), "the result")
+            task, store, *written, why, wrong = json.loads(line)
+            made, there = (None if one is None else decode(one.encode(), "the result") for one in written)
         except (ValueError, StateFormatError):
             return
-        yield SnapshotResult(TaskId.parse(task), store, manifest, why, wrong)
+        yield SnapshotResult(TaskId.parse(task), store, made, why, wrong, there)
 
 
 NICE: Final = 10

@@ -49,7 +49,11 @@ SETTINGS: Final = RocksSettings(block_cache_bytes=16 * MIB)
 
 
 class NotMade(Exception):
-    """There is no new snapshot, and none is needed; the message says why."""
+    """There is no new snapshot, and none is needed; the message says why. `there`: the one that has it all."""
+
+    def __init__(self, why: str, there: SnapshotManifest | None = None) -> None:
+        super().__init__(why)
+        self.there = there
 
 
 class Maker:
@@ -71,7 +75,7 @@ class Maker:
                 try:
                     told(SnapshotResult(*store.place, self._make(store, database)))
                 except NotMade as reason:
-                    told(SnapshotResult(*store.place, None, str(reason)))
+                    told(SnapshotResult(*store.place, None, str(reason), there=reason.there))
                 except StateError as error:
                     away = str(error) if isinstance(error, SnapshotError) else None
                     told(SnapshotResult(*store.place, None, str(error), wrong=True))
@@ -106,7 +110,7 @@ class Maker:
         if newest is None or newest.of_another_topic(store.changelog_id) or not fresh(newest, now_ms):
             return
         if newest.offset >= offset:
-            raise NotMade(f"there is one at offset {newest.offset}, this would be one at {offset}")
+            raise NotMade(f"there is one at offset {newest.offset}, this would be one at {offset}", newest)
         if store.since_ms is not None and newest.created_ms > store.since_ms:
             raise NotMade("another instance has made one lately")
 
@@ -190,8 +194,9 @@ def _partitions(written: Any) -> dict[TopicPartition, int]:
 
 
 def _end_with_parent() -> None:
-    """The input ends when the process that began this one closes it, or is gone."""
-    while sys.stdin.buffer.read(1):
+    """The input ends when the process that began this one closes it, or is gone. Read without a buffer: its lock, held
+    by a thread that reads, ends an interpreter that ends in an abort."""
+    while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)
 
@@ -204,8 +209,12 @@ def main() -> int:
     repository = SnapshotRepository(
         job.url, job.application_id, options=job.options, encryption_key=job.encryption_key, timeout_ms=job.timeout_ms
     )
-    with (job.directory / RESULTS).open("ab", buffering=0) as opened:
-        Maker(job, repository, SystemClock()).run(lambda result: opened.write(result.line()))
+    try:
+        with (job.directory / RESULTS).open("ab", buffering=0) as opened:
+            Maker(job, repository, SystemClock()).run(lambda result: opened.write(result.line()))
+    except StateError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 

@@ -31,6 +31,7 @@ from milestones.common.state.disk import remove_tree, scratch
 from milestones.common.state.snapshots.snapshot import SnapshotManifest, usable_until
 from milestones.common.testing.faults import reach
 from milestones.instance.admin_thread import AskBounds, Bounds
+from milestones.m6_state_manager.database_folder import DATABASE
 from milestones.m6_state_manager.helper import Helper, launch
 from milestones.m6_state_manager.moments import Moments, Taken
 from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult, StoreJob
@@ -290,6 +291,8 @@ class SnapshotMaker:
                 self._note(job, result.manifest)
                 continue
             self._manager.changed.put_back(of, job.store, changes)
+            if result.there is not None:
+                self._last[job.place] = result.there
             log.debug("no snapshot of %s of task %s: %s", job.store, job.task, result.why)
             if result.wrong:
                 self._scope.failed.total += 1

@@ -17,11 +17,11 @@ from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.storage import CommitMade
 from milestones.common.testing import StepClock
 from milestones.m6_state_manager.checkpoint import Checkpoint
+from milestones.m6_state_manager.database_folder import DATABASE
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.ranges import prefix_of
 from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult, StoreJob
 from milestones.m6_state_manager.snapshot_process import Maker
-from milestones.m6_state_manager.subtopology_engine import DATABASE
 from tests.common.state.test_sealing import K1
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, found
 
@@ -53,7 +53,7 @@ class Made:
         (database,) = self.manager.databases()
         self.clock.advance(1_000)
         directory = self.directory / f"job-{self.clock.wall_ms()}"
-        checkpoint, taken = Checkpoint(database.path / DATABASE, directory / DATABASE), None
+        checkpoint, taken = Checkpoint(database.folder, directory / DATABASE), None
         checkpoint.begin()
         taken = self.manager.changed.take(self.range, "counts")
         checkpoint.cut()

@@ -174,6 +174,15 @@ def test_what_has_changed_since_is_a_delta_and_what_has_not_is_left_alone(instan
     assert instance.metric("changed-keys-bytes") > 500
 
 
+def test_what_the_process_before_has_made_is_looked_for_once(instance: Instance) -> None:
+    instance.commit()
+    instance.after_interval()
+    instance.maker._last.clear()
+    instance.after_interval()
+    instance.after_interval()
+    assert [len(job.stores) for job in instance.jobs] == [1, 1]
+
+
 def test_a_changelog_that_grows_fast_is_not_left_until_the_interval_is_over(instance: Instance) -> None:
     instance.commit(TASK, 1_000)
     instance.after_interval()
