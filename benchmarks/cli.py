@@ -316,10 +316,17 @@ def opening_(
               help="Share of as many records again that come after the snapshot.")  # fmt: skip
 @options.rounds
 @click.option("--seed", default=1, show_default=True)
-def snapshot_(stage_names: list[str], records: int, tail: float, rounds: int, seed: int) -> None:
-    """Restore from snapshots, and by replay. Needs the extra `spark` too."""
+@click.option("--live", is_flag=True, help="Those that a running instance makes (m6), and what they cost it.")
+@click.option("--every", default=30_000, show_default=True, help="ms between two of them, with --live.")
+def snapshot_(
+    stage_names: list[str], records: int, tail: float, rounds: int, seed: int, live: bool, every: int
+) -> None:
+    """Restore from snapshots, and by replay. Needs the extra `spark` too, but with --live."""
     from benchmarks.snapshot import work as snapshot
 
+    if live:
+        _live_snapshots(records, tail, rounds, seed, every)
+        return
     with _cluster() as (at, runs):
         work = snapshot.Snapshot(at, runs, records, tail, seed)
         made = work.prepare(_progress)
@@ -327,6 +334,23 @@ def snapshot_(stage_names: list[str], records: int, tail: float, rounds: int, se
             found = snapshot.measure(work, stage_names, rounds, seed, served, _progress)
     title = f"snapshot: {records:,} records, and {records * tail:,.0f} after that; medians of {rounds}"
     _out().print(snapshot.table(title, found, made))
+
+
+def _live_snapshots(records: int, tail: float, rounds: int, seed: int, every_ms: int) -> None:
+    from benchmarks.snapshot import live
+    from benchmarks.snapshot.work import serving
+
+    with _cluster() as (at, runs):
+        counted = live.count(
+            live.LiveCount(at, runs, records, max(1, records // 10), seed), every_ms, rounds, seed, _progress
+        )
+        sizes = live.delta_share(runs, records, seed)
+        work = live.LiveSnapshot(at, runs, records, tail, seed)
+        work.prepare(_progress)
+        with serving(runs / "snapshots") as served:
+            found = live.restored(work, rounds, served, _progress)
+    title = f"snapshots of a running instance: {records:,} records, every {every_ms} ms; medians of {rounds}"
+    _out().print(live.table(title, counted, sizes, found))
 
 
 @cli.command("audit")

@@ -40,7 +40,7 @@ class Account(enum.Enum):
     KEPT_BACK = "kept back"
     """The order of the updates that suppressions keep back."""
     ENGINES = "engines"
-    """Block cache, memtables, readers of table files; content of stores in memory."""
+    """Block cache, memtables, readers of table files; content of stores in memory; keys changed since a snapshot."""
     CLIENT_QUEUES = "client queues"
     """What the Kafka clients may hold, at most: they don't tell what they hold."""
 

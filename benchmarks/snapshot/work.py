@@ -32,6 +32,7 @@ from benchmarks.snapshot import ASSIGNED, ENDED, STORE
 from benchmarks.snapshot.app import topology
 from milestones import StreamsConfig
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
+from milestones.m6_state_manager.reading import on_disk
 
 PARTITIONS = 4
 APPLICATION = "snapshot"
@@ -94,18 +95,23 @@ class Snapshot:
         megabytes = sum(made.manifest.size for made in run.snapshots) / 1e6
         return [Compaction("the changelog into snapshots", run.seconds, run.records, run.entries, megabytes)]
 
+    def settings(self, directory: Path, stage: str, url: str | None, **others: str) -> Path:
+        """The file of an instance's settings, whose state is in `directory`."""
+        settings = {
+            "application_id": APPLICATION, "bootstrap_servers": self._cluster.bootstrap_servers, "milestones": stage,
+            "processing_guarantee": "exactly_once_v2", "state_dir": str(directory),
+            **({} if url is None else {"snapshot_url": url}), **others,
+        }  # fmt: skip
+        file = directory.with_suffix(".toml")
+        file.write_text("".join(f'{name} = "{value}"\n' for name, value in settings.items()), encoding="utf-8")
+        return file
+
     def restore(self, stage: str, way: str, url: str | None) -> Restored:
         """One run on an empty disk."""
         self._runs += 1
         directory = self._directory / f"run-{self._runs}"
         directory.mkdir()
-        settings = {
-            "application_id": APPLICATION, "bootstrap_servers": self._cluster.bootstrap_servers, "milestones": stage,
-            "processing_guarantee": "exactly_once_v2", "state_dir": str(directory),
-            **({} if url is None else {"snapshot_url": url}),
-        }  # fmt: skip
-        file, log_file = directory.with_suffix(".toml"), directory.with_suffix(".log")
-        file.write_text("".join(f'{name} = "{value}"\n' for name, value in settings.items()), encoding="utf-8")
+        file, log_file = self.settings(directory, stage, url), directory.with_suffix(".log")
         with Measured([sys.executable, "-m", "benchmarks.snapshot.app", str(file)], log_file) as process:
             process.wait(lambda: len(told(log_file, ENDED)) >= PARTITIONS, TIMEOUT_S)
             process.stop()
@@ -171,10 +177,8 @@ def table(title: str, found: Sequence[Restored], made: Sequence[Compaction]) -> 
 def _content(directory: Path) -> str:
     """A digest of all stores' entries, in order."""
     digest = hashlib.sha256()
-    for partition in range(PARTITIONS):
-        engine = RocksDictEngines().open(directory / f"0_{partition}" / "rocksdb" / STORE)
-        for key, value in engine.open(STORE).scan(None, None):
+    for _, store in on_disk(directory, RocksDictEngines()):
+        for key, value in store.entries:
             digest.update(b"%d %d " % (len(key), len(value)) + key + value)
-        engine.close()
     return digest.hexdigest()
 

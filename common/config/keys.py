@@ -265,7 +265,8 @@ class StateKeys:
     )
     snapshot_url: Final = ConfigKey(
         optional(TEXT), None, "medium",
-        doc="Where snapshots of stores lie, as `milestones spark snapshot` makes them: `file:///mnt/snapshots`, "
+        doc="Where snapshots of stores lie, as instances (from m6 on) and `milestones spark snapshot` make them: "
+        "`file:///mnt/snapshots`, "
         "`s3://bucket/snapshots`, `gs://...`, `abfss://...`, or, to read only, `https://...` (extra "
         "`milestones[snapshots]`). A store that is empty begins with the newest one, and reads the rest from its "
         "changelog. Where there is none, or it can't be used, all is read from the changelog.",
@@ -282,6 +283,12 @@ class StateKeys:
         doc="Encrypts the files of snapshots before they leave the machine (AES-256-GCM): an id of your choice, a "
         "colon, and 32 random bytes in base64 (`openssl rand -base64 32`). Further pairs, after commas, are older "
         "keys, with which files are only read. Never printed. The local disk is the system's to encrypt.",
+    )
+    snapshot_interval_ms: Final = ConfigKey(
+        integer(at_least=1_000), 600_000, "medium", stage="m6",
+        doc="How often a running instance makes snapshots of its stores at `snapshot_url`, if there is one that can be "
+        "written to; sooner when a changelog has grown by a tenth of its store. With `num_standby_replicas` standbys "
+        "make them, and an active task only when none has for two intervals.",
     )
     snapshot_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 30_000, "low",

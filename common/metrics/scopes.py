@@ -347,6 +347,19 @@ class EngineMetrics(Scope):
     total_sst_files_size: Final = gauge("bytes of all table files")
 
 
+class SnapshotMetrics(Scope):
+    """The snapshots that an instance makes (m6 on). Owner: the state thread."""
+
+    group: ClassVar[str] = "stream-snapshot-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id",)
+    made: Final = count("snapshots of store partitions that were published", own=True)
+    made_bytes: Final = total("bytes of the files that were published, deltas without their bases", own=True)
+    deltas: Final = count("those of them that only have what has changed", own=True)
+    failed: Final = count("snapshots of store partitions that couldn't be made or published", own=True)
+    checkpoint: Final = timing("checkpoints of a sub-topology's database", own=True)
+    changed_keys_bytes: Final = gauge("bytes of the keys that have changed since the last snapshots, about", own=True)
+
+
 class NodeMetrics(Scope):
     """One node of a task's topology. Owner: the thread that has the task."""
 
@@ -420,6 +433,7 @@ SCOPES: tuple[type[Scope], ...] = (
     UpdaterMetrics,
     RestorationMetrics,
     EngineMetrics,
+    SnapshotMetrics,
     NodeMetrics,
     SuppressNodeMetrics,
     SuppressBufferMetrics,

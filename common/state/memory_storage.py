@@ -51,8 +51,8 @@ class MemoryTaskStorage:
     def clear(self, store: str, reason: object | None = None) -> Namespace:
         return self.stores[store].empty()
 
-    def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
-        return self.stores[store].ingest(files)
+    def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
+        return self.stores[store].ingest(files, prefix)
 
     def changelog_ids(self) -> Mapping[str, str]:
         return {}

@@ -74,8 +74,9 @@ class TaskStorage(Protocol):
         which is logged, the store's files aren't trusted, and are set aside for an inspection."""
         ...
 
-    def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
-        """Put the entries of sorted table files into the store, which is empty: see `Engine.ingest`."""
+    def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
+        """Put the entries of sorted table files into the store, which is empty: see `Engine.ingest`. `prefix`: what the
+        files' keys have in front of the store's own."""
         ...
 
     def changelog_ids(self) -> Mapping[str, str]:

@@ -55,8 +55,12 @@ class StoreEngine:
         self.namespace = self.engine.open(self.spec.name)
         return self.namespace
 
-    def ingest(self, files: Sequence[Path]) -> Iterator[None]:
-        """Take sorted table files in, in steps."""
+    def ingest(self, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
+        """Take sorted table files in, in steps. `prefix`: what their keys have in front of the store's."""
+        if prefix:
+            from milestones.common.state.engines.sst import write_entries  # the library, for no store in memory
+
+            return write_entries(lambda batches: self.engine.apply(batches, {}), self.spec.name, files, prefix)
         return self.engine.ingest(self.spec.name, files)
 
 

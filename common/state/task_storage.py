@@ -99,8 +99,8 @@ class LocalTaskStorage:
         self._stores[store] = self._open(self._specs[store])
         return self._stores[store].namespace
 
-    def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
-        return self._stores[store].ingest(files)
+    def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
+        return self._stores[store].ingest(files, prefix)
 
     def changelog_ids(self) -> Mapping[str, str]:
         stores = {} if self.manifest is None else self.manifest.stores

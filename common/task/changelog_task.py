@@ -17,6 +17,7 @@ from milestones.common.task.source_changelogs import source_changelogs
 from milestones.common.task.task_stores import TaskStores
 
 if TYPE_CHECKING:
+    from milestones.common.state.engine import Span
     from milestones.common.task.buffers import InputRecord
     from milestones.common.topology.nodes import SubTopology
 
@@ -80,11 +81,17 @@ class ChangelogTask:
         """Write the restored records that wait. `StateBusyError`: call again after its `pause_ms`."""
         self._stores.write_restored()
 
-    def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
+    def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
         """Put the entries of sorted table files into the store, which is empty, a step per item of the iterator. The
-        entries count once `restore` has named their offset; until then `discard` takes them out again."""
+        entries count once `restore` has named their offset; until then `discard` takes them out again. `prefix`: what
+        the files' keys have in front of the store's own."""
         self.lifecycle.expect(self.following)
-        return self._stores.ingest(store, files)
+        return self._stores.ingest(store, files, prefix)
+
+    def expire(self, store: str, spans: Collection[Span]) -> None:
+        """Delete what is gone of the store by what an `ingest` has brought. `StateBusyError`: call again."""
+        self.lifecycle.expect(self.following)
+        self._stores.storage.expire(store, spans)
 
     def discard(self, store: str) -> None:
         """Empty the store, whose content has no offset yet."""

@@ -287,9 +287,10 @@ class TaskStores:
         """Take how far windows are emitted, by store, as the committed offsets say it."""
         self._cells.know(emitted)
 
-    def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
-        """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards."""
-        return self.storage.ingest(name, files)
+    def ingest(self, name: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
+        """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards. `prefix`:
+        what the files' keys have in front of the store's own."""
+        return self.storage.ingest(name, files, prefix)
 
     def discard(self, name: str) -> None:
         """Empty the store, which holds an unfinished `ingest`."""

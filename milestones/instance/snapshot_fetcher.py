@@ -1,4 +1,7 @@
-"""The snapshot fetcher: one thread per client that downloads snapshots for empty stores.
+"""The snapshot fetcher: a few threads per client that download snapshots for empty stores.
+
+    AskSnapshots of each task --> look for all of them --> bring the files: the most important sub-topology first, the
+                                                           smallest task of it first, several tasks at once
 
 *Guarantees*: a request never blocks its thread. A request is answered with the snapshots that exist, which may be none,
 or gives up once no byte has come for `snapshot_timeout_ms`. A snapshot that can't be fetched is a warning, no error.
@@ -7,11 +10,13 @@ or gives up once no byte has come for `snapshot_timeout_ms`. A snapshot that can
 
 from __future__ import annotations
 
+import heapq
 import logging
 import shutil
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -20,11 +25,17 @@ from milestones.common.errors import StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.disk import scratch
-from milestones.common.state.snapshots.repository import AbandonedError, LocalSnapshot, SnapshotRepository
+from milestones.common.state.snapshots.repository import (
+    AbandonedError,
+    LocalSnapshot,
+    SnapshotError,
+    SnapshotRepository,
+)
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
+    from milestones.common.state.snapshots.snapshot import SnapshotManifest
     from milestones.common.state.spec import StoreSpec
     from milestones.common.task.changelog_task import ChangelogTask
 
@@ -32,6 +43,9 @@ log: Final = logging.getLogger(__name__)
 
 END_S = 1.0
 """How long a client's end waits for a fetcher that downloads: its process may end beside it."""
+
+THREADS: Final = 4
+"""Tasks whose files are brought at once."""
 
 Snapshots = Mapping[str, LocalSnapshot]
 """Downloaded snapshots by store."""
@@ -44,6 +58,14 @@ class AskSnapshots:
     task: TaskId
     stores: Mapping[str, tuple[TopicPartition, StoreSpec]]
     reply_to: Mailbox[Snapshots]
+
+
+@dataclass(frozen=True)
+class FetchStep:
+    """A step of a request: with `found`, by store, to bring that; else to look for it."""
+
+    request: AskSnapshots
+    found: Mapping[str, SnapshotManifest] | None = None
 
 
 class Fetching(Protocol):
@@ -109,24 +131,69 @@ class _Request:
                 _remove(answer)
 
 
-class SnapshotFetcher(threading.Thread):
-    """Fetches snapshots, one task after the other.
+class FetchQueue:
+    """What the fetcher's threads have to do, the most urgent first. *Concurrency*: any thread."""
 
-    *Owns*: the connection to `snapshot_url`, a folder for downloads under way. *Receives*: `AskSnapshots`. *Sends*:
-    `Snapshots`, which the receiver owns from then on. Publishes `progress_ms`: the monotonic time of the last progress.
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._heap: list[tuple[tuple[int, ...], int, FetchStep]] = []
+        self._put = 0
+        self._ended: BaseException | None = None
+        self.closed = False
+
+    def put(self, job: FetchStep, urgency: tuple[int, ...]) -> None:
+        """The least `urgency` comes first; of equals, the one that was put first. `MailboxClosedError`."""
+        with self._changed:
+            if self.closed:
+                raise self._ended or MailboxClosedError("no snapshots are fetched any more")
+            self._put += 1
+            heapq.heappush(self._heap, (urgency, self._put, job))
+            self._changed.notify()
+
+    def get(self, timeout_ms: int) -> FetchStep | None:
+        """The most urgent job; None when none came in time, or the queue was closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.closed or self._heap, timeout_ms / 1000)
+            return heapq.heappop(self._heap)[2] if self._heap and not self.closed else None
+
+    def close(self, error: BaseException | None = None) -> None:
+        """`error`: what `put` raises from now on."""
+        with self._changed:
+            self.closed, self._ended = True, self._ended or error
+            self._changed.notify_all()
+
+
+class SnapshotFetcher:
+    """Fetches snapshots, those of several tasks at once.
+
+    *Owns*: the connection to `snapshot_url`, its threads, a folder for downloads under way. *Receives*: `AskSnapshots`.
+    *Sends*: `Snapshots`, which the receiver owns from then on. Publishes `progress_ms`: the monotonic time of the last
+    progress.
     """
 
     url: str
     timeout_ms: int
 
     def __init__(
-        self, name: str, repository: SnapshotRepository, directory: Path, clock: Clock, timeout_ms: int
+        self,
+        name: str,
+        repository: SnapshotRepository,
+        directory: Path,
+        clock: Clock,
+        timeout_ms: int,
+        weights: Mapping[int, int] | None = None,
     ) -> None:
-        super().__init__(name=name, daemon=True)
-        self._repository, self._clock, self._directory = repository, clock, scratch(directory)
-        self._requests: Mailbox[AskSnapshots] = Mailbox(100_000, f"{name} requests")
+        """`weights`: `task_priorities`."""
+        self.name, self._repository, self._clock, self._directory = name, repository, clock, scratch(directory)
+        self.queue: FetchQueue = FetchQueue()
+        self._weights = weights or {}
         self.url, self.timeout_ms = repository.url, timeout_ms
         self.progress_ms: int = clock.monotonic_ms()
+        self._threads = [
+            threading.Thread(target=self.run, name=f"{name}-{number}", daemon=True) for number in range(1, THREADS + 1)
+        ]
+        self._running = THREADS
+        self._ending = threading.Lock()
 
     def ask(self, task: ChangelogTask) -> Fetching | None:
         specs = {spec.name: spec for spec in task.subtopology.stores}
@@ -139,71 +206,101 @@ class SnapshotFetcher(threading.Thread):
             return None
         answers: Mailbox[Snapshots] = Mailbox(1, f"{self.name} answer to task {task.id}")
         try:
-            self._requests.put(AskSnapshots(task.id, stores, answers), timeout_ms=0)
+            self._put(FetchStep(AskSnapshots(task.id, stores, answers)))
         except Exception as error:
             log.warning("task %s: no snapshots can be fetched, its changelogs are read instead: %s", task.id, error)
             return None
         return _Request(self, task.id, answers, self._clock.monotonic_ms())
 
+    def _put(self, job: FetchStep) -> None:
+        """Looks come first, as they are short, and tell how large the files are."""
+        weight = self._weights.get(job.request.task.subtopology, 1)
+        size = None if job.found is None else sum(manifest.size for manifest in job.found.values())
+        self.queue.put(job, (0, -weight, 0) if size is None else (1, -weight, size))
+
     def run(self) -> None:
+        """A thread's life."""
         try:
-            while not self._requests.closed:
-                request = self._requests.get(timeout_ms=1_000)
-                if request is not None:
-                    self.serve(request)
-        except MailboxClosedError:
-            pass
+            while not self.queue.closed:
+                self.run_once(1_000)
         except Exception as error:
             log.exception("%s died; state is restored from changelogs", self.name)
-            self._requests.close(error)
+            self.queue.close(error)
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            with self._ending:
+                self._running -= 1
+            if not self._running:
+                shutil.rmtree(self._directory, ignore_errors=True)
 
-    def serve(self, request: AskSnapshots) -> None:
-        found: dict[str, LocalSnapshot] = {}
+    def run_once(self, timeout_ms: int) -> bool:
+        """Look for the snapshots of a task, or bring those that were found; whether there was something to do."""
+        job = self.queue.get(timeout_ms)
+        if job is None:
+            return False
+        if job.found is None:
+            with suppress(MailboxClosedError):
+                self._put(FetchStep(job.request, self._look(job.request)))
+        else:
+            self._bring(job.request, job.found)
+        return True
+
+    def _look(self, request: AskSnapshots) -> dict[str, SnapshotManifest]:
+        """The snapshots that the stores can begin with."""
+        found: dict[str, SnapshotManifest] = {}
         for store, (changelog, spec) in request.stores.items():
-            snapshot = self._fetch(request, store, changelog, spec)
-            if snapshot is not None:
-                found[store] = snapshot
+            with self._told(request, store):
+                self._wanted(request)
+                manifest = self._repository.newest(changelog, store, now_ms=self._clock.wall_ms())
+                self._progress(request)
+                if manifest is not None and (why := manifest.unfit(spec, self._clock.wall_ms())) is not None:
+                    raise SnapshotError(why)
+                if manifest is not None:
+                    found[store] = manifest
+        return found
+
+    def _bring(self, request: AskSnapshots, manifests: Mapping[str, SnapshotManifest]) -> None:
+        """Download them, and answer."""
+        found: dict[str, LocalSnapshot] = {}
+        for store, manifest in manifests.items():
+            with self._told(request, store):
+                self._wanted(request)
+                found[store] = self._repository.fetch(manifest, self._directory, lambda _: self._progress(request))
         try:
             request.reply_to.try_put(found)
         except MailboxClosedError:
             _remove(found)
 
-    def _fetch(
-        self, request: AskSnapshots, store: str, changelog: TopicPartition, spec: StoreSpec
-    ) -> LocalSnapshot | None:
-        """The downloaded snapshot of one store; None when there is none, or when the request was given up."""
+    @contextmanager
+    def _told(self, request: AskSnapshots, store: str) -> Iterator[None]:
+        """An error in the block is a warning, and its end; so is that the request was given up."""
         try:
-            self._wanted(request)
-            manifest = self._repository.newest(changelog, store, now_ms=self._clock.wall_ms())
-            self._progress(request)
-            if manifest is None:
-                return None
-            why = manifest.unfit(spec, self._clock.wall_ms())
-            if why is None:
-                return self._repository.fetch(manifest, self._directory, lambda _: self._progress(request))
+            yield
         except AbandonedError:
-            return None
+            pass
         except StateError as error:
-            why = str(error)
-        log.warning(
-            "task %s: store %s is restored from its changelog, its snapshot is no use: %s", request.task, store, why
-        )
-        return None
+            log.warning(
+                "task %s: store %s is restored from its changelog, its snapshot is no use: %s",
+                request.task, store, error,
+            )  # fmt: skip
 
     def _progress(self, request: AskSnapshots) -> None:
         self.progress_ms = self._clock.monotonic_ms()
         self._wanted(request)
 
     def _wanted(self, request: AskSnapshots) -> None:
-        if request.reply_to.closed or self._requests.closed:
+        if request.reply_to.closed or self.queue.closed:
             raise AbandonedError
 
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
     def close(self) -> None:
-        self._requests.close()
-        if self.is_alive():
-            self.join(END_S)
+        self.queue.close()
+        until = time.monotonic() + END_S
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
 
 
 def _remove(snapshots: Snapshots) -> None:
@@ -215,4 +312,5 @@ def snapshot_source(config: StreamsConfig, name: str, directory: Path, clock: Cl
     """The source that `snapshot_url` names. `ConfigError` for a URL that can't be used."""
     if config.snapshot_url is None:
         return NoSnapshots()
-    return SnapshotFetcher(name, SnapshotRepository.of(config), directory, clock, config.snapshot_timeout_ms)
+    repository, weights = SnapshotRepository.of(config), config.task_priorities
+    return SnapshotFetcher(name, repository, directory, clock, config.snapshot_timeout_ms, weights)

@@ -20,8 +20,8 @@ class ThreadRegistry:
     """The numbers of the threads, the paused sub-topologies, the known topics of sources.
 
     *Concurrency*: the lock guards the numbers and the changes, never while user code or I/O runs. `paused`, `threads`,
-    `leaving` and `sources` are immutable values, swapped whole: any thread reads them at any time; the supervisor sets
-    `sources`.
+    `leaving`, `sources` and `generation` are immutable values, swapped whole: any thread reads them at any time; the
+    supervisor sets `sources`, a thread that polls `generation`.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -32,6 +32,8 @@ class ThreadRegistry:
         self._helpers: dict[int, int] = {}
         self.paused: frozenset[int] = frozenset()
         self.sources: frozenset[str] = frozenset()
+        self.generation: int = -1
+        """Of the group, as of the last assignment."""
         self.threads: int = threads
         """The number of threads, without those that leave."""
         self.leaving: frozenset[int] = frozenset()

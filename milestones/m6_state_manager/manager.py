@@ -24,6 +24,7 @@ from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import names
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
+from milestones.m6_state_manager.changed_keys import ChangedKeys
 from milestones.m6_state_manager.conversion import folders, take_in
 from milestones.m6_state_manager.database_folder import engine_of, set_aside
 from milestones.m6_state_manager.mending import Mending
@@ -52,6 +53,7 @@ class RangeStateManager:
         self._databases: dict[int, SubtopologyEngine] = {}
         self._open: dict[TaskId, RangeTaskStorage] = {}
         self.wiped: WipedSpans = WipedSpans()
+        self.changed = ChangedKeys()
         self.tell_damage: Callable[[], object] = lambda: None
         """Called when a database proves damaged, by any thread."""
         self._path = directory.path / DATABASES
@@ -93,7 +95,7 @@ class RangeStateManager:
                     "the state of sub-topology %d was written by another rocksdb_engine, and is restored from the "
                     "changelogs; its files are kept in %s", number, kept,
                 )  # fmt: skip
-            database = self._databases[number] = opened(number, path, self.engines)
+            database = self._databases[number] = opened(number, path, self.engines, self.changed)
             database.tell_damage = self._tell_damage
         return database
 
@@ -210,11 +212,16 @@ class RangeStateManager:
 
     def memory_bytes(self) -> int:
         databases = sum(database.engine.memory_bytes() for database in list(self._databases.values()))
+        databases += self.changed.bytes
         return databases + sum(task.memory_bytes() for task in list(self._open.values())) + self._others.memory_bytes()
 
     def databases(self) -> list[SubtopologyEngine]:
         """All open databases, for the state thread."""
         return list(self._databases.values())
+
+    def tasks(self, subtopology: int) -> list[RangeTaskStorage]:
+        """The open tasks of a sub-topology."""
+        return [storage for task, storage in sorted(self._open.items()) if task.subtopology == subtopology]
 
     # -- the end of state
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from milestones.common.mailbox import Mailbox
 from milestones.m1_state_updater.opening import OpeningByMessage
+from milestones.m6_state_manager.snapshots import snapshots
 from milestones.m6_state_manager.state_thread import StateKeeper, StateRequest, StateThread
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class StateThreadOpening(OpeningByMessage):
         super().__init__(context, wait)
         manager = cast("RangeStateManager", context.state)
         name = context.identity.helper("State")
-        self._keeper = StateKeeper(manager, context.clock, context.config.state_sync_interval_ms, name)
+        interval_ms = context.config.state_sync_interval_ms
+        self._keeper = StateKeeper(manager, context.clock, interval_ms, snapshots(manager, context), name)
         self._thread = launch(name, self._keeper)
 
     def take_back(self, request: StoreRequest) -> bool:

@@ -2,7 +2,8 @@
 
     polling thread --StoreRequest--> mailbox --> StateThread --StoreAnswer--> polling thread
                                                   v every state_sync_interval_ms: sync what was written,
-                                                      flush the largest memtable, have wiped ranges compacted
+                                                      flush the largest memtable, have wiped ranges compacted;
+                                                      a step of the snapshots
 
 *Guarantees*: a quiet database doesn't hold the memory that a busy one has to flush for. What was applied is on the disk
 `state_sync_interval_ms` later, about. A database that can't be synced is a warning: its next write says more.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from milestones.baseline.store_requests import StoreRequest, carry_out
 from milestones.common.errors import StateError
@@ -45,12 +46,35 @@ class DatabaseDamaged(NamedTuple):
     """A database has proved damaged: it is looked for at once."""
 
 
+class Snapshots(Protocol):
+    """What the state thread does about snapshots."""
+
+    def run_once(self) -> None:
+        """The next step."""
+        ...
+
+    def wait_ms(self) -> int | None:
+        """How long the thread may wait for requests before the next step; None: for ever."""
+        ...
+
+    def close(self) -> None:
+        """End, with the helper. Harmless when repeated."""
+        ...
+
+
 class StateKeeper:
     """The step function of the state thread. *Owns*: when the databases are synced next. *Receives*: `StateRequest`s,
     `DatabaseDamaged`. *Sends*: `StoreAnswer`s."""
 
-    def __init__(self, manager: RangeStateManager, clock: Clock, sync_interval_ms: int, name: str = "State") -> None:
-        self._manager, self._clock, self._interval_ms = manager, clock, sync_interval_ms
+    def __init__(
+        self,
+        manager: RangeStateManager,
+        clock: Clock,
+        sync_interval_ms: int,
+        snapshots: Snapshots,
+        name: str = "State",
+    ) -> None:
+        self._manager, self._clock, self._interval_ms, self._snapshots = manager, clock, sync_interval_ms, snapshots
         self.requests: Mailbox[StateRequest | DatabaseDamaged] = Mailbox(CAPACITY, "stores to open and to close")
         self._mender = Mender(manager.engines, clock, name)
         manager.tell_damage = lambda: self.requests.try_put(DatabaseDamaged())
@@ -59,10 +83,12 @@ class StateKeeper:
 
     def run_once(self) -> bool:
         """1. carry out a request, if one comes before the next sync; 2. see to damaged databases; 3. sync; 4. flush
-        what is largest where little memory is left; 5. give room back. False: no request will come any more."""
+        what is largest where little memory is left; 5. give room back; 6. where no request came, take a step of the
+        snapshots. False: no request will come any more."""
         try:
-            request = self.requests.get(max(0, self._left_ms()))
+            request = self.requests.get(max(0, min(self._left_ms(), self._snapshots.wait_ms() or self._interval_ms)))
         except MailboxClosedError:
+            self._snapshots.close()
             return False
         if isinstance(request, StateRequest):
             self._carry_out(request)
@@ -71,6 +97,8 @@ class StateKeeper:
             self.sync()
             self._flush_largest()
             self._give_room_back()
+        if request is None:
+            self._snapshots.run_once()
         return True
 
     def _left_ms(self) -> int:

@@ -31,6 +31,7 @@ from milestones.common.state.engine import EMPTY
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager import database_folder
+from milestones.m6_state_manager.changed_keys import ChangedKeys
 from milestones.m6_state_manager.database_folder import aside, current, make_current, set_aside
 from milestones.m6_state_manager.gate import WriteGate
 from milestones.m6_state_manager.range_row import RangeRow
@@ -54,19 +55,19 @@ Place = tuple[int, str]
 """A partition and a store: a range."""
 
 
-def opened(number: int, path: Path, engines: Engines) -> SubtopologyEngine:
+def opened(number: int, path: Path, engines: Engines, changed: ChangedKeys | None = None) -> SubtopologyEngine:
     """The database in `path`, made when there is none. The files of a damaged one are kept beside it, and it begins
     empty. `StateLockedError`, `StateError`."""
     make_directory(path)
     try:
         disk.sweep(path)
         database_folder.sweep(path)
-        return SubtopologyEngine(number, path, engines)
+        return SubtopologyEngine(number, path, engines, changed=changed)
     except StateCorruptError as error:
         kept = set_aside(path, aside(path))
         log.error("the state of sub-topology %s starts empty, its files are kept in %s: %s", path.name, kept, error)
         make_directory(path)
-        return SubtopologyEngine(number, path, engines)
+        return SubtopologyEngine(number, path, engines, changed=changed)
 
 
 class Replaced(NamedTuple):
@@ -80,7 +81,8 @@ class Replaced(NamedTuple):
 class SubtopologyEngine:
     """*Owns*: the engine. `number`: of the sub-topology; `folder`: where the engine lies; `rows`: by partition, of the
     tasks that have state here; `owners`: by store, those that are open, for errors; `lost`: why, by range whose content
-    is gone; `epoch`: rises when the engine is replaced.
+    is gone; `epoch`: rises when the engine is replaced; `linked`: rises with each step by which something comes into
+    the engine beside its log. *Sends* what it writes to `changed`.
 
     *Concurrency*: `noting` is held while ranges are emptied, and while the engine is replaced; no read, and no write of
     entries, takes it."""
@@ -97,6 +99,7 @@ class SubtopologyEngine:
         engines: Engines,
         folder: str | None = None,
         owners: dict[str, tuple[StoreId, ...]] | None = None,
+        changed: ChangedKeys | None = None,
     ) -> None:
         """Open what lies in `path`; `folder`: in place of the database that counts there. `StateCorruptError`,
         `StateLockedError`, `StateError`."""
@@ -122,6 +125,8 @@ class SubtopologyEngine:
         self.noting = threading.RLock()
         self.lost: dict[Place, str] = {}
         self.epoch = 0
+        self.changed: ChangedKeys = changed or ChangedKeys()
+        self.linked = 0
         self.replaced: list[Replaced] = []
         self._to_empty: set[Place] = set()
         self._open_ranges: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
@@ -137,6 +142,7 @@ class SubtopologyEngine:
         family = self._families.get(store)
         if family is None:
             family = self._families[store] = self.engine.open(store)
+            self.linked += 1
         return family
 
     def open_range(self, store: str, partition: int, offset: Callable[[], int | None]) -> RangeNamespace:
@@ -179,7 +185,9 @@ class SubtopologyEngine:
     ) -> None:
         """Write entries by store, and the row, in one atomic step. `wait` as of `Engine.apply`, but that no write waits
         for damage to be mended; `epoch`: the write is from this one. `StateBusyError`, `StateError`."""
-        prefix = prefix_of(partition)
+        prefix, changes = prefix_of(partition), self.changed.range(self.number, partition)
+        for store, batch in batches.items():
+            self.changed.note(changes, store, batch)
         written = {store: prefixed(batch, prefix) for store, batch in batches.items()}
         if row is not None:
             written[ROWS] = {prefix: row.encode()}
@@ -195,6 +203,7 @@ class SubtopologyEngine:
         with self._writing():
             for store in stores:
                 self.open_store(store)
+            self.changed.emptied(self.number, partition, stores)
             self.engine.wipe(dict.fromkeys(stores, span), {ROWS: {span[0]: data}}, wait=wait)
             if row is None:
                 self.rows.pop(partition, None)
@@ -203,6 +212,7 @@ class SubtopologyEngine:
     def empty(self, partition: int, stores: Collection[str], row: RangeRow) -> None:
         """Have these stores of the task empty, with this row: on the disk now, or as soon as that is possible. No
         reader sees what they had from now on, and no write passes before. `StateError`."""
+        self.changed.emptied(self.number, partition, stores)
         with self.noting:
             for store in stores:
                 self._to_empty.add((partition, store))
@@ -236,11 +246,33 @@ class SubtopologyEngine:
         """Delete what no reader asks for any more; returns the spans of the column family. It never waits:
         `StateBusyError`, `StateError`."""
         prefix = prefix_of(partition)
+        self.changed.expired(self.changed.range(self.number, partition), store, spans)
         gone = [(prefix + first, prefix + beyond) for first, beyond in spans]
         for span in gone:
             with self._writing():
                 self.engine.wipe({store: span}, {}, wait=False)
         return gone
+
+    def link(self, partition: int, store: str, files: Sequence[Path]) -> None:
+        """Link sorted table files of the partition's keys into the store, which is empty. No such write waits:
+        `StateBusyError`. `StateCorruptError` when a file is damaged, `StateError`."""
+        epoch = self.ready(partition, [store])
+        self.changed.emptied(self.number, partition, [store])
+        damaged: StateCorruptError | None = None
+        reach("snapshot.linking")
+        with self._writing(epoch):
+            self.open_store(store)
+            self.linked += 1
+            try:
+                for _ in self.engine.ingest(store, files):
+                    pass
+            except StateCorruptError as error:  # of a file, not of the database
+                damaged = error
+            finally:
+                self.linked += 1
+            self.unsynced = True
+        if damaged is not None:
+            raise damaged
 
     def compact(self, store: str, span: Span) -> None:
         """Give back the room of what was deleted in the span. May take long. `StateError`."""
@@ -278,6 +310,7 @@ class SubtopologyEngine:
         for partition, row in list(self.rows.items()):
             if store in row.offsets:
                 self.write(partition, {}, row.without(store))
+            self.changed.emptied(self.number, partition, [store])
         self._families.pop(store, None)
         with self._writing():
             self.engine.drop(store)
@@ -317,6 +350,7 @@ class SubtopologyEngine:
             new = all_lost.keys() - self.lost.keys()
             rows = dict(self.rows)
             for partition, store in new:
+                self.changed.emptied(self.number, partition, [store])
                 if partition in rows:
                     rows[partition] = rows[partition].lost(store)
             other.engine.apply({ROWS: {prefix_of(partition): row.encode() for partition, row in rows.items()}}, {})

@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING, Any, Final
 from milestones.common.errors import StateError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.engines.memory_engine import MemoryEngine
-from milestones.common.state.engines.sst import write_entries
+from milestones.common.state.engines.sst import write_entries, written
 from milestones.common.state.steps import steps
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.stores.kinds import kind_of
 from milestones.m6_state_manager.range_row import LOST, RangeRow
-from milestones.m6_state_manager.ranges import RangeNamespace, span_of
+from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, span_of
 
 if TYPE_CHECKING:
     from milestones.common.state.engine import Batch, Namespace, Span
     from milestones.common.state.spec import StoreSpec
     from milestones.common.state.storage import CommitMade
+    from milestones.m6_state_manager.changed_keys import ChangedKeys, RangeChanges
     from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 log: Final = logging.getLogger(__name__)
@@ -73,6 +74,19 @@ class RangeTaskStorage:
     def _engine(self) -> SubtopologyEngine:
         assert self._database is not None  # asked for persistent stores only
         return self._database
+
+    @property
+    def _changed(self) -> ChangedKeys:
+        return self._engine.changed
+
+    @property
+    def _range(self) -> RangeChanges:
+        return self._changed.range(self._engine.number, self.task.partition)
+
+    @property
+    def persistent(self) -> Collection[StoreSpec]:
+        """The stores in the database."""
+        return self._specs.values()
 
     @property
     def _row(self) -> RangeRow:
@@ -119,11 +133,13 @@ class RangeTaskStorage:
             return
         engine, partition = self._engine, self.task.partition
         epoch = engine.ready(partition, {*persistent, *moved})
+        self._changed.begin(self._range)
         *first, last = self._cut(persistent)
         for step in first:
             engine.write(partition, step, wait=False, epoch=epoch)
         row = self._next_row().at(moved)
         engine.write(partition, last, row if commit is None else row.made(commit), wait=False, epoch=epoch)
+        self._changed.end(self._range, leads=commit is not None)
         if self._synced:
             self._engine.sync()
 
@@ -178,10 +194,19 @@ class RangeTaskStorage:
         self._wiped(self._engine, store, span_of(self.task.partition))
         return self._open_range(store)
 
-    def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
+    def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
+        """Files whose keys begin as the range's are linked."""
         if store in self._in_memory:
-            return self._in_memory[store].ingest(files)
-        return write_entries(self._write_step, store, files)
+            return self._in_memory[store].ingest(files, prefix)
+        self._changed.begin(self._range)  # until the offset is written, by `apply`
+        if prefix == prefix_of(self.task.partition):
+            return self._link(store, files)
+        return write_entries(self._write_step, store, files, prefix)
+
+    def _link(self, store: str, files: Sequence[Path]) -> Iterator[None]:
+        while not written(partial(self._engine.link, self.task.partition, store, files)):
+            yield
+        yield
 
     def _write_step(self, batches: Mapping[str, Batch]) -> None:
         epoch = self._engine.ready(self.task.partition, batches)

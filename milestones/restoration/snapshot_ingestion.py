@@ -8,13 +8,14 @@ fit, or is damaged, is a warning. The snapshot's files are deleted at the end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.errors import StateCorruptError
+from milestones.common.errors import StateBusyError, StateCorruptError
 from milestones.common.testing.faults import reach
 
 if TYPE_CHECKING:
+    from milestones.common.state.engine import Span
     from milestones.common.state.snapshots.repository import LocalSnapshot
     from milestones.common.task.changelog_task import ChangelogTask
 
@@ -30,7 +31,8 @@ def ingest(
     why = manifest.misplaced(changelog_id, first, end)
     try:
         if why is None:
-            yield from task.ingest(store, snapshot.files)
+            yield from task.ingest(store, snapshot.files, manifest.key_prefix)
+            yield from _expire(task, store, manifest.gone)
             reach("snapshot.ingested")
             task.restore(store, [], manifest.offset)
             log.info(
@@ -44,3 +46,12 @@ def ingest(
         snapshot.remove()
     if why is not None:
         log.warning("task %s: store %s is restored from its changelog, its snapshot is no use: %s", task.id, store, why)
+
+
+def _expire(task: ChangelogTask, store: str, spans: Collection[Span]) -> Iterator[None]:
+    """Take out what is gone since the files were written; a step per try, while the engine is busy."""
+    while spans:
+        try:
+            return task.expire(store, spans)
+        except StateBusyError:
+            yield

@@ -113,6 +113,7 @@ class Rebalance:
                     states.append(self._join(reason))
                 case Assigned(generation, _, assignment):
                     self.generation, self.joining = generation, False
+                    self._context.thread_registry.generation = generation
                     self._completed()
                     states += self._assigned(assignment)
                 case Lost(reason):

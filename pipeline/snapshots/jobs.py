@@ -20,6 +20,7 @@ from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.snapshots.repository import SnapshotRepository
+from milestones.common.state.snapshots.snapshot import usable_until
 from milestones.common.state.spec import StoreSpec
 from milestones.instance.application import Application
 
@@ -111,11 +112,3 @@ def _plan(application: Application, cluster: Cluster) -> TaskPlan:
             "anything to make snapshots of; check application_id too"
         )
     return plan
-
-
-def usable_until(settings: Mapping[str, str], created_ms: int) -> int | None:
-    """How long a snapshot can be the beginning of a restoration. A deletion that comes after it stays in a compacted
-    topic for `delete.retention.ms` at least; a tenth of that is for the restoration itself, and clocks that differ."""
-    if "compact" not in settings["cleanup.policy"]:
-        return None
-    return created_ms + int(settings["delete.retention.ms"]) * 9 // 10

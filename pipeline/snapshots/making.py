@@ -112,7 +112,7 @@ def _begin_with(
 ) -> int | None:
     """Take a snapshot in; its offset, or None when it can't be read."""
     try:
-        scratch.ingest(repository.fetch(manifest, directory).files)
+        scratch.ingest(repository.fetch(manifest, directory))
         return manifest.offset
     except StateError as error:
         log.warning("%s-%d is read from its beginning: %s", manifest.changelog, manifest.partition, error)

@@ -73,7 +73,7 @@ NEVER_MET = {
     "CommitRetriableError", "ConnectionLostError", "CoordinatorError", "MailboxClosedError", "MailboxFullError",
     "LeftOutError", "NoAnswerError", "RefusedTogetherError", "RolledBackError", "SendAgainError",
     "StaleGenerationError", "StateBusyError",
-    "TaskCorruptedError", "TaskMigratedError", "ToldApartError", "UnknownOutcomeError", "UnsentError",
+    "TaskCorruptedError", "TaskMigratedError", "ToldApartError", "TornError", "UnknownOutcomeError", "UnsentError",
 }  # fmt: skip
 """Errors that steer the runtime: a thread of its own always catches them."""
 

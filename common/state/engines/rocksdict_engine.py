@@ -18,6 +18,7 @@ from copy import copy
 from pathlib import Path
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     ChecksumType,
@@ -54,14 +55,16 @@ class RocksDictEngines:
 
     name = "rocksdict"
 
-    def __init__(self, settings: RocksSettings | None = None) -> None:
+    def __init__(self, settings: RocksSettings | None = None, *, read_only: bool = False) -> None:
+        """`read_only`: nothing is written into what is opened; no other process may write to it either."""
         self.settings: RocksSettings = settings or RocksSettings()
+        self._access = AccessType.read_only(False) if read_only else AccessType.read_write()
         self._cache = Cache(self.settings.block_cache_bytes)
         # No stalls: a writer that waits holds the GIL.
         self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
 
     def open(self, directory: Path, owners: Owners = NOBODYS) -> RocksDictEngine:
-        return RocksDictEngine(directory, self.options, owners)
+        return RocksDictEngine(directory, self.options, owners, self._access)
 
     def memory_bytes(self) -> int:
         return self._cache.get_usage()
@@ -234,7 +237,9 @@ class _RocksdictSeeker:
 
 
 class RocksDictEngine(RocksEngine[RocksDictNamespace]):
-    def __init__(self, path: Path, options: Callable[[], Options], owners: Owners = NOBODYS) -> None:
+    def __init__(
+        self, path: Path, options: Callable[[], Options], owners: Owners = NOBODYS, access: AccessType | None = None
+    ) -> None:
         """`options` makes the settings of the database and of each column family. Raises as `Engines.open`."""
         super().__init__(path, owners)
         self._options = options
@@ -245,7 +250,8 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
             names = Rdict.list_cf(str(path), options()) if (path / "CURRENT").exists() else []
             self._namespaces = FamilyTable[RocksDictNamespace](path, names)
             families = {name: options() for name in self._namespaces.families}
-            self._database = Rdict(str(path), options(), column_families=families)
+            access = access or AccessType.read_write()
+            self._database = Rdict(str(path), options(), column_families=families, access_type=access)
         except Exception as error:
             raise self.contents.failure(error) from error
 

@@ -79,9 +79,9 @@ class SstWriter:
         return following
 
 
-def entries(files: Sequence[Path]) -> Iterator[tuple[bytes, bytes]]:
-    """All entries of the files, in order; a file may replace or delete what those before it have. `StateCorruptError`.
-    """
+def entries(files: Sequence[Path], prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    """All entries of the files, in order, without the `prefix` that each key begins with; a file may replace or delete
+    what those before it have. `StateCorruptError`, also for a key that begins otherwise."""
     if not files:
         return
     reading = files[0].parent / "reading"
@@ -90,10 +90,20 @@ def entries(files: Sequence[Path]) -> Iterator[tuple[bytes, bytes]]:
         namespace = engine.open("files")
         for _ in engine.ingest("files", _links(files, reading)):
             pass
-        yield from namespace.scan(None, None)
+        found = namespace.scan(None, None)
+        yield from without(prefix, found, files[0]) if prefix else found
     finally:
         engine.close()
         shutil.rmtree(reading, ignore_errors=True)
+
+
+def without(prefix: bytes, found: Iterator[tuple[bytes, bytes]], file: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Entries whose keys lose the prefix. `file`: for the error."""
+    size = len(prefix)
+    for key, value in found:
+        if not key.startswith(prefix):
+            raise StateCorruptError(f"{file} has a key that doesn't begin with {prefix.hex()}")
+        yield key[size:], value
 
 
 def _links(files: Sequence[Path], directory: Path) -> list[Path]:
@@ -108,23 +118,23 @@ def _links(files: Sequence[Path], directory: Path) -> list[Path]:
 
 
 def write_entries(
-    write: Callable[[Mapping[str, Batch]], None], namespace: str, files: Sequence[Path]
+    write: Callable[[Mapping[str, Batch]], None], namespace: str, files: Sequence[Path], prefix: bytes = b""
 ) -> Iterator[None]:
     """Write the entries of `files` by `write`, where an engine can't take files in; one step after the other. One that
-    is refused (`StateBusyError`) is made again, a step of the iterator later."""
-    source = entries(files)
+    is refused (`StateBusyError`) is made again, a step of the iterator later. `prefix`: as of `entries`."""
+    source = entries(files, prefix)
     try:
         while chunk := dict(islice(source, STEP_ENTRIES)):
             batch: Batch = chunk
             for step in steps(batch):
-                while not _written(partial(write, {namespace: step})):
+                while not written(partial(write, {namespace: step})):
                     yield
                 yield
     finally:
         source.close()  # type: ignore[attr-defined]  # a generator
 
 
-def _written(write: Callable[[], None]) -> bool:
+def written(write: Callable[[], None]) -> bool:
     """Whether the write is made, and not refused. The pause is short, as the caller has other things to do."""
     try:
         write()

@@ -1,7 +1,8 @@
 """Manifests as they are written.
 
-Format 2 is what this version writes. Format 1 has neither deltas nor what a task's commit says; its files lie in the
-folder of their manifest.
+Format 2 is what this version writes, and format 3 where a reader of format 2 would take the files wrongly: their keys
+have a prefix, or a part of what they say is gone. Format 1 has neither deltas nor what a task's commit says; its files
+lie in the folder of their manifest.
 
 *Guarantees*: a part of a manifest that becomes part of a path is a plain name, or two of them. A manifest of a newer
 format is told apart from one that is damaged.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import Any
 
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
@@ -21,20 +22,25 @@ from milestones.common.state.disk import is_plain_name
 from milestones.common.state.manifest import text
 from milestones.common.state.snapshots.snapshot import Lineage, SnapshotFile, SnapshotManifest
 
-FORMAT: Final = 2
+FORMAT, PREFIXED_FORMAT = 2, 3
 
 
 def encode(manifest: SnapshotManifest) -> bytes:
-    """The manifest in format 2."""
+    """The manifest in the oldest format that says all of it, 2 or 3."""
+    prefixed = {
+        "key_prefix": manifest.key_prefix.hex(), "gone": [[part.hex() for part in span] for span in manifest.gone],
+    }  # fmt: skip
     files = (replace(file, folder=file.folder or manifest.folder) for file in manifest.files)
-    written = {
-        "format": FORMAT,
-        **{name: getattr(manifest, name) for name in SnapshotManifest.__dataclass_fields__},
+    written: dict[str, Any] = {
+        "format": PREFIXED_FORMAT if any(prefixed.values()) else FORMAT,
+        **{name: getattr(manifest, name) for name in SnapshotManifest.__dataclass_fields__ if name not in prefixed},
         "positions": _by_topic(manifest.positions),
         "stream_times": _by_topic(manifest.stream_times),
         "base": None if manifest.base is None else asdict(manifest.base),
         "files": [asdict(file) for file in files],
     }
+    if written["format"] == PREFIXED_FORMAT:
+        written |= prefixed
     return json.dumps(written, indent=2).encode() + b"\n"
 
 
@@ -46,17 +52,19 @@ def decode(data: bytes, where: str) -> SnapshotManifest:
         if version == 1:
             return _of(_as_format_2(written))
         if version == FORMAT:
+            return _of({**written, "key_prefix": "", "gone": []})
+        if version == PREFIXED_FORMAT:
             return _of(written)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateFormatError(f"{where} isn't a snapshot's manifest ({type(error).__name__}: {error})") from error
-    raise StateFormatError(f"{where} has format {version!r}, and this version knows 1 to {FORMAT}", newer=True)
+    raise StateFormatError(f"{where} has format {version!r}, and this version knows 1 to {PREFIXED_FORMAT}", newer=True)
 
 
 def _as_format_2(written: Mapping[str, Any]) -> dict[str, Any]:
     folder = f"{int(written['created_ms']):015d}-{int(written['offset'])}-{text(written['id'])}"
     added: dict[str, Any] = {"generation": 0, "commit_number": None, "positions": {}, "stream_times": {}, "base": None}
     files = [{**file, "folder": folder, "deletions": 0, "key_id": None} for file in written["files"]]
-    return {"arrangement": "", **written, **added, "files": files}
+    return {"arrangement": "", **written, **added, "files": files, "key_prefix": "", "gone": []}
 
 
 def _of(written: Mapping[str, Any]) -> SnapshotManifest:
@@ -77,6 +85,8 @@ def _of(written: Mapping[str, Any]) -> SnapshotManifest:
         positions=_partitions(written["positions"]),
         stream_times=_partitions(written["stream_times"]),
         base=_lineage(written["base"]),
+        key_prefix=bytes.fromhex(written["key_prefix"]),
+        gone=tuple((bytes.fromhex(first), bytes.fromhex(beyond)) for first, beyond in written["gone"]),
     )
     paths = [manifest.path_of(file) for file in manifest.files]
     if len(set(paths)) < len(paths):

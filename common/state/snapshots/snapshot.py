@@ -21,11 +21,12 @@ it. Names rise with generation and offset: what a member of an older generation 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from milestones.common.records import TopicPartition
+from milestones.common.state.engine import Span
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import kind_of, reads_as_own
 
@@ -70,7 +71,9 @@ class SnapshotManifest:
     wall clock; None without an end. `arrangement`: `Kind.arrangement`. `generation`: of the group member that made it.
     `commit_number`: of the commit that it ends with, None where that isn't known. `positions`: the input offsets that
     belong to the content, `stream_times`: in ms; both by input partition, and empty where they aren't known. `base`:
-    None when the snapshot is a base.
+    None when the snapshot is a base. `key_prefix`: what all keys in the files have in front of the store's own, so that
+    an engine that keeps them so can link the files. `gone`: spans of the store's keys of which nothing is there any
+    more, whatever the files say: no reader asks for them.
     """
 
     id: str
@@ -91,6 +94,8 @@ class SnapshotManifest:
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     stream_times: Mapping[TopicPartition, int] = field(default_factory=dict)
     base: Lineage | None = None
+    key_prefix: bytes = b""
+    gone: tuple[Span, ...] = ()
 
     @property
     def entries(self) -> int:
@@ -145,7 +150,7 @@ class SnapshotManifest:
         """`delta`, whose files have what changed since this snapshot, as a snapshot that is built on this one."""
         base = Lineage(self.id) if self.base is None else Lineage(self.base.base, (*self.base.deltas, self.id))
         before = (replace(file, folder=file.folder or self.folder) for file in self.files)
-        return replace(delta, base=base, files=(*before, *delta.files))
+        return replace(delta, base=base, files=(*before, *delta.files), gone=merged((*self.gone, *delta.gone)))
 
     def foreign(self, application_id: str, store: str, changelog: TopicPartition) -> str | None:
         """Why the snapshot isn't of this store partition; None when it is. All partitions of a changelog have one topic
@@ -185,6 +190,23 @@ class SnapshotManifest:
     def of_another_topic(self, changelog_id: str | None) -> bool:
         """Whether the changelog was deleted and made anew since. None: its id isn't known."""
         return None not in (self.changelog_id, changelog_id) and self.changelog_id != changelog_id
+
+
+def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The spans, the longest of those that begin alike."""
+    found: dict[bytes, bytes] = {}
+    for first, beyond in spans:
+        found[first] = max(beyond, found.get(first, b""))
+    return tuple(sorted(found.items()))
+
+
+def usable_until(settings: Mapping[str, str], created_ms: int) -> int | None:
+    """How long a snapshot can be the beginning of a restoration. A deletion that comes after it stays in a compacted
+    topic for `delete.retention.ms` at least; a tenth of that is for the restoration itself, and clocks that differ.
+    `settings`: those in effect, of the changelog."""
+    if "compact" not in settings["cleanup.policy"]:
+        return None
+    return created_ms + int(settings["delete.retention.ms"]) * 9 // 10
 
 
 def new_id() -> str:

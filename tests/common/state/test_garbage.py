@@ -147,7 +147,7 @@ def test_nothing_goes_where_something_lies_that_cannot_be_judged(k: Kept, strang
     place = k.repository.place(CHANGELOG)
     path = f"{place}/latest.json" if "hint" in stranger else f"{place}/manifests/{other.name}.json"
     other = replace(other, application_id="other") if stranger == "another application" else other
-    version = b'"format": 2' if stranger == "another application" else b'"format": 3'
+    version = b'"format": 2' if stranger == "another application" else b'"format": 4'
     k.objects.write(path, encode(other).replace(b'"format": 2', version))
     k.clock.advance(2 * GRACE_MS)
     assert k.prune().held_up is not None

@@ -258,7 +258,7 @@ def test_a_newest_one_that_cannot_be_read_is_passed_over_with_a_warning(
     repository.publish(usable)
     other = replace(usable.manifest, offset=200, store="sums")
     content = {
-        "newer format": encode(other).replace(b'"format": 2', b'"format": 3'),
+        "newer format": encode(other).replace(b'"format": 2', b'"format": 4'),
         "damaged": b"{",
         "foreign": encode(other),
     }[trouble]

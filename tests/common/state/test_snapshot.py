@@ -34,6 +34,9 @@ FULL = replace(
 )  # fmt: skip
 """A delta with all that a manifest can say."""
 
+PREFIXED = replace(MANIFEST, key_prefix=b"\0\0\0\3", gone=((b"", b"\0\7"), (b"\xff", b"\xff\7")))
+"""Of files that are linked into a range."""
+
 
 def changed(of: SnapshotManifest = MANIFEST, **fields: Any) -> bytes:
     return json.dumps(json.loads(encode(of)) | fields).encode()
@@ -54,7 +57,7 @@ def format_1(**fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "manifest", [MANIFEST, FULL, replace(MANIFEST, changelog_id=None, usable_until_ms=None, files=())]
+    "manifest", [MANIFEST, FULL, PREFIXED, replace(MANIFEST, changelog_id=None, usable_until_ms=None, files=())]
 )
 def test_a_manifest_comes_back_as_it_was_written(manifest: SnapshotManifest) -> None:
     assert decode(encode(manifest), "here") == manifest
@@ -69,6 +72,21 @@ def test_a_manifest_of_the_first_format_is_read_and_its_files_lie_beside_it() ->
         assert decode(encode(manifest), "here") == manifest
 
 
+def test_only_a_snapshot_that_an_earlier_reader_would_take_wrongly_has_the_format_that_it_refuses() -> None:
+    formats = {2: MANIFEST, 3: PREFIXED}
+    for number in (2, 3):
+        assert json.loads(encode(formats[number]))["format"] == number
+    assert json.loads(encode(replace(PREFIXED, key_prefix=b"")))["format"] == 3
+    assert "key_prefix" not in json.loads(encode(FULL))
+
+
+def test_what_is_gone_of_a_store_stays_gone_with_further_deltas() -> None:
+    first = replace(MANIFEST, gone=((b"", b"\5"), (b"x", b"y")))
+    built = first.with_delta(replace(MANIFEST, id="d1", gone=((b"", b"\7"),)))
+    assert built.gone == ((b"", b"\7"), (b"x", b"y"))
+    assert built.with_delta(replace(MANIFEST, id="d2")).gone == built.gone
+
+
 def test_what_a_newer_version_adds_is_passed_over() -> None:
     assert decode(changed(horizon=7), "here") == MANIFEST
 
@@ -80,8 +98,8 @@ def test_what_is_no_manifest_is_refused_with_its_place(data: bytes) -> None:
 
 
 def test_another_format_is_refused_by_its_number() -> None:
-    with pytest.raises(StateFormatError, match="here has format 3, and this version knows 1 to 2") as raised:
-        decode(changed(format=3), "here")
+    with pytest.raises(StateFormatError, match="here has format 4, and this version knows 1 to 3") as raised:
+        decode(changed(format=4), "here")
     assert raised.value.newer
 
 

@@ -120,3 +120,10 @@ def test_files_give_their_entries_back_and_stay(tmp_path: Path) -> None:
 def test_keys_that_do_not_rise_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StateError):
         SstWriter(tmp_path).write(iter([(b"b", b"1"), (b"a", b"2")]))
+
+
+def test_keys_come_without_what_all_of_them_have_in_front(tmp_path: Path) -> None:
+    files = written(tmp_path / "files", {b"\0\1" + key: value for key, value in MANY.items()}, file_bytes=20_000)
+    assert dict(entries(files, b"\0\1")) == MANY
+    with pytest.raises(StateCorruptError, match="doesn't begin with 0002"):
+        list(entries(files, b"\0\2"))

@@ -70,15 +70,16 @@ class Restoring(InlineRestoring):
 
     def snapshot(
         self, content: Mapping[bytes, bytes | None], offset: int, *, topic_id: str | None = None,
-        on: LocalSnapshot | None = None,
+        on: LocalSnapshot | None = None, **fields: Any,
     ) -> LocalSnapshot:  # fmt: skip
-        """To be had for the store: a base, or a delta `on` another one."""
+        """To be had for the store: a base, or a delta `on` another one. `fields`: of its manifest."""
         folder, id = self.directory / uuid4().hex, "base" if on is None else "delta"
         folder.mkdir()
         writer = SstWriter(folder)
         writer.write(iter(sorted(content.items())))
         files = tuple(described(path, count, writer.deletions[path]) for path, count in writer.files.items())
         manifest = SnapshotManifest(id, "app", "counts", "key-value", 1, CHANGELOG, topic_id, 0, offset, 0, None, files)
+        manifest = replace(manifest, **fields)
         snapshot = LocalSnapshot(manifest if on is None else on.manifest.with_delta(manifest), folder)
         if on is not None:
             for before, path in zip(on.files, snapshot.files, strict=False):
@@ -128,6 +129,15 @@ def test_a_store_begins_with_a_delta_as_with_what_it_comes_to(r: Restoring) -> N
     assert r.step(5) == [task]
     assert (r.rows, r.world.state.offset(A)) == ({b"b": b"2", b"c": b"3", b"d": b"4", b"z": b"1"}, 3)
     assert not delta.directory.exists()
+
+
+def test_keys_are_taken_in_without_what_a_snapshot_has_in_front_and_without_what_is_gone(r: Restoring) -> None:
+    r.world.logs[LOG].add("1", key="a").add("2", key="b")
+    content = {b"\0\0\0\0" + key: b"1" for key in (b"a", b"z", b"gone")}
+    r.snapshot(content, 1, key_prefix=b"\0\0\0\0", gone=((b"g", b"h"),))
+    task = r.add()
+    assert r.step(5) == [task]
+    assert (r.rows, r.world.state.offset(A)) == ({b"a": b"1", b"b": b"2", b"z": b"1"}, 2)
 
 
 def test_a_standby_begins_with_a_snapshot_too(r: Restoring) -> None:

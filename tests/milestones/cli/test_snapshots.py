@@ -122,10 +122,10 @@ def test_where_a_newer_version_has_been_nothing_is_removed(
     for offset in (100, 200, 300):
         repository.publish(local(tmp_path, offset))
     manifest = max(remote.rglob("manifests/*"))
-    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 3'))
+    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 4'))
     aged(remote)
     assert run(words, remote, "--prune") == StateError.exit_code
-    assert "has format 3" in plain(capfd.readouterr().err)
+    assert "has format 4" in plain(capfd.readouterr().err)
     assert len(list(remote.rglob("*.sst"))) == 6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,18 @@ class Fetched:
         assert asked is not None
         return asked
 
-    def serve(self, count: int | None = None) -> None:
-        for _ in range(len(self.fetcher._requests) if count is None else count):
-            request = self.fetcher._requests.get(timeout_ms=0)
-            assert request is not None
-            self.fetcher.serve(request)
+    def serve(self, steps: int = 1_000) -> None:
+        for _ in range(steps):
+            if not self.fetcher.run_once(0):
+                break
 
     def here(self) -> list[str]:
         return [path.name for path in self.state.rglob("*.sst")]
+
+
+def alive() -> list[str]:
+    """The fetcher's threads."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("fetcher")]
 
 
 @pytest.fixture
@@ -153,7 +158,7 @@ def test_whoever_has_waited_for_too_long_gives_up_with_a_warning(
 def test_bytes_that_come_for_anybody_are_a_reason_to_wait_on(f: Fetched) -> None:
     asked = f.ask()
     f.clock.advance(25_000)
-    f.fetcher.serve(f.fetcher._requests.drain()[0])
+    f.serve()
     waiting = f.ask()
     assert waiting.take(f.clock.monotonic_ms() + 29_000) is None
     assert asked.take(f.clock.monotonic_ms() + 40_000) == {}
@@ -168,8 +173,33 @@ def test_an_answer_that_nobody_takes_is_deleted(f: Fetched, tmp_path: Path) -> N
     assert f.here() == []
 
 
+def test_the_most_important_tasks_files_come_first_and_of_these_the_smallest(
+    f: Fetched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {0: 3_000, 1: 1_000, 2: 2_000}
+    for partition, size in sizes.items():
+        snapshot = local(tmp_path, partition=partition)
+        snapshot.files[0].write_bytes(b"x" * size)
+        f.repository.publish(snapshot)
+    brought: list[str] = []
+    fetch = f.repository.fetch
+
+    def noted(manifest: Any, *given: Any) -> Any:
+        brought.append(f"{manifest.partition}")
+        return fetch(manifest, *given)
+
+    monkeypatch.setattr(f.repository, "fetch", noted)
+    f.fetcher._weights = {1: 4}
+    for subtopology, partition in ((0, 0), (0, 2), (0, 1), (1, 0)):
+        task: Any = World().task(partition)
+        task.id = TaskId(subtopology, partition)
+        assert f.fetcher.ask(task) is not None
+    f.serve()
+    assert brought == ["0", "1", "2", "0"]
+
+
 def test_a_fetcher_that_died_is_a_warning(f: Fetched, caplog: pytest.LogCaptureFixture) -> None:
-    f.fetcher._requests.close(RuntimeError("died"))
+    f.fetcher.queue.close(RuntimeError("died"))
     assert f.fetcher.ask(f.task) is None
     assert "its changelogs are read instead" in caplog.text
 
@@ -181,15 +211,14 @@ def test_the_thread_serves_and_ends_and_leaves_nothing(f: Fetched, tmp_path: Pat
     assert asked._answers.wait(10_000)
     assert asked.take(f.clock.monotonic_ms()).keys() == {"counts"}
     f.fetcher.close()
-    f.fetcher.join(10)
-    assert not f.fetcher.is_alive()
+    assert not alive()
     assert list(f.state.iterdir()) == []
 
 
 def test_an_idle_fetcher_has_ended_when_its_client_has(f: Fetched) -> None:
     f.fetcher.start()
     f.fetcher.close()
-    assert not f.fetcher.is_alive()
+    assert not alive()
 
 
 def test_a_fetcher_that_was_never_started_can_be_closed(f: Fetched) -> None:

@@ -44,7 +44,7 @@ class Steps:
         self.clock = StepClock(1_000_000)
         self.context: Any = SimpleNamespace(
             state=manager, clock=self.clock, name="app-PollingThread", transactional_id="app-1",
-            config=SimpleNamespace(state_sync_interval_ms=INTERVAL_MS, exactly_once=True),
+            config=SimpleNamespace(state_sync_interval_ms=INTERVAL_MS, exactly_once=True, snapshot_url=None),
             identity=SimpleNamespace(helper=lambda what: f"app-{what}"),
             application=SimpleNamespace(subtopology=lambda _: SimpleNamespace(stores=(COUNTS,))),
         )  # fmt: skip
@@ -249,3 +249,16 @@ def test_where_little_memory_is_left_the_store_that_holds_most_is_flushed_not_th
     assert unflushed()[1 - most] == before[1 - most]
     steps.keeper.requests.close()
     manager.release()
+
+
+def test_the_state_thread_takes_the_steps_of_the_snapshots_and_ends_them(steps: Steps) -> None:
+    done: list[str] = []
+    steps.keeper._snapshots = SimpleNamespace(
+        run_once=lambda: done.append("step"), close=lambda: done.append("end"), wait_ms=lambda: 1
+    )
+    steps.opening.open(TASK)
+    steps.keeper.run_once()
+    assert done == []  # what is asked of it comes first
+    steps.keeper.run_once()
+    steps.opening.close(10_000)
+    assert done == ["step", "end"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from milestones.common.errors import StateBusyError, StateError
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Batch
+from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.steps import STEP_BYTES, STEP_ENTRIES, size
 from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.ranges import prefix_of
 from milestones.m6_state_manager.subtopology_engine import ROWS
 from tests.milestones.m6_state_manager.states import (
     COUNTS,
@@ -190,3 +193,23 @@ def test_a_commit_that_an_engine_has_no_time_for_is_refused_at_once_and_made_aga
     storage.apply(*commit)
     assert (storage.offsets()["counts"], found(storage)) == (9, entries(9_000, b"w"))
     assert found(storage, "unlogged") == entries(20, b"w")
+
+
+@pytest.mark.parametrize("prefix", [prefix_of(TASK.partition), prefix_of(TASK.partition + 7), b""])
+def test_files_are_linked_when_their_keys_begin_as_the_range_does_and_written_else(
+    manager: RangeStateManager, tmp_path: Path, prefix: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour, storage = manager.open(NEIGHBOUR, [COUNTS]), manager.open(TASK, [COUNTS])
+    neighbour.apply({"counts": {b"a": b"its own"}}, {"counts": 1})
+    (database,) = manager.databases()
+    linked: list[str] = []
+    ingest = database.engine.ingest
+    monkeypatch.setattr(database.engine, "ingest", lambda store, files: (linked.append(store), ingest(store, files))[1])
+    writer = SstWriter(tmp_path)
+    writer.write(iter([(prefix + b"a", b"1"), (prefix + b"b", b"2")]))
+    for _ in storage.ingest("counts", list(writer.files), prefix):
+        pass
+    storage.apply({}, {"counts": 2})
+    assert (found(storage), storage.offsets()) == ({b"a": b"1", b"b": b"2"}, {"counts": 2})
+    assert found(neighbour) == {b"a": b"its own"}
+    assert linked == (["counts"] if prefix == prefix_of(TASK.partition) else [])

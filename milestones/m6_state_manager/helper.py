@@ -1,0 +1,82 @@
+"""The helper process, as the state thread sees it: started, looked at, ended.
+
+*Guarantees*: nothing here waits for the helper, but `kill`. The helper ends when this process does.
+*Assumes*: one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Protocol
+
+from milestones.m6_state_manager.snapshot_jobs import TROUBLE, CheckpointJob, SnapshotResult, results
+
+MODULE = "milestones.m6_state_manager.snapshot_process"
+
+
+class Helper(Protocol):
+    """A helper at work on one job."""
+
+    def ended(self) -> bool: ...
+
+    def results(self) -> Iterator[SnapshotResult]:
+        """What it has told until now."""
+        ...
+
+    def trouble(self) -> str:
+        """Why it has told no more."""
+        ...
+
+    def kill(self) -> None: ...
+
+
+class HelperProcess:
+    """See `Helper`. *Owns*: the process, and its input."""
+
+    def __init__(self, job: CheckpointJob) -> None:
+        """Start it. `OSError`."""
+        self._job, line = job, job.write()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        with (job.directory / TROUBLE).open("wb") as trouble:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=trouble,
+                env=environment, start_new_session=True,
+            )  # fmt: skip
+        with suppress(BrokenPipeError):  # it has ended already: its results say so
+            assert self._process.stdin is not None
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def ended(self) -> bool:
+        ended = self._process.poll() is not None
+        if ended:
+            self.let_go()
+        return ended
+
+    def let_go(self) -> None:
+        """Close its input, whereupon it ends. Harmless when repeated."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def results(self) -> Iterator[SnapshotResult]:
+        return results(self._job.directory)
+
+    def trouble(self) -> str:
+        said = ""
+        with suppress(OSError):
+            said = (self._job.directory / TROUBLE).read_text(errors="replace").strip().rpartition("\n")[2]
+        return f"the helper process ended with {self._process.poll()}: {said or 'it said nothing'}"
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.let_go()
+
+
+def launch(job: CheckpointJob) -> Helper:
+    return HelperProcess(job)

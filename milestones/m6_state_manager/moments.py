@@ -1,0 +1,89 @@
+"""A checkpoint of a database, and what has changed up to it: both as of one moment, at which no task is half written.
+
+*Guarantees*: what has changed is exactly that between the checkpoint before and this one, for each store partition that
+is returned. A task that is being written, or whose last write has broken off, is left out when no better moment comes.
+*Assumes*: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import StateError
+from milestones.common.records import TaskId
+from milestones.common.state.disk import remove_tree
+from milestones.m6_state_manager.changed_keys import ChangedKeys, Changes, RangeChanges
+from milestones.m6_state_manager.checkpoint import Checkpoint, TornError
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+
+if TYPE_CHECKING:
+    from milestones.m6_state_manager.snapshot_jobs import StoreJob
+
+TRIES, PAUSE_S = 20, 0.002
+"""How often a moment is looked for at which no task is being written, and how long between two looks."""
+
+Taken = dict[tuple[TaskId, str], tuple[RangeChanges, Changes]]
+"""What has changed, by store partition."""
+
+
+class Moments:
+    """Finds them."""
+
+    def __init__(self, changed: ChangedKeys) -> None:
+        self._changed = changed
+
+    def checkpoint(
+        self, database: SubtopologyEngine, target: Path, wanted: Callable[[], list[StoreJob]]
+    ) -> tuple[Taken, list[StoreJob]]:
+        """Make a checkpoint; returns what has changed up to it, and what of `wanted` can be made of it: without any,
+        there is no checkpoint. `StateError`."""
+        for left in range(TRIES - 1, -1, -1):
+            if database.gate.reason:
+                raise StateError(f"{database.folder} is damaged, and being mended")
+            at, checkpoint = (database.linked, database.epoch), Checkpoint(database.folder, target)
+            taken: Taken = {}
+            try:
+                checkpoint.begin()
+                jobs = self._cut(checkpoint, wanted(), taken, waits=left > 0)
+                if jobs is not None and (database.linked, database.epoch) == at:
+                    if jobs:
+                        checkpoint.finish()
+                    return taken, jobs
+                self.put_back(taken)
+            except BaseException as error:
+                self.put_back(taken)
+                if not (isinstance(error, TornError) and left):
+                    raise
+            remove_tree(target)
+            time.sleep(PAUSE_S)
+        raise TornError(f"{database.path} was never at rest")
+
+    def _cut(
+        self, checkpoint: Checkpoint, wanted: list[StoreJob], taken: Taken, *, waits: bool
+    ) -> list[StoreJob] | None:
+        """Take what has changed of all tasks that aren't being written, and the moment of the checkpoint. `waits`: None
+        when a task is being written."""
+        ranges = {job.task: self._changed.range(*job.task) for job in wanted}
+        for _ in range(TRIES):
+            if all(one.whole for one in ranges.values()):
+                break
+            time.sleep(PAUSE_S)
+        at = {task: one.writes for task, one in ranges.items() if one.whole}
+        for job in wanted:
+            if job.task in at:
+                taken[job.place] = ranges[job.task], self._changed.take(ranges[job.task], job.store)
+        checkpoint.cut()
+        moved = {task for task, writes in at.items() if ranges[task].writes != writes}
+        if waits and (moved or len(at) < len(ranges)):
+            return None
+        overtaken = {place: taken.pop(place) for place in list(taken) if place[0] in moved}
+        self.put_back(overtaken)
+        return [job for job in wanted if job.place in taken]
+
+    def put_back(self, taken: Mapping[tuple[TaskId, str], tuple[RangeChanges, Changes]]) -> None:
+        """There are no snapshots of it."""
+        for (_, store), (of, changes) in taken.items():
+            self._changed.put_back(of, store, changes)

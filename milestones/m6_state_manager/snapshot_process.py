@@ -1,0 +1,223 @@
+"""The helper process that makes snapshots of a checkpoint: all that costs something per entry.
+
+    checkpoint, read-only --scan of a range--> sorted table files (a base)  --publish, prune--> snapshot_url
+                          --get per changed key--> one of changed keys (a delta)
+
+`python -m milestones.m6_state_manager.snapshot_process`: reads its job from its input.
+
+*Guarantees*: a snapshot's keys have the partition in front, so that a database of this stage links its files. Whenever
+the process ends, what isn't published leaves nothing that a reader takes for a snapshot. It ends with the process that
+began it. A snapshot isn't made where one of the same content is there, nor by a member of an older generation.
+*Assumes*: no other process uses the checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from milestones.common.clock import Clock, SystemClock
+from milestones.common.errors import StateError
+from milestones.common.records import TopicPartition
+from milestones.common.state.disk import make_directory
+from milestones.common.state.engines.rocks import MIB, RocksSettings
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
+from milestones.common.state.engines.sst import Entry, SstWriter
+from milestones.common.state.snapshots.garbage import prune
+from milestones.common.state.snapshots.objects import SnapshotError
+from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotRepository, described
+from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
+from milestones.common.testing.faults import reach
+from milestones.m6_state_manager.ranges import prefix_of, span_of
+from milestones.m6_state_manager.snapshot_jobs import NICE, RESULTS, CheckpointJob, SnapshotResult, StoreJob
+from milestones.m6_state_manager.snapshot_schedule import fresh
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+
+if TYPE_CHECKING:
+    from milestones.m6_state_manager.range_row import RangeRow
+
+log: Final = logging.getLogger(__name__)
+
+SETTINGS: Final = RocksSettings(block_cache_bytes=16 * MIB)
+
+
+class NotMade(Exception):
+    """There is no new snapshot, and none is needed; the message says why. `there`: the one that has it all."""
+
+    def __init__(self, why: str, there: SnapshotManifest | None = None) -> None:
+        super().__init__(why)
+        self.there = there
+
+
+class Maker:
+    """Makes the snapshots of one job."""
+
+    def __init__(self, job: CheckpointJob, repository: SnapshotRepository, clock: Clock) -> None:
+        self._job, self._repository, self._clock = job, repository, clock
+
+    def run(self, told: Callable[[SnapshotResult], object]) -> None:
+        """Make all of them, and tell what became of each. `StateError` when the checkpoint can't be opened."""
+        engines = RocksDictEngines(SETTINGS, read_only=True)
+        database = SubtopologyEngine(self._job.subtopology, self._job.directory, engines)
+        away: str | None = None
+        try:
+            for store in self._job.stores:
+                if away is not None:
+                    told(SnapshotResult(*store.place, None, away, wrong=True))
+                    continue
+                try:
+                    told(SnapshotResult(*store.place, self._make(store, database)))
+                except NotMade as reason:
+                    told(SnapshotResult(*store.place, None, str(reason), there=reason.there))
+                except StateError as error:
+                    away = str(error) if isinstance(error, SnapshotError) else None
+                    told(SnapshotResult(*store.place, None, str(error), wrong=True))
+        finally:
+            database.close()
+
+    def _make(self, store: StoreJob, database: SubtopologyEngine) -> SnapshotManifest:
+        """Make one and publish it. `NotMade`, `StateError`."""
+        row = database.rows.get(store.task.partition)
+        offset = None if row is None else row.offsets.get(store.store)
+        if row is None or offset is None or store.store not in database.stores():
+            raise NotMade("it was emptied, or begun, at that moment")
+        self._look(store, offset)
+        directory = self._job.directory / f"{store.task}-{store.store}"
+        try:
+            snapshot = self._written(store, row, offset, database, directory)
+            manifest = self._repository.publish(snapshot)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        self._prune(store)
+        return manifest
+
+    def _look(self, store: StoreJob, offset: int) -> None:
+        """See what is there. `NotMade`, `SnapshotError`."""
+        now_ms = self._clock.wall_ms()
+        generation = self._repository.generation(store.changelog)
+        if generation > self._job.generation:
+            raise NotMade(f"a member of generation {generation} has made one, this is one of {self._job.generation}")
+        newest = self._repository.newest(
+            store.changelog, store.store, changelog_id=store.changelog_id, now_ms=now_ms
+        )
+        if newest is None or newest.of_another_topic(store.changelog_id) or not fresh(newest, now_ms):
+            return
+        if newest.offset >= offset:
+            raise NotMade(f"there is one at offset {newest.offset}, this would be one at {offset}", newest)
+        if store.since_ms is not None and newest.created_ms > store.since_ms:
+            raise NotMade("another instance has made one lately")
+
+    def _written(
+        self, store: StoreJob, row: RangeRow, offset: int, database: SubtopologyEngine, directory: Path
+    ) -> LocalSnapshot:
+        """The files, on this machine: a delta where there is something to build on, and room on it."""
+        draft = partial(self._draft, store, row, offset)
+        if store.on is not None:
+            files = _files(directory / "delta", _changed(store, database))
+            delta = draft(files, gone=store.gone)
+            if store.on.takes_delta(delta.size):
+                return LocalSnapshot(store.on.with_delta(delta), files.directory)
+            reach("snapshot.folding")
+            shutil.rmtree(files.directory)
+        files = _files(directory / "base", database.open_store(store.store).scan(*span_of(store.task.partition)))
+        return LocalSnapshot(draft(files), files.directory)
+
+    def _draft(self, store: StoreJob, row: RangeRow, offset: int, files: _Files, **fields: Any) -> SnapshotManifest:
+        return SnapshotManifest(
+            id=new_id(),
+            application_id=self._job.application_id,
+            store=store.store,
+            kind=store.kind,
+            layout=store.layout,
+            changelog=store.changelog.topic,
+            changelog_id=store.changelog_id,
+            partition=store.changelog.partition,
+            offset=offset,
+            created_ms=self._job.created_ms,
+            usable_until_ms=store.usable_until_ms,
+            files=files.described(),
+            arrangement=store.arrangement,
+            generation=self._job.generation,
+            commit_number=row.commit or None if store.leads else None,
+            positions=_partitions(row.positions) if store.leads else {},
+            stream_times=_partitions(row.stream_times) if store.leads else {},
+            key_prefix=prefix_of(store.task.partition),
+            **fields,
+        )
+
+    def _prune(self, store: StoreJob) -> None:
+        """Remove what no reader needs, as the partition's owner."""
+        try:
+            prune(self._repository, store.changelog, self._clock, changelog_id=store.changelog_id)
+        except StateError as error:
+            log.warning("old snapshots of %s can't be removed: %s", store.changelog, error)
+
+
+class _Files:
+    """Sorted table files that were written."""
+
+    def __init__(self, directory: Path, writer: SstWriter) -> None:
+        self.directory, self._writer = directory, writer
+
+    def described(self) -> Any:
+        writer = self._writer
+        return tuple(described(path, count, writer.deletions[path]) for path, count in writer.files.items())
+
+
+def _files(directory: Path, entries: Iterator[Entry]) -> _Files:
+    make_directory(directory)
+    writer = SstWriter(directory)
+    writer.write(entries)
+    return _Files(directory, writer)
+
+
+def _changed(store: StoreJob, database: SubtopologyEngine) -> Iterator[Entry]:
+    """The changed keys, as the checkpoint has them."""
+    get, prefix = database.open_store(store.store).get, prefix_of(store.task.partition)
+    for key in sorted(store.keys):
+        yield prefix + key, get(prefix + key)
+
+
+def _partitions(written: Any) -> dict[TopicPartition, int]:
+    found = {}
+    for name, number in written.items():
+        topic, _, partition = name.rpartition("-")
+        found[TopicPartition(topic, int(partition))] = number
+    return found
+
+
+def _end_with_parent() -> None:
+    """The input ends when the process that began this one closes it, or is gone. Read without a buffer: its lock, held
+    by a thread that reads, ends an interpreter that ends in an abort."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+def main() -> int:
+    """The exit code."""
+    os.nice(NICE)
+    job = CheckpointJob.read(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    repository = SnapshotRepository(
+        job.url, job.application_id, options=job.options, encryption_key=job.encryption_key, timeout_ms=job.timeout_ms
+    )
+    try:
+        with (job.directory / RESULTS).open("ab", buffering=0) as opened:
+            Maker(job, repository, SystemClock()).run(lambda result: opened.write(result.line()))
+    except StateError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    sys.exit(main())

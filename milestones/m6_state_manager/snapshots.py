@@ -1,0 +1,356 @@
+"""`SnapshotMaker`: the snapshots of an instance, a step at a time, while the state thread has nothing else to do.
+
+    due --AskBounds, settings--> housekeeper --answers--> a checkpoint per sub-topology, the most important one first
+        --CheckpointJob--> helper process --SnapshotResult--> what has changed is forgotten, or kept for the next time
+
+*Guarantees*: no step waits for Kafka, a bucket or the helper. A checkpoint is of a moment at which no task is between
+two steps of a write; tasks of which there is no such moment are left out. Whatever is wrong is a warning and a metric,
+and tried again after the interval.
+*Assumes*: driven by the state thread. The checkpoints' directory is on the disk of the databases.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError, StateError
+from milestones.common.kafka.topics import settings_in
+from milestones.common.mailbox import Mailbox
+from milestones.common.metrics import SnapshotMetrics
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.disk import remove_tree, scratch
+from milestones.common.state.snapshots.snapshot import SnapshotManifest, usable_until
+from milestones.common.testing.faults import reach
+from milestones.instance.admin_thread import AskBounds, Bounds
+from milestones.m6_state_manager.database_folder import DATABASE
+from milestones.m6_state_manager.helper import Helper, launch
+from milestones.m6_state_manager.moments import Moments, Taken
+from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult, StoreJob
+from milestones.m6_state_manager.snapshot_schedule import Timetable, behind, by_importance, fresh, grown
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+
+if TYPE_CHECKING:
+    from milestones.instance.context import ThreadContext
+    from milestones.m6_state_manager.changed_keys import Changes
+    from milestones.m6_state_manager.manager import RangeStateManager
+    from milestones.m6_state_manager.state_thread import Snapshots
+
+log: Final = logging.getLogger(__name__)
+
+ANSWER_MS: Final = 30_000
+"""How long Kafka's answers are awaited."""
+
+WAIT_MS: Final = 1_000
+"""The time between two steps while nothing is asked of the state thread."""
+
+Launch = Callable[[CheckpointJob], Helper]
+
+
+class NoneMade:
+    """An instance that makes no snapshots."""
+
+    def run_once(self) -> None: ...
+
+    def wait_ms(self) -> int | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Asked:
+    """Questions under way: about the databases of `subtopologies`."""
+
+    subtopologies: list[int]
+    bounds: Mailbox[Bounds]
+    settings: Any
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What Kafka has said: where changelogs end, their ids, their settings."""
+
+    bounds: Bounds
+    settings: Mapping[str, Mapping[str, str]]
+
+
+@dataclass
+class _Making:
+    """A helper at work on a sub-topology. `taken`: what has changed, by store partition."""
+
+    subtopology: int
+    job: CheckpointJob
+    helper: Helper
+    taken: Taken
+
+
+class SnapshotMaker:
+    """See `Snapshots`. *Owns*: the checkpoints, the helper process. *Receives*: `Bounds`, settings of topics,
+    `SnapshotResult`s. *Sends*: `AskBounds`, `CheckpointJob`s."""
+
+    def __init__(self, manager: RangeStateManager, context: ThreadContext, start: Launch = launch) -> None:
+        """`start`: starts a helper; others than the default are for tests."""
+        self._manager, self._context, self._launch, self._clock = manager, context, start, context.clock
+        self._moments = Moments(manager.changed)
+        config = context.config
+        self._times = Timetable(config.snapshot_interval_ms, config.num_standby_replicas > 0)
+        self._began_ms = self._clock.monotonic_ms()
+        self._tried: dict[int, int] = {}
+        self._last: dict[tuple[TaskId, str], SnapshotManifest] = {}
+        self._asked: _Asked | None = None
+        self._queue: list[tuple[int, _Known]] = []
+        self._making: _Making | None = None
+        self._scope = context.metrics.add(SnapshotMetrics, thread_id=context.identity.helper("State"))
+
+    def wait_ms(self) -> int | None:
+        return WAIT_MS
+
+    def run_once(self) -> None:
+        """1. take the helper's results, if it has ended; 2. make the next checkpoint; 3. take Kafka's answers; 4. ask,
+        if snapshots are due; 5. publish the metrics."""
+        try:
+            if self._making is not None:
+                self._look_after(self._making)
+            elif self._queue:
+                self._begin(*self._queue.pop(0))
+            elif self._asked is not None:
+                self._take_answers(self._asked)
+            else:
+                self._ask()
+        except Exception as error:
+            log.exception("a bug: a step of the snapshots has failed")
+            self._give_up()
+            self._warn(str(error))
+        self._scope.changed_keys_bytes.value = self._manager.changed.bytes
+        self._scope.publish(self._clock.monotonic_ms())
+
+    # -- what is due
+
+    def _ask(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        due = [database.number for database in self._manager.databases() if self._due(database, now_ms)]
+        if not due or self._context.thread_registry.generation < 0:
+            return
+        changelogs = {at for number in due for at in self._changelogs(number).values()}
+        self._tried |= dict.fromkeys(due, now_ms)
+        if not changelogs:
+            return
+        answers: Mailbox[Bounds] = Mailbox(1, "where changelogs end, for snapshots")
+        try:
+            question = AskBounds(TaskId(due[0], 0), frozenset(changelogs), answers, topic_ids=True)
+            self._context.housekeeper.put(question, timeout_ms=0)
+            topics = sorted({at.topic for at in changelogs})
+            settings = self._context.admin.ask(lambda cluster: cluster.start_reading_settings(topics))
+        except Exception as error:
+            self._warn(f"Kafka can't be asked where changelogs end: {error}")
+            return
+        self._asked = _Asked(due, answers, settings, now_ms)
+
+    def _due(self, database: SubtopologyEngine, now_ms: int) -> bool:
+        tasks = self._manager.tasks(database.number)
+        moved = any(
+            grown(offset, self._last.get((task.task, store)))
+            for task in tasks
+            if (row := database.rows.get(task.task.partition)) is not None
+            for store, offset in row.offsets.items()
+        )
+        return bool(tasks) and self._times.due(now_ms, self._tried.get(database.number, self._began_ms), moved)
+
+    def _changelogs(self, subtopology: int) -> dict[tuple[TaskId, str], TopicPartition]:
+        """Those of the open tasks of a sub-topology, of stores in its database."""
+        topics = self._context.application.subtopology(subtopology).changelogs
+        return {
+            (task.task, spec.name): TopicPartition(topics[spec.name], task.task.partition)
+            for task in self._manager.tasks(subtopology)
+            for spec in task.persistent
+            if spec.name in topics
+        }
+
+    def _take_answers(self, asked: _Asked) -> None:
+        settings = asked.settings
+        if len(asked.bounds) and settings.done():
+            self._asked = None
+            (bounds,) = asked.bounds.drain()
+            try:
+                if bounds.error is not None:
+                    raise bounds.error
+                found = {topic: settings_in(future.result()) for topic, future in settings.result().items()}
+            except (KafkaException, MilestonesError) as error:
+                self._warn(f"Kafka doesn't tell about changelogs: {error}")
+                return
+            known = _Known(bounds, found)
+            weights = self._context.config.task_priorities
+            self._queue = [(number, known) for number in by_importance(asked.subtopologies, weights)]
+        elif self._clock.monotonic_ms() - asked.at_ms >= ANSWER_MS:
+            self._asked = None
+            settings.cancel()
+            self._warn("Kafka hasn't said where changelogs end")
+
+    # -- a checkpoint
+
+    def _begin(self, subtopology: int, known: _Known) -> None:
+        """Make a checkpoint of the sub-topology, and have the helper make snapshots of it."""
+        database = next((one for one in self._manager.databases() if one.number == subtopology), None)
+        if database is None:
+            return
+        started = False
+        directory: Path | None = None
+        try:
+            directory, began_ns = scratch(self._manager.directory.path), time.perf_counter_ns()
+            wanted = partial(self._wanted, database, known)
+            taken, jobs = self._moments.checkpoint(database, directory / DATABASE, wanted)
+            took_ns = time.perf_counter_ns() - began_ns
+            self._scope.checkpoint.add(took_ns)
+            log.info("sub-topology %d: a checkpoint took %.1f ms", subtopology, took_ns / 1e6)
+            reach("snapshot.checkpoint")
+            started = bool(jobs) and self._start(database, directory, taken, jobs)
+        except StateError as error:
+            self._warn(f"no checkpoint of sub-topology {subtopology} can be made: {error}")
+        finally:
+            if not started:
+                self._remove(directory)
+
+    def _wanted(self, database: SubtopologyEngine, known: _Known) -> list[StoreJob]:
+        """The stores of which there is something new, the smallest first; without what has changed."""
+        found, wall_ms, config = [], self._clock.wall_ms(), self._context.config
+        changelogs = self._changelogs(database.number)
+        for task in self._manager.tasks(database.number):
+            leads = self._manager.changed.range(*task.task).leads
+            row = database.rows.get(task.task.partition)
+            offsets = {} if row is None else row.offsets
+            for spec in task.persistent:
+                changelog, offset = changelogs.get((task.task, spec.name)), offsets.get(spec.name)
+                bounds = known.bounds.bounds.get(changelog) if changelog is not None else None
+                if changelog is None or offset is None or bounds is None:
+                    continue
+                last = self._last.get((task.task, spec.name))
+                if behind(offset, bounds[1], leads, config.acceptable_recovery_lag) or (
+                    last is not None and last.offset == offset and fresh(last, wall_ms)
+                ):
+                    continue
+                found.append(StoreJob.of(
+                    task.task, spec, changelog,
+                    changelog_id=known.bounds.topic_ids.get(changelog.topic),
+                    usable_until_ms=usable_until(known.settings[changelog.topic], wall_ms),
+                    leads=leads, since_ms=self._times.since_ms(wall_ms, leads),
+                ))  # fmt: skip
+        return sorted(found, key=lambda job: (self._size(job), job.place))
+
+    def _size(self, job: StoreJob) -> int:
+        last = self._last.get(job.place)
+        return 0 if last is None else last.size
+
+    # -- the helper
+
+    def _start(
+        self,
+        database: SubtopologyEngine,
+        directory: Path,
+        taken: Taken,
+        jobs: list[StoreJob],
+    ) -> bool:
+        """Start the helper; whether that could be done."""
+        config = self._context.config
+        stores = tuple(_with(job, taken[job.place][1]) for job in jobs)
+        assert config.snapshot_url is not None  # otherwise `NoneMade`
+        job = CheckpointJob(
+            directory, database.number, config.application_id, self._context.thread_registry.generation,
+            self._clock.wall_ms(), stores, config.snapshot_url, config.snapshot_options,
+            config.snapshot_encryption_key, config.snapshot_timeout_ms,
+        )  # fmt: skip
+        try:
+            self._making = _Making(database.number, job, self._launch(job), taken)
+        except OSError as error:
+            self._moments.put_back(taken)
+            self._warn(f"the helper process can't be started: {error}")
+            return False
+        return True
+
+    def _look_after(self, making: _Making) -> None:
+        """Take the results of a helper that has ended."""
+        if not making.helper.ended():
+            return
+        self._making = None
+        told = {(result.task, result.store): result for result in making.helper.results()}
+        wrong: list[str] = []
+        for job in making.job.stores:
+            of, changes = making.taken[job.place]
+            result = told.get(job.place) or SnapshotResult(*job.place, None, making.helper.trouble(), wrong=True)
+            if result.manifest is not None:
+                self._manager.changed.published(of, job.store, changes, result.manifest)
+                self._note(job, result.manifest)
+                continue
+            self._manager.changed.put_back(of, job.store, changes)
+            if result.there is not None:
+                self._last[job.place] = result.there
+            log.debug("no snapshot of %s of task %s: %s", job.store, job.task, result.why)
+            if result.wrong:
+                self._scope.failed.total += 1
+                wrong.append(result.why)
+        if wrong:
+            log.warning(
+                "%d of %d snapshots of sub-topology %d weren't made, and are tried again later: %s",
+                len(wrong), len(making.job.stores), making.subtopology, wrong[0],
+            )  # fmt: skip
+        self._remove(making.job.directory)
+
+    def _note(self, job: StoreJob, manifest: SnapshotManifest) -> None:
+        self._last[job.place] = manifest
+        self._scope.made.total += 1
+        self._scope.deltas.total += manifest.base is not None
+        self._scope.made_bytes.total += sum(file.bytes for file in manifest.files if not file.folder)
+        log.info(
+            "task %s: a snapshot of store %s is there, at offset %d: %s",
+            job.task, job.store, manifest.offset, "a base" if manifest.base is None else f"delta {manifest.deltas}",
+        )  # fmt: skip
+
+    def _warn(self, why: str) -> None:
+        self._scope.failed.total += 1
+        log.warning("no snapshots are made, until they are due again: %s", why)
+
+    def _remove(self, directory: Path | None) -> None:
+        try:
+            if directory is not None:
+                remove_tree(directory)
+        except StateError as error:
+            log.warning("a checkpoint stays until the next start: %s", error)
+
+    def _give_up(self) -> None:
+        """Leave what is under way."""
+        making, self._making, self._asked, self._queue = self._making, None, None, []
+        if making is not None:
+            making.helper.kill()
+            self._moments.put_back(making.taken)
+            self._remove(making.job.directory)
+
+    def close(self) -> None:
+        self._give_up()
+        self._context.metrics.remove(self._scope)
+
+
+def _with(job: StoreJob, changes: Changes) -> StoreJob:
+    """The job, with what has changed."""
+    if changes.on is None or changes.keys is None:
+        return job
+    return replace(job, on=changes.on, keys=frozenset(changes.keys), gone=changes.gone)
+
+
+def snapshots(manager: RangeStateManager, context: ThreadContext) -> Snapshots:
+    """What the settings say."""
+    url = context.config.snapshot_url
+    if url is None:
+        return NoneMade()
+    if urlsplit(url).scheme.lower() in ("http", "https"):
+        log.info("snapshots are read from a server that can't be written to, and none are made")
+        return NoneMade()
+    return SnapshotMaker(manager, context)

@@ -1,0 +1,104 @@
+"""The keys that have changed since the last snapshot: all of them, within a bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from milestones.m6_state_manager.changed_keys import ChangedKeys, RangeChanges
+from tests.common.state.test_snapshot import MANIFEST
+
+BASE = replace(MANIFEST, id="base")
+
+
+@pytest.fixture
+def changed() -> ChangedKeys:
+    return ChangedKeys(bound=10_000)
+
+
+@pytest.fixture
+def of(changed: ChangedKeys) -> RangeChanges:
+    """A range with a snapshot of its store "counts"."""
+    return with_snapshot(changed, 1)
+
+
+def with_snapshot(changed: ChangedKeys, partition: int) -> RangeChanges:
+    of = changed.range(0, partition)
+    changed.published(of, "counts", changed.take(of, "counts"), BASE)
+    return of
+
+
+def test_what_has_changed_is_since_the_last_snapshot(changed: ChangedKeys, of: RangeChanges) -> None:
+    changed.note(of, "counts", [b"a", b"b"])
+    changed.note(of, "counts", [b"b"])
+    changed.expired(of, "counts", [(b"", b"\5")])
+    taken = changed.take(of, "counts")
+    assert (taken.on, taken.keys, taken.gone) == (BASE, {b"a", b"b"}, ((b"", b"\5"),))
+    changed.note(of, "counts", [b"c"])
+    delta = replace(BASE, id="delta")
+    changed.published(of, "counts", taken, delta)
+    taken = changed.take(of, "counts")
+    assert (taken.on, taken.keys, taken.gone) == (delta, {b"c"}, ())
+
+
+def test_without_a_snapshot_nothing_is_kept(changed: ChangedKeys) -> None:
+    of = changed.range(0, 1)
+    changed.note(of, "counts", [b"a"])
+    assert changed.bytes == 0
+    assert (changed.take(of, "counts").on, changed.take(of, "counts").keys) == (None, set())
+
+
+def test_what_a_snapshot_that_failed_would_have_had_is_in_the_next_one(changed: ChangedKeys, of: RangeChanges) -> None:
+    changed.note(of, "counts", [b"a"])
+    taken = changed.take(of, "counts")
+    changed.note(of, "counts", [b"b"])
+    changed.put_back(of, "counts", taken)
+    taken = changed.take(of, "counts")
+    assert (taken.on, taken.keys) == (BASE, {b"a", b"b"})
+
+
+def test_after_a_first_snapshot_that_failed_the_next_one_is_a_first_one_too(changed: ChangedKeys) -> None:
+    of = changed.range(0, 1)
+    taken = changed.take(of, "counts")
+    changed.note(of, "counts", [b"a"])
+    changed.put_back(of, "counts", taken)
+    changed.note(of, "counts", [b"b"])
+    assert changed.take(of, "counts").on is None
+    assert changed.bytes == 0
+
+
+def test_beyond_the_bound_the_next_snapshot_of_that_store_is_a_base(changed: ChangedKeys, of: RangeChanges) -> None:
+    other = with_snapshot(changed, 2)
+    changed.note(other, "counts", [b"kept"])
+    changed.note(of, "counts", [b"%03d" % number for number in range(80)])
+    assert 0 < changed.bytes <= 10_000
+    changed.note(of, "counts", [b"%03d" % number for number in range(80, 120)])
+    assert changed.take(of, "counts").on is None
+    taken = changed.take(other, "counts")
+    assert (taken.on, taken.keys) == (BASE, {b"kept"})
+    changed.published(other, "counts", taken, BASE)
+    assert changed.bytes == 0
+
+
+@pytest.mark.parametrize("during", [False, True])
+def test_the_next_snapshot_of_a_store_that_was_emptied_is_a_base(
+    changed: ChangedKeys, of: RangeChanges, during: bool
+) -> None:
+    changed.note(of, "counts", [b"a"])
+    taken = changed.take(of, "counts") if during else None
+    changed.emptied(0, 1, ["counts"])
+    changed.note(of, "counts", [b"b"])
+    if taken is not None:
+        changed.published(of, "counts", taken, BASE)
+    assert changed.take(of, "counts").on is None
+    assert changed.bytes == 0
+
+
+def test_a_range_is_whole_when_no_write_is_under_way_or_has_broken_off(changed: ChangedKeys, of: RangeChanges) -> None:
+    assert of.whole
+    changed.begin(of)
+    assert not of.whole  # and breaks off
+    changed.begin(of)
+    changed.end(of, leads=True)
+    assert (of.whole, of.leads) == (True, True)

@@ -1,0 +1,240 @@
+"""What the helper makes of a checkpoint: bases and deltas that give what the store had, linked and copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import StateError
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.engines.sst import entries as files_entries
+from milestones.common.state.snapshots.objects import SnapshotError
+from milestones.common.state.snapshots.repository import SnapshotRepository
+from milestones.common.state.storage import CommitMade
+from milestones.common.testing import StepClock
+from milestones.m6_state_manager.checkpoint import Checkpoint
+from milestones.m6_state_manager.database_folder import DATABASE
+from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.ranges import prefix_of
+from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult, StoreJob
+from milestones.m6_state_manager.snapshot_process import Maker
+from tests.common.state.test_sealing import K1
+from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, found
+
+CHANGELOG = TopicPartition("words-counts-changelog", TASK.partition)
+INPUT = TopicPartition("lines-in", TASK.partition)
+
+
+class Made:
+    """A task's store, and the snapshots of it."""
+
+    def __init__(self, directory: Path, manager: RangeStateManager, key: str | None = None) -> None:
+        self.directory, self.manager, self.key = directory, manager, key
+        self.clock = StepClock(1_000_000)
+        self.storage: Any = manager.open(TASK, [COUNTS])
+        self.offset = 0
+        self.repository = SnapshotRepository(f"file://{directory}/remote", "words", encryption_key=key)
+
+    @property
+    def range(self) -> Any:
+        return self.manager.changed.range(*TASK)
+
+    def write(self, batch: Mapping[bytes, bytes | None]) -> None:
+        self.offset += len(batch)
+        self.storage.note(CommitMade(self.offset, {INPUT: self.offset * 2}, {INPUT: 77}))
+        self.storage.apply({"counts": batch}, {"counts": self.offset})
+
+    def snapshot(self, generation: int = 5, **fields: Any) -> SnapshotResult:
+        """What became of one more snapshot of what has changed; as the state thread does it."""
+        (database,) = self.manager.databases()
+        self.clock.advance(1_000)
+        directory = self.directory / f"job-{self.clock.wall_ms()}"
+        checkpoint, taken = Checkpoint(database.folder, directory / DATABASE), None
+        checkpoint.begin()
+        taken = self.manager.changed.take(self.range, "counts")
+        checkpoint.cut()
+        checkpoint.finish()
+        store = StoreJob.of(
+            TASK, COUNTS, CHANGELOG, changelog_id="topic-1", usable_until_ms=None, leads=True, on=taken.on,
+            keys=frozenset(taken.keys or ()), gone=taken.gone,
+        )  # fmt: skip
+        job = CheckpointJob(
+            directory, 0, "words", generation, self.clock.wall_ms(), (replace(store, **fields),), self.repository.url,
+        )  # fmt: skip
+        told: list[SnapshotResult] = []
+        Maker(job, self.repository, self.clock).run(told.append)
+        (result,) = told
+        if result.manifest is None:
+            self.manager.changed.put_back(self.range, "counts", taken)
+        else:
+            self.manager.changed.published(self.range, "counts", taken, result.manifest)
+        return result
+
+    def restored(self) -> dict[bytes, bytes]:
+        """The newest snapshot, linked into a range of another database."""
+        fetched = self.fetched()
+        other = RangeStateManager(directory_of(self.directory / "other"), self.manager.engines, "m6")
+        storage = other.open(TASK, [COUNTS])
+        for _ in storage.ingest("counts", fetched.files, fetched.manifest.key_prefix):
+            pass
+        if fetched.manifest.gone:
+            storage.expire("counts", fetched.manifest.gone)
+        content = found(storage)
+        storage.clear("counts")
+        storage.close()
+        other.release()
+        return content
+
+    def fetched(self) -> Any:
+        newest = self.repository.newest(CHANGELOG, "counts")
+        assert newest is not None
+        return self.repository.fetch(newest, self.directory / "fetched")
+
+
+def directory_of(path: Path) -> Any:
+    from milestones.common.state.directory import StateDirectory
+
+    return StateDirectory(path, "words", StepClock(1_000_000))
+
+
+@pytest.fixture
+def made(tmp_path: Path, manager: RangeStateManager) -> Made:
+    return Made(tmp_path / "snapshots", manager)
+
+
+def rows(first: int, beyond: int, value: bytes = b"v") -> dict[bytes, bytes | None]:
+    return {b"key-%05d" % number: value for number in range(first, beyond)}
+
+
+def test_a_base_has_all_of_its_range_and_what_the_last_commit_said(made: Made) -> None:
+    neighbour = made.manager.open(NEIGHBOUR, [COUNTS])
+    neighbour.apply({"counts": rows(0, 10, b"another's")}, {"counts": 1})
+    made.write(rows(0, 3_000))
+    manifest = made.snapshot().manifest
+    assert manifest is not None
+    assert (manifest.offset, manifest.generation, manifest.commit_number, manifest.changelog_id) == (
+        3_000, 5, 3_000, "topic-1",
+    )  # fmt: skip
+    assert (manifest.positions, manifest.stream_times) == ({INPUT: 6_000}, {INPUT: 77})
+    assert (manifest.base, manifest.entries, manifest.key_prefix) == (None, 3_000, prefix_of(TASK.partition))
+    assert made.restored() == rows(0, 3_000) == dict(files_entries(made.fetched().files, manifest.key_prefix))
+
+
+def test_what_a_follower_makes_names_no_commit(made: Made) -> None:
+    made.write(rows(0, 3))
+    manifest = made.snapshot(leads=False).manifest
+    assert manifest is not None
+    assert (manifest.commit_number, manifest.positions, manifest.stream_times) == (None, {}, {})
+
+
+def test_deltas_with_deletions_give_what_the_store_had(made: Made) -> None:
+    made.write(rows(0, 3_000))
+    sizes = [made.snapshot().manifest.size]  # type: ignore[union-attr]
+    for step in range(3):
+        made.write({**rows(step * 10, step * 10 + 20, b"changed"), b"key-%05d" % (100 + step): None, b"new": None})
+        made.write({b"new": b"%d" % step})
+        manifest = made.snapshot().manifest
+        assert manifest is not None
+        assert (manifest.deltas, made.restored()) == (step + 1, found(made.storage))
+        sizes.append(sum(file.bytes for file in manifest.files if not file.folder))
+    assert max(sizes[1:]) < sizes[0] / 4
+
+
+def test_what_has_expired_does_not_come_back_with_a_delta(made: Made) -> None:
+    made.write(rows(0, 3_000))
+    made.snapshot()
+    made.storage.expire("counts", [(b"", b"key-01000")])
+    made.write(rows(3_000, 3_010))
+    manifest = made.snapshot().manifest
+    assert manifest is not None
+    assert (manifest.deltas, made.restored()) == (1, rows(1_000, 3_010))
+
+
+def test_deltas_are_folded_when_they_reach_half_of_their_base(made: Made) -> None:
+    made.write(rows(0, 1_000))
+    made.snapshot()
+    kinds = []
+    for step in range(12):
+        made.write(rows(step * 50, step * 50 + 80, b"%d" % step))
+        manifest = made.snapshot().manifest
+        assert manifest is not None
+        kinds.append(manifest.deltas)
+    assert 0 in kinds
+    assert max(kinds) <= 8
+    assert made.restored() == found(made.storage)
+
+
+def test_an_emptied_store_begins_with_a_base_again(made: Made) -> None:
+    made.write(rows(0, 1_000))
+    made.snapshot()
+    made.storage.clear("counts")
+    made.write(rows(0, 5))
+    manifest = made.snapshot(generation=6).manifest
+    assert manifest is not None
+    assert (manifest.base, made.restored()) == (None, rows(0, 5))
+
+
+def test_where_nothing_has_changed_none_is_made(made: Made) -> None:
+    made.write(rows(0, 10))
+    assert made.snapshot().manifest is not None
+    result = made.snapshot()
+    assert (result.manifest, result.wrong, "there is one at offset 10" in result.why) == (None, False, True)
+
+
+def test_a_member_of_an_older_generation_makes_none_and_the_newer_one_is_found(made: Made) -> None:
+    made.write(rows(0, 10))
+    made.snapshot(generation=7)
+    made.write(rows(10, 20))
+    result = made.snapshot(generation=6)
+    assert (result.manifest, result.wrong) == (None, False)
+    assert "a member of generation 7 has made one, this is one of 6" in result.why
+    assert made.restored() == rows(0, 10)
+
+
+def test_an_active_task_leaves_it_to_a_standby_that_has_made_one_lately(made: Made) -> None:
+    made.write(rows(0, 10))
+    made.snapshot(leads=False)
+    made.write(rows(10, 20))
+    result = made.snapshot(since_ms=made.clock.wall_ms() - 500)
+    assert result.why == "another instance has made one lately"
+    assert made.snapshot(since_ms=made.clock.wall_ms() + 60_000).manifest is not None
+
+
+def test_what_could_not_be_published_is_in_the_next_one(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.write(rows(0, 1_000))
+    made.snapshot()
+    made.write({b"key-00001": None})
+    with monkeypatch.context() as patch:
+        patch.setattr(made.repository, "publish", _away)
+        result = made.snapshot()
+        assert (result.manifest, result.why, result.wrong) == (None, "the bucket is away", True)
+    made.write({b"key-00002": b"later"})
+    manifest = made.snapshot().manifest
+    assert manifest is not None
+    assert (manifest.deltas, made.restored()) == (1, found(made.storage))
+
+
+def _away(_: Any) -> Any:
+    raise SnapshotError("the bucket is away")
+
+
+def test_files_are_encrypted_with_the_key_that_is_given(tmp_path: Path, manager: RangeStateManager) -> None:
+    made = Made(tmp_path / "snapshots", manager, key=K1)
+    made.write(rows(0, 100, b"a secret"))
+    manifest = made.snapshot().manifest
+    assert manifest is not None
+    assert {file.key_id for file in manifest.files} == {"k1"}
+    assert made.restored() == rows(0, 100, b"a secret")
+    made.repository = SnapshotRepository(f"file://{made.directory}/remote", "words")
+    with pytest.raises(StateError, match="needs the key of the id 'k1'"):
+        made.fetched()
+
+
+def test_a_task_that_was_not_there_at_the_moment_is_passed_over(made: Made) -> None:
+    made.write(rows(0, 1))
+    result = made.snapshot(task=TaskId(0, 9), changelog=TopicPartition(CHANGELOG.topic, 9))
+    assert (result.manifest, result.wrong) == (None, False)
