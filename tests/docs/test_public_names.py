@@ -53,6 +53,7 @@ ALLOWED = {
     "benchmarks/works.py": "measures each stage that this version has",
     "benchmarks/opening/app.py": "delays a store, and times what a stream thread does",
     "benchmarks/opening/work.py": "writes as the runtime does where nobody reads the producer's log",
+    "benchmarks/snapshot/delta.py": "measures what a helper process writes",
     "benchmarks/snapshot/work.py": "measures the engine by itself",
     "benchmarks/reads.py": "measures engines and stores by themselves",
     "benchmarks/stores/app.py": "times the opening of databases",
