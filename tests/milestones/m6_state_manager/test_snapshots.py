@@ -24,6 +24,7 @@ from milestones.instance.admin_thread import AskBounds, Bounds
 from milestones.m6_state_manager.checkpoint import Checkpoint, TornError
 from milestones.m6_state_manager.helper import HelperProcess, launch
 from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.mending import Mending
 from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult
 from milestones.m6_state_manager.snapshot_process import Maker
 from milestones.m6_state_manager.snapshots import NoneMade, SnapshotMaker, snapshots
@@ -249,6 +250,23 @@ def test_files_that_are_linked_into_the_database_meanwhile_are_in_the_checkpoint
     instance.after_interval()
     assert len(begun) == 2
     assert instance.newest() is not None
+
+
+def test_of_a_damaged_database_none_is_made_before_it_is_mended(
+    instance: Instance, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance.commit(TASK, 2_000)
+    instance.after_interval()
+    (database,) = instance.manager.databases()
+    instance.commit(TASK, 5, b"changed")
+    database.damage("a block is damaged")
+    instance.after_interval()
+    assert "is damaged, and being mended" in caplog.text
+    Mending(database, instance.manager.engines).run()
+    instance.after_interval()
+    manifest = instance.newest()
+    assert manifest is not None
+    assert (manifest.offset, manifest.deltas) == (2_005, 1)
 
 
 def test_a_helper_that_is_killed_is_a_warning_and_nothing_is_lost(

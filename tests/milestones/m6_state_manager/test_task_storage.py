@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from milestones.common.errors import StateBusyError, StateError
+from milestones.common.errors import StateBusyError, StateCorruptError, StateError
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Batch
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.steps import STEP_BYTES, STEP_ENTRIES, size
 from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.mending import Mending
 from milestones.m6_state_manager.ranges import prefix_of
 from milestones.m6_state_manager.subtopology_engine import ROWS
 from tests.milestones.m6_state_manager.states import (
@@ -213,3 +214,39 @@ def test_files_are_linked_when_their_keys_begin_as_the_range_does_and_written_el
     assert (found(storage), storage.offsets()) == ({b"a": b"1", b"b": b"2"}, {"counts": 2})
     assert found(neighbour) == {b"a": b"its own"}
     assert linked == (["counts"] if prefix == prefix_of(TASK.partition) else [])
+
+
+def linked(storage: Any, directory: Path) -> Any:
+    """The steps of taking in one file of two keys."""
+    prefix = prefix_of(TASK.partition)
+    directory.mkdir(exist_ok=True)
+    writer = SstWriter(directory)
+    writer.write(iter([(prefix + b"a", b"1"), (prefix + b"b", b"2")]))
+    return storage.ingest("counts", list(writer.files), prefix)
+
+
+def test_a_file_that_is_damaged_damages_no_database(manager: RangeStateManager, tmp_path: Path) -> None:
+    storage = manager.open(TASK, [COUNTS])
+    steps = linked(storage, tmp_path / "files")
+    next((tmp_path / "files").iterdir()).write_bytes(b"no table")
+    with pytest.raises(StateCorruptError):
+        list(steps)
+    (database,) = manager.databases()
+    assert not database.gate.reason
+    storage.clear("counts")
+    storage.apply({"counts": {b"k": b"v"}}, {"counts": 1})
+    assert found(storage) == {b"k": b"v"}
+
+
+def test_files_are_linked_once_a_damaged_database_is_mended(manager: RangeStateManager, tmp_path: Path) -> None:
+    storage = manager.open(TASK, [COUNTS])
+    (database,) = manager.databases()
+    database.damage("a block is damaged")
+    steps = linked(storage, tmp_path / "files")
+    for _ in range(3):
+        next(steps)
+    assert found(storage) == {}
+    Mending(database, manager.engines).run()
+    list(steps)
+    storage.apply({}, {"counts": 2})
+    assert found(storage) == {b"a": b"1", b"b": b"2"}
