@@ -6,7 +6,8 @@
 | ranges | `engines/<sub-topology>/` | m6 |
 
 An instance converts what it finds of the other layout when it starts, before it joins the group, task by task. Entries
-go as sorted table files, which the database links.
+go as sorted table files, which the database links; helper processes write them (`conversion_helpers.py`) where there
+is much to take in.
 
 *Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
 task that it was at. Where both layouts have a task, both have the same: no task is opened before its
@@ -20,10 +21,10 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milestones.common.errors import StateCorruptError, StateFormatError
 from milestones.common.records import TaskId
@@ -51,6 +52,24 @@ INCOMING: Final = ".converting"
 Entries = Iterator[tuple[bytes, bytes]]
 
 
+class StoreJob(NamedTuple):
+    """A store in a folder of its own, whose entries become table files in `target`, with `prefix` before each key.
+    `engine`: by its name."""
+
+    folder: Path
+    engine: str
+    prefix: bytes
+    target: Path
+
+
+class StoreFiles(NamedTuple):
+    """What a `StoreJob` has made: the number of entries by file. `offset`: the store's."""
+
+    files: Mapping[Path, int]
+    offset: int | None
+
+
+
 def folders(directory: StateDirectory) -> list[TaskId]:
     """The tasks that have stores in folders of their own."""
     return [task for task in directory.tasks() if names(directory.task_path(task) / ROCKSDB)]
@@ -59,8 +78,44 @@ def folders(directory: StateDirectory) -> list[TaskId]:
 # -- into ranges
 
 
-def take_in(directory: StateDirectory, task: TaskId, database: SubtopologyEngine) -> None:
-    """Take a task's stores into its range, and remove its folder. `StateError`."""
+def jobs(directory: StateDirectory, task: TaskId, database: Path) -> list[StoreJob]:
+    """What has to be read for a task to be taken into that database; nothing of a task that isn't ours."""
+    path = directory.task_path(task)
+    manifest = TaskManifest.read(path)
+    stores = {} if manifest is None else manifest.stores
+    return [_job(path, *store, database, task) for store in stores.items() if _folder(path, store[0]) is not None]
+
+
+def _job(path: Path, store: str, written: StoreManifest, database: Path, task: TaskId) -> StoreJob:
+    target = database / INCOMING / str(task.partition) / store
+    return StoreJob(path / ROCKSDB / store, written.engine, prefix_of(task.partition), target)
+
+
+def _folder(path: Path, store: str) -> Path | None:
+    """The store's, where it has one."""
+    folder = path / ROCKSDB / store
+    return folder if (folder / "CURRENT").exists() else None
+
+
+def store_files(job: StoreJob) -> StoreFiles:
+    """Write the table files. `StateError`."""
+    engine = open_engines(job.engine).open(job.folder)
+    try:
+        namespace, prefix = engine.open(job.folder.name), job.prefix
+        found = namespace.scan(None, None)
+        return StoreFiles(_table_files(job.target, ((prefix + key, value) for key, value in found)), namespace.offset())
+    finally:
+        engine.close()
+
+
+def take_in(
+    directory: StateDirectory,
+    task: TaskId,
+    database: SubtopologyEngine,
+    made: Callable[[StoreJob], StoreFiles] | None = None,
+) -> None:
+    """Take a task's stores into its range, and remove its folder. `made`: who has done one of `jobs`, where it isn't
+    done here. `StateError`."""
     path, began = directory.task_path(task), time.monotonic()
     manifest = TaskManifest.read(path)
     if manifest is None or manifest.application_id != directory.path.name or manifest.task != str(task):
@@ -73,7 +128,7 @@ def take_in(directory: StateDirectory, task: TaskId, database: SubtopologyEngine
         offsets, births, count = dict[str, int](), dict[str, str](), 0
         for store, written in manifest.stores.items():
             try:
-                offset, taken = _take_store(path, store, written, database, task)
+                offset, taken = _take_store(path, store, written, database, task, made or store_files)
             except (StateCorruptError, StateFormatError) as error:
                 kept = set_aside(path / ROCKSDB / store, database.path.with_name(f"{task}-{store}-{CORRUPT}"))
                 log.error(
@@ -107,27 +162,26 @@ def _begin(database: SubtopologyEngine, task: TaskId, manifest: TaskManifest) ->
 
 
 def _take_store(
-    path: Path, store: str, written: StoreManifest, database: SubtopologyEngine, task: TaskId
+    path: Path,
+    store: str,
+    written: StoreManifest,
+    database: SubtopologyEngine,
+    task: TaskId,
+    made: Callable[[StoreJob], StoreFiles],
 ) -> tuple[int | None, int]:
     """Take one store in: its offset, and how many entries it has. `StateError`."""
-    folder = path / ROCKSDB / store
-    if not (folder / "CURRENT").exists():
+    if _folder(path, store) is None:
         return None, 0
     own = TaskManifest.read(database.path)
     if own is not None and not _same(own.stores[store], written):
         raise StateFormatError(f"it was written as {written.kind}, {own.stores[store].kind} by other tasks")
-    engine = open_engines(written.engine).open(folder)
-    try:
-        namespace, prefix = engine.open(store), prefix_of(task.partition)
-        found = namespace.scan(None, None)
-        files = _table_files(database.path / INCOMING, ((prefix + key, value) for key, value in found))
-        database.open_store(store)
-        for _ in database.engine.ingest(store, list(files)):
-            pass
-        remove_tree(database.path / INCOMING)
-        return namespace.offset(), sum(files.values())
-    finally:
-        engine.close()
+    job = _job(path, store, written, database.path, task)
+    files, offset = made(job)
+    database.open_store(store)
+    for _ in database.engine.ingest(store, list(files)):
+        pass
+    remove_tree(job.target)
+    return offset, sum(files.values())
 
 
 def _same(one: StoreManifest, other: StoreManifest) -> bool:

@@ -25,7 +25,8 @@ from milestones.common.state.disk import names
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.m6_state_manager.changed_keys import ChangedKeys
-from milestones.m6_state_manager.conversion import folders, take_in
+from milestones.m6_state_manager.conversion import StoreFiles, StoreJob, take_in
+from milestones.m6_state_manager.conversion_helpers import take_all_in
 from milestones.m6_state_manager.database_folder import engine_of, set_aside
 from milestones.m6_state_manager.mending import Mending
 from milestones.m6_state_manager.ranges import prefix_of, span_of
@@ -70,17 +71,17 @@ class RangeStateManager:
         for name in names(self._path):
             if name.isdigit() and not self._is_foreign(int(name)):
                 self._database(int(name))
-        for task in folders(self.directory):
-            self._take_in(task, self._database(task.subtopology))
+        take_all_in(self.directory, lambda task: self._database(task.subtopology), self._take_in)
 
-    def _take_in(self, task: TaskId, database: SubtopologyEngine) -> None:
+    def _take_in(self, task: TaskId, made: Callable[[StoreJob], StoreFiles] | None) -> None:
+        database = self._database(task.subtopology)
         try:
-            take_in(self.directory, task, database)
+            take_in(self.directory, task, database, made)
         except StateBusyError:
             if not database.gate.reason:
                 raise
             Mending(database, self.engines).run()
-            take_in(self.directory, task, database)
+            take_in(self.directory, task, database)  # the files that were made may be gone
 
     # -- databases
 

@@ -1,0 +1,139 @@
+"""Helper processes write a conversion's files; whoever ends in between, nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from milestones.common.errors import StateError
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.state_manager import LocalStateManager
+from milestones.m6_state_manager import conversion_helpers
+from milestones.m6_state_manager.conversion import StoreJob
+from milestones.m6_state_manager.conversion_helpers import Helper, Helpers
+from milestones.testing import until
+from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, UNLOGGED
+from tests.milestones.m6_state_manager.test_conversion import (
+    FOLDERS,
+    RANGES,
+    TASKS,
+    PowerCut,
+    content,
+    cut,
+    fill,
+    start,
+)
+
+
+@pytest.fixture(autouse=True)
+def _all_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion_helpers, "MUCH_BYTES", 0)
+    monkeypatch.setattr(conversion_helpers, "AHEAD", 1)
+    monkeypatch.setattr(conversion_helpers, "MOST", 2)
+
+
+def helpers_of_this_process() -> list[psutil.Process]:
+    return [
+        child for child in psutil.Process().children() if conversion_helpers.PROGRAM in " ".join(child.cmdline())
+    ]
+
+
+def test_what_helpers_write_is_what_was_there_and_none_stays(
+    directory: StateDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    before = fill(start(directory, FOLDERS))
+    after = start(directory, RANGES)
+    assert content(after) == before
+    assert f"{len(TASKS)} of {len(TASKS)} tasks are taken over" in caplog.text
+    assert helpers_of_this_process() == []
+    assert not list(directory.path.rglob(".converting*"))
+    after.release()
+
+
+def test_a_store_that_a_helper_cant_read_is_left_behind_and_the_others_are_taken(
+    directory: StateDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = fill(start(directory, FOLDERS))
+    for file in (directory.task_path(TASK) / "rocksdb" / "counts").glob("MANIFEST-*"):
+        file.write_bytes(b"nonsense" * 100)
+    manager = start(directory, RANGES)
+    after = content(manager)
+    assert "store 'counts' of task 0_1 isn't taken over, its files are kept in" in caplog.text
+    assert after.pop(TASK)[0] == {**before.pop(TASK)[0], "counts": {}}
+    assert after == before
+    manager.release()
+
+
+def test_the_work_of_a_helper_that_is_killed_is_done_all_the_same(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = fill(start(directory, FOLDERS))
+    asked = Helper._ask
+
+    def killed(helper: Helper, line: str) -> str:
+        with contextlib.suppress(ProcessLookupError):  # it was killed at an earlier job
+            os.kill(helper.pid, signal.SIGKILL)
+        return asked(helper, line)
+
+    monkeypatch.setattr(Helper, "_ask", killed)
+    manager = start(directory, RANGES)
+    assert content(manager) == before
+    assert "a helper process has ended with exit code -9, its work is done here" in caplog.text
+    manager.release()
+
+
+def test_a_helper_ends_with_its_parent_and_what_it_holds_can_be_opened() -> None:
+    helper = Helper()
+    process = psutil.Process(helper.pid)
+    assert helper._process.stdin is not None
+    helper._process.stdin.close()  # as the end of the parent does
+    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "the helper ends", 60)
+    helper.end()
+    helper.close()
+
+
+def test_a_conversion_that_ends_early_has_nothing_more_read(tmp_path: Path) -> None:
+    engine = open_engines("rocksdict").open(tmp_path / "store")
+    engine.open("store")
+    engine.close()
+    job = StoreJob(tmp_path / "store", "rocksdict", b"", tmp_path / "files")
+    with Helpers(1) as helpers:
+        helper = helpers._free.get()
+        helper.end()
+    with pytest.raises(StateError, match="the conversion has ended"):
+        helper.do(job)
+    assert not (tmp_path / "files").exists()
+
+
+def test_a_kill_at_any_step_beside_helpers_costs_nothing_whatever_stage_starts_next(tmp_path: Path) -> None:
+    home = StateDirectory(tmp_path / "home", "words")
+    first: LocalStateManager = start(home, FOLDERS)
+    few: Any = [TASK, NEIGHBOUR], [COUNTS, UNLOGGED]
+    expected = fill(first, *few)
+    first.release()
+    for at in range(1, 1_000, 4):
+        state, left = tmp_path / f"{at}", tmp_path / f"{at}-left"
+        shutil.copytree(home.path.parent, state)
+        directory = StateDirectory(state, "words")
+        with pytest.MonkeyPatch.context() as patched, contextlib.suppress(PowerCut):
+            cut(patched, at, state, left)
+            start(directory, RANGES).release()
+            break
+        directory.close()
+        for following in (FOLDERS, RANGES):
+            again = tmp_path / f"{at}-{following.__name__}"
+            shutil.copytree(left, again)
+            opened = start(StateDirectory(again, "words"), following)
+            assert content(opened, *few) == expected, at
+            opened.release()
+            shutil.rmtree(again)
+    assert at > 10
