@@ -139,6 +139,8 @@ class ChangedKeys:
                 self.bytes -= taken.bytes
                 return
             changes.on = taken.on
-            changes.keys |= taken.keys
+            few, many = sorted((changes.keys, taken.keys), key=len)
+            many |= few
+            changes.keys = many
             changes.gone = merged((*taken.gone, *changes.gone))
             changes.bytes += taken.bytes

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TaskId, TopicPartition
@@ -45,7 +46,7 @@ class StoreJob:
     leads: bool
     since_ms: int | None = None
     on: SnapshotManifest | None = None
-    keys: frozenset[bytes] = frozenset()
+    keys: Set[bytes] = frozenset()
     gone: tuple[Span, ...] = ()
 
     @property
@@ -77,8 +78,14 @@ class CheckpointJob:
 
     def write(self) -> bytes:
         """Write it into the directory, without what is secret, and return that, and the place, as a line. `OSError`."""
-        open_to_all = replace(self, url="", options={}, encryption_key=None)
-        (self.directory / JOB).write_bytes(pickle.dumps(open_to_all))
+        stores = tuple(replace(one, keys=frozenset()) for one in self.stores)
+        with (self.directory / JOB).open("wb") as file:
+            pickle.dump(replace(self, stores=stores, url="", options={}, encryption_key=None), file)
+            for one in self.stores:  # in parts: each of them holds the interpreter's lock
+                keys = iter(one.keys)
+                while part := list(islice(keys, PART_KEYS)):
+                    pickle.dump(part, file)
+                pickle.dump([], file)
         secret = [str(self.directory), self.url, dict(self.options), self.encryption_key]
         return json.dumps(secret).encode() + b"\n"
 
@@ -86,8 +93,16 @@ class CheckpointJob:
     def read(cls, line: bytes) -> CheckpointJob:
         """The job that was written."""
         directory, url, options, encryption_key = json.loads(line)
-        job: CheckpointJob = pickle.loads((Path(directory) / JOB).read_bytes())  # of the process that began this one
-        return replace(job, url=url, options=options, encryption_key=encryption_key)
+        with (Path(directory) / JOB).open("rb") as file:  # of the process that began this one
+            job: CheckpointJob = pickle.load(file)
+            stores = tuple(replace(one, keys=frozenset(_keys(file))) for one in job.stores)
+        return replace(job, stores=stores, url=url, options=options, encryption_key=encryption_key)
+
+
+def _keys(file: IO[bytes]) -> Iterator[bytes]:
+    """Those of one store."""
+    while part := pickle.load(file):
+        yield from part
 
 
 @dataclass(frozen=True)
@@ -124,3 +139,6 @@ def results(directory: Path) -> Iterator[SnapshotResult]:
 
 NICE: Final = 10
 """How much less the processor is the helper's than others'."""
+
+PART_KEYS: Final = 10_000
+"""The keys that are written down at once: a millisecond."""

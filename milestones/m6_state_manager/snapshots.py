@@ -342,7 +342,7 @@ def _with(job: StoreJob, changes: Changes) -> StoreJob:
     """The job, with what has changed."""
     if changes.on is None or changes.keys is None:
         return job
-    return replace(job, on=changes.on, keys=frozenset(changes.keys), gone=changes.gone)
+    return replace(job, on=changes.on, keys=changes.keys, gone=changes.gone)
 
 
 def snapshots(manager: RangeStateManager, context: ThreadContext) -> Snapshots:
