@@ -159,7 +159,8 @@ class Engine(Protocol):
         ...
 
     def sync(self) -> None:
-        """Have all that was applied on the disk, for after a power failure, too. `StateError`."""
+        """Have all that was applied on the disk, for after a power failure, too. `StateBusyError` when it is full,
+        `StateError`."""
         ...
 
     def unflushed(self) -> Mapping[str, int]:

@@ -40,6 +40,7 @@ class StateThreadOpening(OpeningByMessage):
         """`launch` starts the state thread; others than the defaults are for tests."""
         super().__init__(context, wait)
         manager = cast("RangeStateManager", context.state)
+        manager.room.stops = context.config.state_full == "stop"
         name = context.identity.helper("State")
         interval_ms = context.config.state_sync_interval_ms
         self._keeper = StateKeeper(manager, context.clock, interval_ms, snapshots(manager, context), name)

@@ -113,7 +113,8 @@ class StateKeeper:
         for database in self._manager.databases():
             try:
                 database.look()
-                if database.unsynced and not database.gate.reason:
+                # An engine whose log can't be synced takes no write any more, also with room again.
+                if database.unsynced and not database.gate.reason and not database.is_full:
                     database.sync()
                 database.settle()
             except StateError as error:

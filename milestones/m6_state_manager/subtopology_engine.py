@@ -32,7 +32,8 @@ from milestones.common.state.manifest import TaskManifest
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager import database_folder
 from milestones.m6_state_manager.changed_keys import ChangedKeys
-from milestones.m6_state_manager.database_folder import aside, current, make_current, set_aside
+from milestones.m6_state_manager.database_folder import aside, begin_anew, current, make_current, set_aside
+from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.gate import WriteGate
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import RangeNamespace, partition_of, prefix_of, prefixed, span_of
@@ -64,9 +65,8 @@ def opened(number: int, path: Path, engines: Engines, changed: ChangedKeys | Non
         database_folder.sweep(path)
         return SubtopologyEngine(number, path, engines, changed=changed)
     except StateCorruptError as error:
-        kept = set_aside(path, aside(path))
+        kept = begin_anew(path)
         log.error("the state of sub-topology %s starts empty, its files are kept in %s: %s", path.name, kept, error)
-        make_directory(path)
         return SubtopologyEngine(number, path, engines, changed=changed)
 
 
@@ -122,6 +122,7 @@ class SubtopologyEngine:
         self.gate = WriteGate(f"the state of sub-topology {number} in {path}")
         self.tell_damage: Callable[[], object] = lambda: None
         """Called when the database proves damaged, by any thread."""
+        self.room = DiskRoom()
         self.noting = threading.RLock()
         self.lost: dict[Place, str] = {}
         self.epoch = 0
@@ -130,6 +131,11 @@ class SubtopologyEngine:
         self.replaced: list[Replaced] = []
         self._to_empty: set[Place] = set()
         self._open_ranges: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk had no room for the last write."""
+        return self.room.is_full(self.path)
 
     # -- stores and ranges
 
@@ -191,7 +197,7 @@ class SubtopologyEngine:
         written = {store: prefixed(batch, prefix) for store, batch in batches.items()}
         if row is not None:
             written[ROWS] = {prefix: row.encode()}
-        with self._writing(epoch):
+        with self._writing(epoch, waits=False):
             self.engine.apply(written, {}, wait=wait)
             self._wrote(partition, row)
 
@@ -289,16 +295,27 @@ class SubtopologyEngine:
             self.engine.sync()
 
     @contextmanager
-    def _writing(self, epoch: int | None = None) -> Iterator[None]:
-        """The block writes. `StateBusyError`."""
+    def _writing(self, epoch: int | None = None, *, waits: bool = True) -> Iterator[None]:
+        """The block writes. `waits`: as of `DiskRoom.refused`. `StateBusyError`, `DecidedError`."""
         with self.gate.passed():
             if epoch not in (None, self.epoch):
                 raise self.gate.busy()
             try:
                 yield
+            except StateBusyError as busy:
+                if busy.full:
+                    busy.told = True
+                    self.room.refused(self.path, waits=waits)
+                raise
             except StateCorruptError as error:
                 self.damage(str(error))
                 raise self.gate.busy() from error
+            except StateError as error:
+                if self.is_full:
+                    raise self.room.busy(self.path) from error
+                raise
+            if self.is_full:
+                self.room.written(self.path)
 
     def _wrote(self, partition: int, row: RangeRow | None) -> None:
         self.unsynced = True
@@ -318,9 +335,13 @@ class SubtopologyEngine:
     # -- damage
 
     def look(self) -> None:
-        """See whether the database's files are still there."""
-        if not self.gate.reason and not (self.folder / "CURRENT").exists():
+        """See whether the database's files are still there, and whether it takes writes again after a full disk."""
+        if self.gate.reason:
+            return
+        if not (self.folder / "CURRENT").exists():
             self.damage(f"{self.folder} was removed, or files of it")
+        elif self.room.is_stuck(self.path):
+            self.damage(f"{self.folder} takes no write any more since its disk was full")
 
     def damage(self, why: str) -> None:
         """Note that the database is damaged: no write passes from now on."""
@@ -362,6 +383,7 @@ class SubtopologyEngine:
             self.engine, self.folder, self._families = other.engine, other.folder, other._families
             self.rows, self.lost, self._to_empty, self.unsynced = rows, all_lost, set(), False
             self.epoch += 1
+            self.room.written(self.path)
             self._rebase(None)
             return sorted(new)
 

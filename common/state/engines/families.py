@@ -296,7 +296,9 @@ class RocksEngine(ABC, Generic[Opened]):
     def sync(self) -> None:
         db = self.db()
         try:
-            self._sync(db)
+            unstalled(lambda: self._sync(db), lambda: 0, (), str(self.contents), wait=False)
+        except StateBusyError:
+            raise
         except Exception as error:
             raise self.contents.failure(error) from error
 

@@ -44,7 +44,9 @@ class Steps:
         self.clock = StepClock(1_000_000)
         self.context: Any = SimpleNamespace(
             state=manager, clock=self.clock, name="app-PollingThread", transactional_id="app-1",
-            config=SimpleNamespace(state_sync_interval_ms=INTERVAL_MS, exactly_once=True, snapshot_url=None),
+            config=SimpleNamespace(
+                state_sync_interval_ms=INTERVAL_MS, exactly_once=True, snapshot_url=None, state_full="wait"
+            ),
             identity=SimpleNamespace(helper=lambda what: f"app-{what}"),
             application=SimpleNamespace(subtopology=lambda _: SimpleNamespace(stores=(COUNTS,))),
         )  # fmt: skip
