@@ -20,10 +20,12 @@ from milestones.baseline.store_requests import StoreRequest, carry_out
 from milestones.common.errors import StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.m1_state_updater.opening import answer_or_close
+from milestones.m6_state_manager.measures import DatabaseMeasures
 from milestones.m6_state_manager.mending import Mender
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
+    from milestones.common.metrics import Metrics
     from milestones.instance.context import ThreadContext
     from milestones.m6_state_manager.manager import RangeStateManager
     from milestones.m6_state_manager.wiped_spans import WipedSpans
@@ -73,9 +75,12 @@ class StateKeeper:
         sync_interval_ms: int,
         snapshots: Snapshots,
         name: str = "State",
+        metrics: Metrics | None = None,
     ) -> None:
+        """`name`: of the thread; `metrics`: where the databases are shown, None for tests."""
         self._manager, self._clock, self._interval_ms, self._snapshots = manager, clock, sync_interval_ms, snapshots
         self.requests: Mailbox[StateRequest | DatabaseDamaged] = Mailbox(CAPACITY, "stores to open and to close")
+        self._measures = None if metrics is None else DatabaseMeasures(metrics)
         self._mender = Mender(manager.engines, clock, name)
         manager.tell_damage = lambda: self.requests.try_put(DatabaseDamaged())
         self._next_sync_ms = clock.monotonic_ms() + sync_interval_ms
@@ -96,6 +101,8 @@ class StateKeeper:
         if self._left_ms() <= 0:
             self.sync()
             self._flush_largest()
+            if self._measures is not None:
+                self._measures.publish(self._manager.databases(), self._clock.monotonic_ms())
             self._give_room_back()
         if request is None:
             self._snapshots.run_once()
@@ -145,6 +152,8 @@ class StateKeeper:
     def end(self, timeout_s: float) -> None:
         """Give no more room back, mend nothing more, and wait for what is under way."""
         self._manager.wiped.clear()
+        if self._measures is not None:
+            self._measures.close()
         self._mender.end(timeout_s)
         if self._compacting is not None:
             self._compacting.join(timeout_s)

@@ -118,7 +118,7 @@ class SubtopologyEngine:
         except BaseException:
             self.engine.close()
             raise
-        self.unsynced = False
+        self.unsynced, self.unsynced_since_ms = False, 0
         self.gate = WriteGate(f"the state of sub-topology {number} in {path}")
         self.tell_damage: Callable[[], object] = lambda: None
         """Called when the database proves damaged, by any thread."""
@@ -136,6 +136,11 @@ class SubtopologyEngine:
     def is_full(self) -> bool:
         """Whether its disk had no room for the last write."""
         return self.room.is_full(self.path)
+
+    @property
+    def unsynced_ms(self) -> int:
+        """Since when something is written that isn't synced; 0 when all is."""
+        return max(1, _now_ms() - self.unsynced_since_ms) if self.unsynced else 0
 
     # -- stores and ranges
 
@@ -318,7 +323,8 @@ class SubtopologyEngine:
                 self.room.written(self.path)
 
     def _wrote(self, partition: int, row: RangeRow | None) -> None:
-        self.unsynced = True
+        if not self.unsynced:
+            self.unsynced, self.unsynced_since_ms = True, _now_ms()
         if row is not None:
             self.rows[partition] = row
 

@@ -11,6 +11,7 @@ import pytest
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.mailbox import Mailbox
+from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.rocks import MIB, RocksSettings
@@ -43,7 +44,8 @@ class Steps:
     def __init__(self, manager: RangeStateManager) -> None:
         self.clock = StepClock(1_000_000)
         self.context: Any = SimpleNamespace(
-            state=manager, clock=self.clock, name="app-PollingThread", transactional_id="app-1",
+            metrics=Metrics(self.clock), state=manager, clock=self.clock, name="app-PollingThread",
+            transactional_id="app-1",
             config=SimpleNamespace(
                 state_sync_interval_ms=INTERVAL_MS, exactly_once=True, snapshot_url=None, state_full="wait"
             ),
@@ -220,6 +222,29 @@ def test_a_database_whose_mending_fails_is_mended_again_after_a_pause(
 
 def failing(*_: Any) -> Any:
     raise StateError("disk full: free some space")
+
+
+def test_metrics_show_each_database_and_why_its_writes_wait(steps: Steps, manager: RangeStateManager) -> None:
+    (mine,) = steps.opened(TASK)
+    mine.apply({"counts": entries(3)}, {"counts": 3})
+    (database,) = manager.databases()
+    shown = shown_after_a_sync(steps)
+    assert (shown["writes-wait"], shown["unsynced-ms"]) == (0, 0)
+    assert shown["size-bytes"] > 0
+    assert shown["files"] > 2
+    database.room.refused(database.path)
+    assert shown_after_a_sync(steps)["writes-wait"] == 1
+    database.gate.shut("a test", "wait")
+    assert shown_after_a_sync(steps)["writes-wait"] == 2
+    mine.close()
+
+
+def shown_after_a_sync(steps: Steps) -> Any:
+    steps.clock.advance(INTERVAL_MS)
+    steps.keeper._mender.run_once = lambda _: None  # type: ignore[method-assign]  # nothing is mended
+    steps.keeper.run_once()
+    (scope,) = steps.keeper._measures._scopes.values()  # type: ignore[union-attr]
+    return scope.published.values
 
 
 def test_what_is_opened_for_a_thread_that_has_ended_is_closed(steps: Steps, manager: RangeStateManager) -> None:
