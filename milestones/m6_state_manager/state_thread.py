@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from milestones.common.metrics import Metrics
     from milestones.instance.context import ThreadContext
     from milestones.m6_state_manager.manager import RangeStateManager
+    from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
     from milestones.m6_state_manager.wiped_spans import WipedSpans
     from milestones.parts import StoreAnswer
 
@@ -155,7 +156,8 @@ class StateKeeper:
         if self._measures is not None:
             self._measures.close()
         self._mender.end(timeout_s)
-        if self._compacting is not None:
+        if self._compacting is not None and self._compacting.is_alive():
+            self._compacting.interrupt()
             self._compacting.join(timeout_s)
 
 
@@ -165,14 +167,23 @@ class CompactionThread(threading.Thread):
     def __init__(self, name: str, wiped: WipedSpans) -> None:
         super().__init__(name=name, daemon=True)
         self._wiped = wiped
+        self._at: SubtopologyEngine | None = None
+
+    def interrupt(self) -> None:
+        """Have what is under way come to its end; any thread may call it, once nothing more is to be compacted."""
+        if (database := self._at) is not None:
+            database.engine.interrupt()
 
     def run(self) -> None:
         while (wiped := self._wiped.take()) is not None:
             database, store, span = wiped
+            self._at = database
             try:
                 database.compact(store, span)
             except StateError as error:
                 log.info("the room of what is gone of store %r isn't given back: %s", store, error)
+            finally:
+                self._at = None
 
 
 class StateThread(threading.Thread):

@@ -162,7 +162,8 @@ class SubtopologyEngine:
         with self.noting:
             self.lost.pop((partition, store), None)
             family = EMPTY if (partition, store) in self._to_empty else self.open_store(store)
-            opened = RangeNamespace(store, family, partition, offset, partial(self.met, partition, store))
+            met = partial(self.met, partition, store)
+            opened = RangeNamespace(store, family, partition, offset, met, lambda: len(self.partitions()))
             self._open_ranges.add(opened)
         return opened
 

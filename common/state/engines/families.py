@@ -245,6 +245,7 @@ class RocksEngine(ABC, Generic[Opened]):
 
     def __init__(self, path: object, owners: Owners) -> None:
         self.contents: Contents = Contents(path, owners)
+        self.interrupted = False
         self._gate = Gate()
 
     def namespaces(self) -> Collection[str]:
@@ -292,6 +293,9 @@ class RocksEngine(ABC, Generic[Opened]):
             self._compact(db, self._namespaces[namespace], span)
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
+
+    def interrupt(self) -> None:
+        """Do nothing: not each library can."""
 
     def sync(self) -> None:
         db = self.db()
