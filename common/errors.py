@@ -71,6 +71,10 @@ class StateLockedError(StateError):
     """Another live process or thread holds the state; retried while that may end."""
 
 
+class StateFullError(StateError):
+    """The disk of the state directory is full."""
+
+
 class StateCorruptError(StateError):
     """Files of stores are damaged. `damaged`: the stores, if they are known; their content can be rebuilt from their
     changelogs."""
@@ -85,12 +89,15 @@ class StateBusyError(StateError):
     was confirmed is lost, and the write is made again.
 
     `pause_ms`: not before so long. `where`: the stores; `reason`: what has to pass; `remedy`: what helps. `limit_ms`:
-    for how long a write is made again at most; None: for as long as it takes."""
+    for how long a write is made again at most; None: for as long as it takes. `full`: as the disk is; `told`: the log
+    has it already."""
 
-    def __init__(self, where: str, reason: str, remedy: str, pause_ms: int, limit_ms: int | None = None) -> None:
+    def __init__(
+        self, where: str, reason: str, remedy: str, pause_ms: int, limit_ms: int | None = None, *, full: bool = False
+    ) -> None:
         super().__init__(f"{where}: no write is possible now, as {reason}: {remedy}")
         self.where, self.reason, self.remedy = where, reason, remedy
-        self.pause_ms, self.limit_ms = pause_ms, limit_ms
+        self.pause_ms, self.limit_ms, self.full, self.told = pause_ms, limit_ms, full, False
 
 
 class StateFormatError(StateError):

@@ -127,6 +127,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.StateLockedError,
         m.StateCorruptError,
         m.StateFormatError,
+        m.StateFullError,
         m.SnapshotError,
         m.SnapshotKeyError,
         m.OffsetMetadataError,

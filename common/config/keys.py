@@ -205,6 +205,11 @@ class StateKeys:
         doc="How often what was committed is synced to the disk: so many ms of commits are replayed after a power "
         "failure. A database with a store that has no changelog is synced at each commit.",
     )
+    state_full: Final = ConfigKey(
+        choice("wait", "stop"), "wait", "medium", stage="m6",
+        doc="When the disk of a sub-topology's state is full. `wait`: its tasks wait for room, no others. "
+        "`stop`: the client ends, with exit code 4. A client doesn't start on a full disk.",
+    )
     unlogged_state: Final = ConfigKey(
         choice("accept", "refuse"), "accept", "medium", stage="m6",
         doc="A store on disk without changelog that isn't of the task's last commit, as Kafka's offsets say: after a "

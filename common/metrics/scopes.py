@@ -360,6 +360,17 @@ class SnapshotMetrics(Scope):
     changed_keys_bytes: Final = gauge("bytes of the keys that have changed since the last snapshots, about", own=True)
 
 
+class StateDatabaseMetrics(Scope):
+    """The database of one sub-topology, from m6 on. Owner: the state thread."""
+
+    group: ClassVar[str] = "stream-state-database-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("subtopology-id",)
+    size_bytes: Final = gauge("bytes of its files", own=True)
+    files: Final = gauge("its files", own=True)
+    writes_wait: Final = gauge("why: 0 they don't, 1 its disk is full, 2 it is damaged and being mended", own=True)
+    unsynced_ms: Final = gauge("since when something is written that isn't synced, ms; 0 when all is", own=True)
+
+
 class NodeMetrics(Scope):
     """One node of a task's topology. Owner: the thread that has the task."""
 
@@ -434,6 +445,7 @@ SCOPES: tuple[type[Scope], ...] = (
     RestorationMetrics,
     EngineMetrics,
     SnapshotMetrics,
+    StateDatabaseMetrics,
     NodeMetrics,
     SuppressNodeMetrics,
     SuppressBufferMetrics,

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateError, StateFullError
 
 TRASH = ".trash-"
 """The beginning of the names of entries that are being deleted."""
@@ -46,7 +46,8 @@ def explained(doing: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         remedy = REMEDIES.get(error.errno or 0, "see that the disk is sound, or choose another state_dir")
-        raise StateError(f"can't {doing} {path}: {error.strerror or error}; {remedy}") from error
+        kind = StateFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StateError
+        raise kind(f"can't {doing} {path}: {error.strerror or error}; {remedy}") from error
 
 
 def make_directory(path: Path) -> None:

@@ -15,7 +15,7 @@ namespace or a scan that outlives its engine raises `StateError`, it never ends 
 | `get`, `scan` and its entries, `offset` of a namespace | everything but the `drop` of that namespace, and `close` |
 | `few` of a namespace, or one of its `reader`s | the same, but another call of the same one |
 | `apply`, `expire`, `ingest`, `wipe` | everything but a write of the same keys, its `drop`, and `close` |
-| `compact`, `sync` | everything but the `drop` of that namespace, and `close` |
+| `compact`, `interrupt`, `sync` | everything but the `drop` of that namespace, and `close` |
 | `open` | everything but the `drop` of that namespace, and `close`; two threads get one object for one name |
 | `drop` | everything on other namespaces, but `close` |
 | `statistics`, `memory_bytes` | everything, `close` too: `statistics` then has nothing, or they raise `StateError` |
@@ -158,8 +158,13 @@ class Engine(Protocol):
         """Give back the room of what was deleted in the span. May take long, and holds no lock. `StateError`."""
         ...
 
+    def interrupt(self) -> None:
+        """Have a `compact` that is under way come to its end. Only `sync` and `close` are to follow."""
+        ...
+
     def sync(self) -> None:
-        """Have all that was applied on the disk, for after a power failure, too. `StateError`."""
+        """Have all that was applied on the disk, for after a power failure, too. `StateBusyError` when it is full,
+        `StateError`."""
         ...
 
     def unflushed(self) -> Mapping[str, int]:

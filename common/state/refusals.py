@@ -42,7 +42,7 @@ class Refusals:
                 f"{self._whose}{error.where}: a write was refused for {waited_ms // 1000} s, as {error.reason}: "
                 f"{error.remedy}"
             ) from error
-        if waited_ms >= SAY_AFTER_MS and not self._said:
+        if waited_ms >= SAY_AFTER_MS and not (self._said or error.told):
             self._said = True
             log.warning("%s%s: a write waits, as %s: %s", self._whose, error.where, error.reason, error.remedy)
         pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, LONGEST_PAUSE_MS)

@@ -117,6 +117,15 @@ def two(app: str) -> StreamsBuilder:
     return builder
 
 
+def two_counts(app: str) -> StreamsBuilder:
+    """Two sub-topologies with state: the counts of `in`, and those of `other`."""
+    builder = StreamsBuilder()
+    for source, store, output in (("in", "counts", "out"), ("other", "others", "beside")):
+        records = builder.stream(f"{app}-{source}", key=TEXT, value=TEXT)
+        records.group_by_key().count(store).to_stream().to(f"{app}-{output}", value=LONG)
+    return builder
+
+
 def several(app: str) -> StreamsBuilder:
     """One task reads `in` and `other`, by time, and keeps each key's values as one text."""
     builder = StreamsBuilder()
@@ -295,8 +304,8 @@ def everywhere(app: str) -> StreamsBuilder:
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     made.__name__.replace("_", "-"): made
     for made in (
-        copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
-        calls, noting, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
+        copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, two_counts, several, later, fragile,
+        unwritable, calls, noting, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
         foreign_keys, lookups, plain, upserts,
     )
 }  # fmt: skip

@@ -42,6 +42,7 @@ WORDS = Flow(
     ("in",), "out", lambda row: [(word, word) for word in (row.value or b"").split()], as_long, plus_one, store="counts"
 )
 COUNT_OF_OTHER = Flow(("other",), "counts", same, as_long, plus_one, store="counts")
+COUNT_BESIDE = Flow(("other",), "beside", same, as_long, plus_one, store="others")
 SEVERAL = Flow(("in", "other"), "out", same, step=lambda text, value: (text or b"")[-40:] + value, store="texts")
 SLOTS = Flow(
     ("in",), "out", lambda row: [(row.key, (row.value, row.timestamp))], slots.encode, slots.step, store="slots",

@@ -15,6 +15,9 @@ from milestones.testing import Not
 
 pytestmark = pytest.mark.full
 
+WAITS = "state_manager"
+"""The flag from which on tasks wait for room, unless the client is to stop."""
+
 
 def send_until(world: World, condition: Callable[[], bool], what: str) -> None:
     """Inputs with long keys, so that state grows, until `condition` holds."""
@@ -30,7 +33,8 @@ def send_until(world: World, condition: Callable[[], bool], what: str) -> None:
 def counting(world: World, disk: SmallDisk) -> Instance:
     """An application with some input, which isn't started yet."""
     world.input("in", 2, out=2).send(world.records(1_000, keys=100))
-    app = world.instance("count", state_dir=str(disk.path / "state"))
+    stops = {"state_full": "stop"} if world.has(WAITS) else {}
+    app = world.instance("count", state_dir=str(disk.path / "state"), **stops)
     app.state_dir = disk.path / "state"
     return app
 

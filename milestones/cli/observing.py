@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from milestones.cli.picture import (
     ACCOUNTS,
+    DatabaseRow,
     GlobalRow,
     Member,
     Picture,
@@ -171,8 +172,8 @@ def read_metrics(text: str) -> Scraped:
     by_task: dict[str, dict[TaskId, int]] = {name: {} for name in _BY_TASK.values()}
     stores: dict[TaskId, dict[str, dict[str, float]]] = {}
     errors: dict[TaskId, str] = {}
-    memory: dict[str, int] = {}
-    everyone: dict[str, int] = {}
+    of_instance: dict[str, dict[str, int]] = {MEMORY: {}, GLOBALS: {}}
+    databases: dict[int, dict[str, int]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels, name = sample.labels, sample.name
@@ -184,19 +185,22 @@ def read_metrics(text: str) -> Scraped:
                 numbers.setdefault(labels["thread_id"], {})[_OF_THREAD[name]] = sample.value
             elif name == "kafka_stream_task_quarantine_error_info":
                 errors[TaskId.parse(labels["task_id"])] = labels["value"]
-            elif name in _OF_GLOBAL:
-                everyone[_OF_GLOBAL[name]] = int(sample.value)
-            elif name in _OF_MEMORY:
-                memory[_OF_MEMORY[name]] = int(sample.value)
+            elif name in _OF_INSTANCE:
+                field, key = _OF_INSTANCE[name]
+                of_instance[field][key] = int(sample.value)
+            elif name in _OF_DATABASE:
+                databases.setdefault(int(labels["subtopology_id"]), {})[_OF_DATABASE[name]] = int(sample.value)
             elif name in _BY_TASK:
                 by_task[_BY_TASK[name]][TaskId.parse(labels["task_id"])] = int(sample.value)
             elif name in _OF_STORE:
                 of_task = stores.setdefault(TaskId.parse(labels["task_id"]), {})
                 of_task.setdefault(labels["state_id"], {})[_OF_STORE[name]] = sample.value
     rows = {task: tuple(_store(name, told) for name, told in sorted(found.items())) for task, found in stores.items()}
-    known = {"threads": threads, "numbers": numbers, "stores": rows, "errors": errors, "memory": memory}
-    if everyone:
-        known["globals"] = GlobalRow(**everyone)
+    known: dict[str, object] = {"threads": threads, "numbers": numbers, "stores": rows, "errors": errors}
+    known["databases"] = {number: DatabaseRow(**told) for number, told in sorted(databases.items())}
+    known[MEMORY] = of_instance[MEMORY]
+    if everyone := of_instance[GLOBALS]:
+        known[GLOBALS] = GlobalRow(**everyone)
     return replace(Scraped(""), **known, **by_task, **clients)  # type: ignore[arg-type]
 
 
@@ -214,17 +218,27 @@ _BY_TASK = {
     "kafka_stream_task_quarantine_seconds_left": "seconds_left",
 }
 """By name of a sample: the field of `Scraped`."""
+MEMORY, GLOBALS = "memory", "globals"
 _OF_GLOBAL = {
     "kafka_stream_global_thread_restore_remaining_records": "left",
     "kafka_stream_global_thread_restore_total": "restored",
     "kafka_stream_global_thread_records_lag": "lag",
 }
 """By name of a sample: the field of `GlobalRow`."""
+_OF_DATABASE = {
+    f"kafka_stream_state_database_{name}": name for name in ("size_bytes", "files", "writes_wait", "unsynced_ms")
+}
+"""By name of a sample: the field of `DatabaseRow`."""
 _OF_MEMORY = {
     f"kafka_stream_memory_{name}_bytes": name
     for name in (*ACCOUNTS, "client_queues_max", "resident")
 }
 """By name of a sample: the key in `Scraped.memory`."""
+_OF_INSTANCE = {
+    **{name: (GLOBALS, key) for name, key in _OF_GLOBAL.items()},
+    **{name: (MEMORY, key) for name, key in _OF_MEMORY.items()},
+}
+"""By name of a sample: the field of `Scraped`, and the key in it."""
 _OF_THREAD = {
     "kafka_stream_thread_commit_age_ms": "commit_age_ms",
     "kafka_stream_processing_thread_process_total": "records", "kafka_stream_processing_thread_turn_ratio": "busy",

@@ -92,6 +92,17 @@ class GlobalRow:
         return _share(self.restored, self.left)
 
 
+@dataclass(frozen=True)
+class DatabaseRow:
+    """The state of one sub-topology on an instance, from m6 on. `writes_wait`: why, as the metric says it: 0 they
+    don't, 1 for room, 2 until it is mended."""
+
+    size_bytes: int = 0
+    files: int = 0
+    writes_wait: int = 0
+    unsynced_ms: int = 0
+
+
 ACCOUNTS = tuple(account.name.lower() for account in Account if account is not Account.CLIENT_QUEUES)
 """Of an instance's memory, as metrics call them. What clients hold isn't known, only what they may."""
 
@@ -116,6 +127,7 @@ class Scraped:
     seconds_left: Mapping[TaskId, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     globals: GlobalRow | None = None
+    databases: Mapping[int, DatabaseRow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -165,7 +177,8 @@ class Thread:
 @dataclass(frozen=True)
 class InstanceView:
     """One process. `unseen`: why its metrics can't be read; None when they can. `memory`: as in `Scraped`, with `other`
-    for what of the process is in no account; None when it isn't known. `globals`: None without global stores, too."""
+    for what of the process is in no account; None when it isn't known. `globals`: None without global stores, too.
+    `databases`: by sub-topology, from m6 on."""
 
     name: str
     process: str
@@ -179,6 +192,7 @@ class InstanceView:
     threads: tuple[Thread, ...]
     memory: Mapping[str, int] | None = None
     globals: GlobalRow | None = None
+    databases: Mapping[int, DatabaseRow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -280,6 +294,7 @@ def _instance(
         threads=tuple(_thread(member, lags, seen, origin) for member in members),
         memory=_memory(seen.memory) if seen and seen.memory else None,
         globals=seen.globals if seen else None,
+        databases=seen.databases if seen else {},
     )
 
 

@@ -15,13 +15,25 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from milestones.cli.picture import ACCOUNTS, GlobalRow, InstanceView, Picture, ProcessingRow, StoreRow, TaskRow, Thread
+from milestones.cli.picture import (
+    ACCOUNTS,
+    DatabaseRow,
+    GlobalRow,
+    InstanceView,
+    Picture,
+    ProcessingRow,
+    StoreRow,
+    TaskRow,
+    Thread,
+)
 from milestones.common.clock import duration
 
 ROLES = {"active": "green", "restoring": "yellow", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
 """In the order in which they are counted, with their colours."""
 STATES = {"Stable": "green", "RUNNING": "green", "ERROR": "red", "DEAD": "red", "Empty": "red", "Dead": "red"}
 UNKNOWN = "–"
+WRITES_WAIT = {1: "disk full", 2: "being mended"}
+"""By why they do, as the metric says it."""
 BAR_WIDTH = 10
 MOST_REASONS = 3
 LONG_MS = 1_000
@@ -52,7 +64,7 @@ def height(shown: Picture) -> int:
 
 def _height(instance: InstanceView) -> int:
     threads = sum(max(1, _lines(thread)) + len(thread.processing) for thread in instance.threads)
-    return threads + (instance.globals is not None)
+    return threads + (instance.globals is not None) + len(instance.databases)
 
 
 def _lines(thread: Thread) -> int:
@@ -114,6 +126,7 @@ def _add(table: Table, instance: InstanceView, tasks: bool) -> None:
         rows += [_processing_row(one) for one in thread.processing]
     if instance.globals is not None:
         rows.append(_global_row(instance.globals))
+    rows += [_database_row(number, one) for number, one in instance.databases.items()]
     own = list(_own(instance))
     for number in range(max(len(rows), len(own))):
         beside = rows[number] if number < len(rows) else []
@@ -135,6 +148,12 @@ def _global_row(row: GlobalRow) -> list[RenderableType]:
                 _bar(row.progress, f"{_records(row.left)} left")]  # fmt: skip
     behind = "caught up" if row.lag == 0 else f"{_records(row.lag)} behind"
     return [Text("global stores", "dim"), "", "", "", Text(behind, "dim")]
+
+
+def _database_row(number: int, row: DatabaseRow) -> list[RenderableType]:
+    unsynced = f", unsynced for {row.unsynced_ms / 1000:,.1f} s" if row.unsynced_ms else ""
+    says = Text(f"{row.size_bytes / 1e6:,.1f} MB in {_number(row.files, 'file')}{unsynced}", "dim")
+    return [Text(f"state {number}", "dim"), "", Text(WRITES_WAIT.get(row.writes_wait, ""), "red"), "", says]
 
 
 def _label(thread: Thread) -> Text:

@@ -3,8 +3,8 @@
 *Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`; a record that was passed in between
 begins the count anew. The task has its last try when it has failed for `task_timeout_ms`, or later if it couldn't be
 tried then (a pause of its topology); only a try that fails ends the stream thread.
-*Assumes*: a task isn't tried again after an error that `lasts`: of state or files, of a bug, of a lost membership, the
-interpreter's.
+*Assumes*: a task isn't tried again after an error that `lasts`: of state or files, of a bug, of a lost membership, one
+that is to end more than the task, the interpreter's.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from milestones.common.task.failures import UNHANDLED
+from milestones.parts import DecidedError
 
 FIRST_MS, LONGEST_MS = 100, 5_000
 NEVER = 2**62
@@ -19,7 +20,7 @@ NEVER = 2**62
 
 def lasts(error: BaseException) -> bool:
     """Whether another try would be of no use."""
-    return not isinstance(error, Exception) or isinstance(error, UNHANDLED)
+    return not isinstance(error, Exception) or isinstance(error, (DecidedError, *UNHANDLED))
 
 
 @dataclass(frozen=True)

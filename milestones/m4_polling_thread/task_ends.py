@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 OF_THE_THREAD = (
-    OwnershipError, StaleGenerationError, StateCorruptError, TaskCorruptedError, TaskMigratedError,
+    DecidedError, OwnershipError, StaleGenerationError, StateCorruptError, TaskCorruptedError, TaskMigratedError,
 )  # fmt: skip
 """Errors that the thread recovers from, or ends of, whichever task met them."""
 

@@ -5,7 +5,7 @@
         rocksdb/        the first database
         rocksdb-2/      the one that was mended, and so on
         current         the name of the one that counts; absent while that is the first
-    engines/<sub-topology>-corrupt/     the last damaged one, set aside
+        corrupt/        the last damaged one, set aside
 
 *Guarantees*: another folder comes to count in one step. What a mending has left that broke off is removed, and a
 damaged database that was replaced is set aside, at the next start at the latest.
@@ -74,9 +74,21 @@ def sweep(path: Path) -> None:
             set_aside(path / name, aside(path))
 
 
+def begin_anew(path: Path) -> Path:
+    """Set the database aside that counts, or the last one, and have none count; where its files are then.
+    `StateError`."""
+    found = sorted((number, name) for name in names(path) if (number := number_of(name)) is not None)
+    kept = aside(path)
+    for _, name in found:
+        kept = set_aside(path / name, kept)
+    with explained("remove", path / CURRENT):
+        (path / CURRENT).unlink(missing_ok=True)
+    return kept
+
+
 def aside(path: Path) -> Path:
-    """Where the damaged files of a sub-topology's database are kept."""
-    return path.with_name(f"{path.name}-{CORRUPT}")
+    """Where the damaged files of a sub-topology's database are kept: on its own disk."""
+    return path / CORRUPT
 
 
 def set_aside(path: Path, kept: Path) -> Path:

@@ -18,7 +18,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from milestones.common.errors import StateBusyError, StateCorruptError, StateError, StateLockedError
+from milestones.common.errors import (
+    StateBusyError,
+    StateCorruptError,
+    StateError,
+    StateFormatError,
+    StateFullError,
+    StateLockedError,
+)
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import names
@@ -28,6 +35,7 @@ from milestones.m6_state_manager.changed_keys import ChangedKeys
 from milestones.m6_state_manager.conversion import StoreFiles, StoreJob, take_in
 from milestones.m6_state_manager.conversion_helpers import take_all_in
 from milestones.m6_state_manager.database_folder import engine_of, set_aside
+from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.mending import Mending
 from milestones.m6_state_manager.ranges import prefix_of, span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine, opened
@@ -35,6 +43,8 @@ from milestones.m6_state_manager.task_storage import RangeTaskStorage
 from milestones.m6_state_manager.wiped_spans import WipedSpans
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from milestones.common.state.directory import StateDirectory
     from milestones.common.state.engine import Engines
     from milestones.common.state.global_storage import LocalGlobalStorage
@@ -55,6 +65,7 @@ class RangeStateManager:
         self._open: dict[TaskId, RangeTaskStorage] = {}
         self.wiped: WipedSpans = WipedSpans()
         self.changed = ChangedKeys()
+        self.room: DiskRoom = DiskRoom()
         self.tell_damage: Callable[[], object] = lambda: None
         """Called when a database proves damaged, by any thread."""
         self._path = directory.path / DATABASES
@@ -97,7 +108,7 @@ class RangeStateManager:
                     "changelogs; its files are kept in %s", number, kept,
                 )  # fmt: skip
             database = self._databases[number] = opened(number, path, self.engines, self.changed)
-            database.tell_damage = self._tell_damage
+            database.tell_damage, database.room = self._tell_damage, self.room
         return database
 
     def _tell_damage(self) -> None:
@@ -150,15 +161,21 @@ class RangeStateManager:
                     task, database, specs, writer, self.wiped.add, partial(self._close, task, held)
                 )
                 self._open[task] = storage
-        except (StateBusyError, StateCorruptError) as error:
+        except BaseException as error:
             self._leave(task)
             held.unlock()
-            raise StateLockedError(f"the stores of task {task} can't be opened now: {error}") from error
-        except BaseException:
-            self._leave(task)
-            held.unlock()
+            if isinstance(error, StateError) and self._passes(error, self._path / str(task.subtopology)):
+                raise StateLockedError(f"the stores of task {task} can't be opened now: {error}") from error
             raise
         return storage
+
+    def _passes(self, error: StateError, path: Path) -> bool:
+        """Whether stores can be opened later: once their database is mended, or its disk has room."""
+        if isinstance(error, StateFullError):
+            self.room.refused(path, waits=False)
+        elif isinstance(error, StateFormatError | StateLockedError):
+            return False
+        return isinstance(error, StateBusyError | StateCorruptError) or self.room.is_full(path)
 
     def _with_stores(self, task: TaskId, specs: Sequence[StoreSpec]) -> SubtopologyEngine:
         if self._is_foreign(task.subtopology):

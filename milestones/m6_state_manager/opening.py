@@ -40,9 +40,10 @@ class StateThreadOpening(OpeningByMessage):
         """`launch` starts the state thread; others than the defaults are for tests."""
         super().__init__(context, wait)
         manager = cast("RangeStateManager", context.state)
+        manager.room.stops = context.config.state_full == "stop"
         name = context.identity.helper("State")
-        interval_ms = context.config.state_sync_interval_ms
-        self._keeper = StateKeeper(manager, context.clock, interval_ms, snapshots(manager, context), name)
+        interval_ms, made = context.config.state_sync_interval_ms, snapshots(manager, context)
+        self._keeper = StateKeeper(manager, context.clock, interval_ms, made, name, context.metrics)
         self._thread = launch(name, self._keeper)
 
     def take_back(self, request: StoreRequest) -> bool:

@@ -54,7 +54,7 @@ def unchanged(error: StateCorruptError) -> StateCorruptError:
 
 class RangeNamespace:
     """See `Namespace`. `offset`: asked for the changelog offset of this range; `met`: told of damage, and returns the
-    error that names the range.
+    error that names the range; `ranges`: how many the column family has.
 
     *Concurrency*: another thread may give it the column family of another database (`rebase`) beside the reads. A scan
     ends in the database in which it began."""
@@ -69,9 +69,10 @@ class RangeNamespace:
         partition: int,
         offset: Callable[[], int | None],
         met: Callable[[StateCorruptError], StateCorruptError] = unchanged,
+        ranges: Callable[[], int] = lambda: 1,
     ) -> None:
         self.name, self.partition = name, partition
-        self._offset, self._met = offset, met
+        self._offset, self._met, self._ranges = offset, met, ranges
         self._prefix, (self._first, self._beyond) = prefix_of(partition), span_of(partition)
         self._reader: list[Callable[[bytes], bytes | None]] = [family.get]
         self._siblings: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
@@ -129,7 +130,7 @@ class RangeNamespace:
             raise self._met(error) from error
 
     def reader(self) -> Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]:
-        sibling = RangeNamespace(self.name, self._family, self.partition, self._offset, self._met)
+        sibling = RangeNamespace(self.name, self._family, self.partition, self._offset, self._met, self._ranges)
         self._siblings.add(sibling)
         if self._lost is not None:
             sibling.lose(self._lost)
@@ -139,8 +140,8 @@ class RangeNamespace:
         return self._offset()
 
     def approximate_entries(self) -> int:
-        """The entries of all ranges, in which there is no telling them apart."""
-        return self._family.approximate_entries()
+        """The entries of all ranges in equal parts: there is no telling them apart."""
+        return self._family.approximate_entries() // max(1, self._ranges())
 
     def close(self) -> None:
         """Refuse all calls from now on. Harmless when repeated."""

@@ -20,12 +20,15 @@ from milestones.baseline.store_requests import StoreRequest, carry_out
 from milestones.common.errors import StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.m1_state_updater.opening import answer_or_close
+from milestones.m6_state_manager.measures import DatabaseMeasures
 from milestones.m6_state_manager.mending import Mender
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
+    from milestones.common.metrics import Metrics
     from milestones.instance.context import ThreadContext
     from milestones.m6_state_manager.manager import RangeStateManager
+    from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
     from milestones.m6_state_manager.wiped_spans import WipedSpans
     from milestones.parts import StoreAnswer
 
@@ -73,9 +76,12 @@ class StateKeeper:
         sync_interval_ms: int,
         snapshots: Snapshots,
         name: str = "State",
+        metrics: Metrics | None = None,
     ) -> None:
+        """`name`: of the thread; `metrics`: where the databases are shown, None for tests."""
         self._manager, self._clock, self._interval_ms, self._snapshots = manager, clock, sync_interval_ms, snapshots
         self.requests: Mailbox[StateRequest | DatabaseDamaged] = Mailbox(CAPACITY, "stores to open and to close")
+        self._measures = None if metrics is None else DatabaseMeasures(metrics)
         self._mender = Mender(manager.engines, clock, name)
         manager.tell_damage = lambda: self.requests.try_put(DatabaseDamaged())
         self._next_sync_ms = clock.monotonic_ms() + sync_interval_ms
@@ -96,6 +102,8 @@ class StateKeeper:
         if self._left_ms() <= 0:
             self.sync()
             self._flush_largest()
+            if self._measures is not None:
+                self._measures.publish(self._manager.databases(), self._clock.monotonic_ms())
             self._give_room_back()
         if request is None:
             self._snapshots.run_once()
@@ -113,7 +121,8 @@ class StateKeeper:
         for database in self._manager.databases():
             try:
                 database.look()
-                if database.unsynced and not database.gate.reason:
+                # An engine whose log can't be synced takes no write any more, also with room again.
+                if database.unsynced and not database.gate.reason and not database.is_full:
                     database.sync()
                 database.settle()
             except StateError as error:
@@ -144,8 +153,11 @@ class StateKeeper:
     def end(self, timeout_s: float) -> None:
         """Give no more room back, mend nothing more, and wait for what is under way."""
         self._manager.wiped.clear()
+        if self._measures is not None:
+            self._measures.close()
         self._mender.end(timeout_s)
-        if self._compacting is not None:
+        if self._compacting is not None and self._compacting.is_alive():
+            self._compacting.interrupt()
             self._compacting.join(timeout_s)
 
 
@@ -155,14 +167,23 @@ class CompactionThread(threading.Thread):
     def __init__(self, name: str, wiped: WipedSpans) -> None:
         super().__init__(name=name, daemon=True)
         self._wiped = wiped
+        self._at: SubtopologyEngine | None = None
+
+    def interrupt(self) -> None:
+        """Have what is under way come to its end; any thread may call it, once nothing more is to be compacted."""
+        if (database := self._at) is not None:
+            database.engine.interrupt()
 
     def run(self) -> None:
         while (wiped := self._wiped.take()) is not None:
             database, store, span = wiped
+            self._at = database
             try:
                 database.compact(store, span)
             except StateError as error:
                 log.info("the room of what is gone of store %r isn't given back: %s", store, error)
+            finally:
+                self._at = None
 
 
 class StateThread(threading.Thread):

@@ -32,7 +32,8 @@ from milestones.common.state.manifest import TaskManifest
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager import database_folder
 from milestones.m6_state_manager.changed_keys import ChangedKeys
-from milestones.m6_state_manager.database_folder import aside, current, make_current, set_aside
+from milestones.m6_state_manager.database_folder import aside, begin_anew, current, make_current, set_aside
+from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.gate import WriteGate
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import RangeNamespace, partition_of, prefix_of, prefixed, span_of
@@ -64,9 +65,8 @@ def opened(number: int, path: Path, engines: Engines, changed: ChangedKeys | Non
         database_folder.sweep(path)
         return SubtopologyEngine(number, path, engines, changed=changed)
     except StateCorruptError as error:
-        kept = set_aside(path, aside(path))
+        kept = begin_anew(path)
         log.error("the state of sub-topology %s starts empty, its files are kept in %s: %s", path.name, kept, error)
-        make_directory(path)
         return SubtopologyEngine(number, path, engines, changed=changed)
 
 
@@ -118,10 +118,11 @@ class SubtopologyEngine:
         except BaseException:
             self.engine.close()
             raise
-        self.unsynced = False
+        self.unsynced, self.unsynced_since_ms = False, 0
         self.gate = WriteGate(f"the state of sub-topology {number} in {path}")
         self.tell_damage: Callable[[], object] = lambda: None
         """Called when the database proves damaged, by any thread."""
+        self.room = DiskRoom()
         self.noting = threading.RLock()
         self.lost: dict[Place, str] = {}
         self.epoch = 0
@@ -130,6 +131,16 @@ class SubtopologyEngine:
         self.replaced: list[Replaced] = []
         self._to_empty: set[Place] = set()
         self._open_ranges: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk had no room for the last write."""
+        return self.room.is_full(self.path)
+
+    @property
+    def unsynced_ms(self) -> int:
+        """Since when something is written that isn't synced; 0 when all is."""
+        return max(1, _now_ms() - self.unsynced_since_ms) if self.unsynced else 0
 
     # -- stores and ranges
 
@@ -151,7 +162,8 @@ class SubtopologyEngine:
         with self.noting:
             self.lost.pop((partition, store), None)
             family = EMPTY if (partition, store) in self._to_empty else self.open_store(store)
-            opened = RangeNamespace(store, family, partition, offset, partial(self.met, partition, store))
+            met = partial(self.met, partition, store)
+            opened = RangeNamespace(store, family, partition, offset, met, lambda: len(self.partitions()))
             self._open_ranges.add(opened)
         return opened
 
@@ -191,7 +203,7 @@ class SubtopologyEngine:
         written = {store: prefixed(batch, prefix) for store, batch in batches.items()}
         if row is not None:
             written[ROWS] = {prefix: row.encode()}
-        with self._writing(epoch):
+        with self._writing(epoch, waits=False):
             self.engine.apply(written, {}, wait=wait)
             self._wrote(partition, row)
 
@@ -289,19 +301,31 @@ class SubtopologyEngine:
             self.engine.sync()
 
     @contextmanager
-    def _writing(self, epoch: int | None = None) -> Iterator[None]:
-        """The block writes. `StateBusyError`."""
+    def _writing(self, epoch: int | None = None, *, waits: bool = True) -> Iterator[None]:
+        """The block writes. `waits`: as of `DiskRoom.refused`. `StateBusyError`, `DecidedError`."""
         with self.gate.passed():
             if epoch not in (None, self.epoch):
                 raise self.gate.busy()
             try:
                 yield
+            except StateBusyError as busy:
+                if busy.full:
+                    busy.told = True
+                    self.room.refused(self.path, waits=waits)
+                raise
             except StateCorruptError as error:
                 self.damage(str(error))
                 raise self.gate.busy() from error
+            except StateError as error:
+                if self.is_full:
+                    raise self.room.busy(self.path) from error
+                raise
+            if self.is_full:
+                self.room.written(self.path)
 
     def _wrote(self, partition: int, row: RangeRow | None) -> None:
-        self.unsynced = True
+        if not self.unsynced:
+            self.unsynced, self.unsynced_since_ms = True, _now_ms()
         if row is not None:
             self.rows[partition] = row
 
@@ -318,9 +342,13 @@ class SubtopologyEngine:
     # -- damage
 
     def look(self) -> None:
-        """See whether the database's files are still there."""
-        if not self.gate.reason and not (self.folder / "CURRENT").exists():
+        """See whether the database's files are still there, and whether it takes writes again after a full disk."""
+        if self.gate.reason:
+            return
+        if not (self.folder / "CURRENT").exists():
             self.damage(f"{self.folder} was removed, or files of it")
+        elif self.room.is_stuck(self.path):
+            self.damage(f"{self.folder} takes no write any more since its disk was full")
 
     def damage(self, why: str) -> None:
         """Note that the database is damaged: no write passes from now on."""
@@ -362,6 +390,7 @@ class SubtopologyEngine:
             self.engine, self.folder, self._families = other.engine, other.folder, other._families
             self.rows, self.lost, self._to_empty, self.unsynced = rows, all_lost, set(), False
             self.epoch += 1
+            self.room.written(self.path)
             self._rebase(None)
             return sorted(new)
 

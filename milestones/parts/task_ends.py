@@ -51,7 +51,8 @@ class Blame:
 
 
 class DecidedError(Exception):
-    """A task failed of `error`, for which the user's handler has ended more than the task: `decision`."""
+    """A task failed of `error`, for which the user's handler, or the configuration, has ended more than the task:
+    `decision`."""
 
     error: BaseException
     decision: Exceptions

@@ -245,6 +245,7 @@ class RocksEngine(ABC, Generic[Opened]):
 
     def __init__(self, path: object, owners: Owners) -> None:
         self.contents: Contents = Contents(path, owners)
+        self.interrupted = False
         self._gate = Gate()
 
     def namespaces(self) -> Collection[str]:
@@ -293,10 +294,15 @@ class RocksEngine(ABC, Generic[Opened]):
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
 
+    def interrupt(self) -> None:
+        """Do nothing: not each library can."""
+
     def sync(self) -> None:
         db = self.db()
         try:
-            self._sync(db)
+            unstalled(lambda: self._sync(db), lambda: 0, (), str(self.contents), wait=False)
+        except StateBusyError:
+            raise
         except Exception as error:
             raise self.contents.failure(error) from error
 

@@ -235,6 +235,9 @@ class MemoryEngine:
     def compact(self, namespace: str, span: Span) -> None:
         """Do nothing: what is deleted takes no room."""
 
+    def interrupt(self) -> None:
+        """Do nothing."""
+
     def sync(self) -> None:
         """Do nothing: there is no disk."""
 

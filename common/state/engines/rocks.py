@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from milestones.common.clock import SystemClock
-from milestones.common.errors import StateBusyError, StateCorruptError, StateError, StateLockedError
+from milestones.common.errors import StateBusyError, StateCorruptError, StateError, StateFullError, StateLockedError
 from milestones.common.records import StoreId
 from milestones.common.state.engine import Batch, Owners
 from milestones.common.state.refusals import Refusals
@@ -199,8 +199,8 @@ class Gate:
 
 def _like(busy: StateBusyError) -> Callable[[int], StateBusyError]:
     """Makes an error of the same, by its `pause_ms`."""
-    where, reason, remedy, limit_ms = busy.where, busy.reason, busy.remedy, busy.limit_ms
-    return lambda pause_ms: StateBusyError(where, reason, remedy, pause_ms, limit_ms)
+    where, reason, remedy, limit_ms, full = busy.where, busy.reason, busy.remedy, busy.limit_ms, busy.full
+    return lambda pause_ms: StateBusyError(where, reason, remedy, pause_ms, limit_ms, full=full)
 
 
 def _now_ms() -> int:
@@ -223,7 +223,7 @@ def _stalled(batches: Collection[Batch], rate: int, what: str) -> StateBusyError
 
 
 def _full(what: str) -> StateBusyError:
-    return StateBusyError(what, "the disk is full", ROOM, FULL_PAUSE_MS)
+    return StateBusyError(what, "the disk is full", ROOM, FULL_PAUSE_MS, full=True)
 
 
 def _is_full(error: Exception) -> bool:
@@ -246,7 +246,7 @@ _MEANINGS = (
     ),
     _Meaning(
         FULL,
-        StateError,
+        StateFullError,
         f"disk full: {ROOM}; committed state is rebuilt from the changelog",
     ),
     _Meaning(
@@ -260,7 +260,7 @@ _MEANINGS = (
         "no permission to write: let this user own state_dir, or choose another one",
     ),
     _Meaning(
-        ("Corruption", "checksum mismatch", "No such file or directory", "Unable to parse"),
+        ("Corruption", "checksum mismatch", "No such file or directory", "Unable to parse", "Input/output error"),
         StateCorruptError,
         "is damaged: it has to be rebuilt from its changelog",
     ),

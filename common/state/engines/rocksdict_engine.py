@@ -150,7 +150,7 @@ class RocksDictNamespace(RocksNamespace):
     def release(self) -> None:
         super().release()
         del self.handle
-        _close(self.db, self._engine.contents)
+        _close(self.db, self._engine.contents, told=not self._engine.interrupted)
 
 
 class _RocksdictCursor:
@@ -314,6 +314,10 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
     def _compact(self, db: Rdict, opened: RocksDictNamespace, span: Span) -> None:
         opened.db.compact_range(*span)
 
+    def interrupt(self) -> None:
+        self.interrupted = True
+        self.db().cancel_all_background(False)
+
     def _sync(self, db: Rdict) -> None:
         db.flush_wal(sync=True)
 
@@ -345,15 +349,16 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
         if db is None:
             return
         self._namespaces.close()
-        _close(db, self.contents)
+        _close(db, self.contents, told=not self.interrupted)
 
     def _read(self, db: Rdict, key: bytes) -> bytes | None:
         return db.get(key)
 
 
-def _close(db: Rdict, contents: Contents) -> None:
-    """Close the database. The library flushes then; data whose flush fails is in the write-ahead log all the same."""
+def _close(db: Rdict, contents: Contents, *, told: bool = True) -> None:
+    """Close the database. The library flushes then; data whose flush fails is in the write-ahead log all the same.
+    `told`: such a failure is."""
     try:
         db.close()
     except Exception as error:
-        _log.warning("closing %s: %s", contents, error)
+        _log.log(logging.WARNING if told else logging.DEBUG, "closing %s: %s", contents, error)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from milestones.common.errors import StateCorruptError, StateError, StateLockedError
+from milestones.common.errors import StateCorruptError, StateError, StateFullError, StateLockedError
 from milestones.common.state.engine import Engine, Engines
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.rocks import failure
@@ -144,7 +144,7 @@ def test_too_many_open_files_is_no_corruption(
 TEXTS = [
     ("IO error: lock hold by current process, acquire time 1: /s/LOCK: No locks available", StateLockedError, "open"),
     ("IO error: While lock file: /s/LOCK: Resource temporarily unavailable", StateLockedError, "open"),
-    ("IO error: No space left on device: While appending to file: /s/000004.log", StateError, "disk full"),
+    ("IO error: No space left on device: While appending to file: /s/000004.log", StateFullError, "disk full"),
     ("Corruption: Corruption: IO error: Too many open files: /s/000011.sst", StateError, "ulimit"),
     ("IO error: While mkdir if missing: /s: Read-only file system", StateError, "permission"),
     ("IO error: Permission denied: /s/LOCK", StateError, "permission"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import orjson
@@ -15,6 +16,7 @@ from rich.console import Console
 from milestones.cli.main import invoke
 from milestones.cli.observing import _address, _rebalancing, read_metrics, scrape
 from milestones.cli.picture import (
+    DatabaseRow,
     GlobalRow,
     Member,
     Picture,
@@ -194,6 +196,26 @@ def test_global_stores_have_a_row_of_the_instance(everyone: GlobalRow, said: str
     found = shown({"p1": Scraped("alpha", globals=everyone)})
     (row,) = [line for line in printed(found) if "global stores" in line]
     assert row.endswith(said)
+    assert height(found) == height(shown({"p1": Scraped("alpha")})) + 1
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ((12_300_000, 7, 0, 0), "state 1 12.3 MB in 7 files"),
+        ((12_300_000, 7, 0, 400), "state 1 12.3 MB in 7 files, unsynced for 0.4 s"),
+        ((1_000_000, 1, 1, 0), "state 1 disk full 1.0 MB in 1 file"),
+        ((1_000_000, 1, 2, 0), "state 1 being mended 1.0 MB in 1 file"),
+    ],
+)
+def test_the_state_of_each_sub_topology_has_a_row_of_the_instance(told: tuple[int, ...], said: str) -> None:
+    samples = zip(("size_bytes", "files", "writes_wait", "unsynced_ms"), told, strict=True)
+    lines = [f'kafka_stream_state_database_{name}{{subtopology_id="1"}} {value}' for name, value in samples]
+    seen = read_metrics("\n".join(lines) + "\n")
+    assert seen.databases == {1: DatabaseRow(*told)}
+    found = shown({"p1": replace(seen, client_id="alpha")})
+    (row,) = [line for line in printed(found) if "state 1" in line]
+    assert " ".join(row.split()).endswith(said)
     assert height(found) == height(shown({"p1": Scraped("alpha")})) + 1
 
 

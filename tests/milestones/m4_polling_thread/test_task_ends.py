@@ -274,3 +274,17 @@ def test_what_others_send_in_a_commit_that_fails_of_one_task_at_least_once_is_se
     assert committed(r, 1) == 1
     assert [output.topic for task, output in r.world.clients.producer.sent if task == B] == [CHANGELOG, "out"]
     assert r.world.written(1) == [("k", 1)]
+
+
+def test_an_error_that_is_to_end_the_client_ends_the_thread_at_once() -> None:
+    """Such as that of a full disk, where the configuration says so."""
+    r = RunningPolling(num_processing_threads=2, commit_interval_ms=100)
+    r.run(0, 1)
+
+    def full(**_: Any) -> None:
+        raise DecidedError(StateError("disk full"), Exceptions.SHUTDOWN_CLIENT)
+
+    r.tasks.processing[A].apply = full  # type: ignore[method-assign]
+    put(r.world, 0, "a")
+    with pytest.raises(DecidedError, match="disk full"):
+        r.step(10, ms=100)

@@ -172,7 +172,7 @@ def test_a_database_that_cant_be_opened_is_set_aside_and_the_other_sub_topologie
     assert "the state of sub-topology 0 starts empty" in caplog.text
     assert offsets(again) == {OTHER: {"counts": 2, "sums": 2}}
     assert found(again.open(TASK, [COUNTS, SUMS])) == {}
-    assert (directory.path / "engines" / "0-corrupt" / "rocksdb").is_dir()
+    assert (directory.path / "engines" / "0" / "corrupt").is_dir()
 
 
 @pytest.mark.parametrize("row", [b"nonsense", b'{"format":9}'])

@@ -299,7 +299,7 @@ def test_a_mending_that_fails_leaves_all_as_it_was_and_can_be_repeated(
             mend(damaged.manager)
     assert damaged.database.gate.reason
     assert found(damaged.neighbour) == damaged.contents[NEIGHBOUR, "counts"]
-    assert [path.name for path in damaged.database.path.iterdir() if path.is_dir()] == ["rocksdb"]
+    assert {path.name for path in damaged.database.path.iterdir() if path.is_dir()} == {"rocksdb"}
     mend(damaged.manager)
     damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
 
@@ -338,7 +338,7 @@ def test_a_kill_at_any_step_of_a_mending_loses_nothing_that_can_be_read(
             assert found(tasks[TASK]) == {}, point
         for task in (NEIGHBOUR, OTHER):
             assert (found(tasks[task]), tasks[task].offsets()) == (d.contents[task, "counts"], {"counts": 7}), point
-        left = {path.name for path in (copy / "words" / "engines" / "0").iterdir() if path.is_dir()}
+        left = {path.name for path in (copy / "words" / "engines" / "0").iterdir() if path.is_dir()} - {"corrupt"}
         assert len(left) <= 2, "nothing is left of a mending that broke off"
         for storage in tasks.values():
             storage.close()

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milestones.common.errors import StateError
+from milestones.common.records import TaskId
 from milestones.common.state.engines.memory_engine import MemoryEngine
+from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.ranges import MOST, RangeNamespace, partition_of, prefix_of, prefixed, span_of
+from tests.milestones.m6_state_manager.states import COUNTS, entries
 
 KEYS = st.binary(max_size=3) | st.sampled_from([b"", b"\x00", b"\xff", b"\xff\xff\xff\xff"])
 PARTITIONS = st.sampled_from([0, 1, 2, 255, 256, 2**31 - 2, MOST])
@@ -20,8 +23,8 @@ BOUNDS = st.none() | KEYS
 def ranges_of(contents: dict[int, dict[bytes, bytes]]) -> dict[int, Any]:
     engine = MemoryEngine()
     family = engine.open("s")
-    for partition, entries in contents.items():
-        engine.apply({"s": prefixed(entries, prefix_of(partition))}, {})
+    for partition, content in contents.items():
+        engine.apply({"s": prefixed(content, prefix_of(partition))}, {})
     return {partition: RangeNamespace("s", family, partition, lambda: 5) for partition in contents}
 
 
@@ -63,3 +66,12 @@ def test_a_range_that_was_closed_refuses_all_calls_also_of_a_scan_that_began_bef
     for call in (lambda: get(b"a"), lambda: next(scan), lambda: opened.scan(None, None), few):
         with pytest.raises(StateError, match="store 's' of partition 1 was closed"):
             call()
+
+
+def test_the_entries_of_a_column_family_are_told_in_equal_parts(manager: RangeStateManager) -> None:
+    tasks = [manager.open(TaskId(0, partition), [COUNTS]) for partition in range(4)]
+    for storage in tasks:
+        storage.apply({"counts": entries(100)}, {"counts": 1})
+    assert [storage.namespace("counts").approximate_entries() for storage in tasks] == [100] * 4
+    for storage in tasks:
+        storage.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.mailbox import Mailbox
+from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.rocks import MIB, RocksSettings
@@ -43,8 +46,11 @@ class Steps:
     def __init__(self, manager: RangeStateManager) -> None:
         self.clock = StepClock(1_000_000)
         self.context: Any = SimpleNamespace(
-            state=manager, clock=self.clock, name="app-PollingThread", transactional_id="app-1",
-            config=SimpleNamespace(state_sync_interval_ms=INTERVAL_MS, exactly_once=True, snapshot_url=None),
+            metrics=Metrics(self.clock), state=manager, clock=self.clock, name="app-PollingThread",
+            transactional_id="app-1",
+            config=SimpleNamespace(
+                state_sync_interval_ms=INTERVAL_MS, exactly_once=True, snapshot_url=None, state_full="wait"
+            ),
             identity=SimpleNamespace(helper=lambda what: f"app-{what}"),
             application=SimpleNamespace(subtopology=lambda _: SimpleNamespace(stores=(COUNTS,))),
         )  # fmt: skip
@@ -137,9 +143,9 @@ def test_the_room_of_wiped_ranges_is_given_back_beside(steps: Steps, manager: Ra
     assert len(manager.wiped) == 1
     steps.clock.advance(INTERVAL_MS)
     steps.keeper.run_once()
-    until(lambda: not manager.wiped, "it is compacted", 20)
-    steps.keeper.end(20)
-    assert manager.databases()[0].engine.statistics()["estimate-num-keys"] < 10
+    (database,) = manager.databases()
+    until(lambda: database.engine.statistics()["estimate-num-keys"] < 10, "it is compacted", 20)
+    assert not manager.wiped
 
 
 def test_a_damaged_database_is_mended_beside_and_its_stores_are_set_aside_by_message(directory: StateDirectory) -> None:
@@ -218,6 +224,66 @@ def test_a_database_whose_mending_fails_is_mended_again_after_a_pause(
 
 def failing(*_: Any) -> Any:
     raise StateError("disk full: free some space")
+
+
+def test_metrics_show_each_database_and_why_its_writes_wait(steps: Steps, manager: RangeStateManager) -> None:
+    (mine,) = steps.opened(TASK)
+    mine.apply({"counts": entries(3)}, {"counts": 3})
+    (database,) = manager.databases()
+    shown = shown_after_a_sync(steps)
+    assert (shown["writes-wait"], shown["unsynced-ms"]) == (0, 0)
+    assert shown["size-bytes"] > 0
+    assert shown["files"] > 2
+    database.room.refused(database.path)
+    assert shown_after_a_sync(steps)["writes-wait"] == 1
+    database.gate.shut("a test", "wait")
+    assert shown_after_a_sync(steps)["writes-wait"] == 2
+    mine.close()
+
+
+def shown_after_a_sync(steps: Steps) -> Any:
+    steps.clock.advance(INTERVAL_MS)
+    steps.keeper._mender.run_once = lambda _: None  # type: ignore[method-assign]  # nothing is mended
+    steps.keeper.run_once()
+    (scope,) = steps.keeper._measures._scopes.values()  # type: ignore[union-attr]
+    return scope.published.values
+
+
+def test_the_end_of_the_instance_doesnt_wait_for_a_long_compaction(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that would take a minute."""
+    engines = RocksDictEngines()
+    storage = (manager := reopened(directory, engines=engines)).open(TASK, [COUNTS])
+    for number in range(20):
+        batch = {b"%06d-%02d" % (key, number): os.urandom(1_000) for key in range(1_000)}
+        storage.apply({"counts": batch}, {"counts": number})
+    storage.close()
+    manager.release()
+    usual = engines.options
+
+    def slow() -> Any:
+        options = usual()
+        options.set_ratelimiter(400_000, 100_000, 10)
+        return options
+
+    monkeypatch.setattr(engines, "options", slow)
+    manager = reopened(directory, engines=engines)
+    (database,) = manager.databases()
+    database.open_store("counts")
+    manager.wiped.add(database, "counts", (b"", b"\xff"))
+    steps = Steps(manager)
+    steps.clock.advance(INTERVAL_MS)
+    steps.keeper.run_once()
+    until(lambda: database.engine.statistics()["num-running-compactions"], "it compacts", 20)
+    steps.keeper.requests.close()
+    began = time.monotonic()
+    steps.keeper.end(60)
+    manager.release()
+    assert time.monotonic() - began < 20
+    again = reopened(directory)
+    assert len(found(again.open(TASK, [COUNTS]))) == 20_000
+    again.release()
 
 
 def test_what_is_opened_for_a_thread_that_has_ended_is_closed(steps: Steps, manager: RangeStateManager) -> None:

@@ -1,0 +1,187 @@
+"""What befalls the state of one sub-topology stays that one's, from M6 on, and is mended under the running instance."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cases.arrivals import PROMPT_S, Gaps
+from compat_tests.cases.flows import COUNT, COUNT_BESIDE
+from compat_tests.cases.small_disks import ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk, small_disk
+from compat_tests.cases.steps import generation
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
+from milestones.testing import Not
+
+FLAG = "state_manager"
+MENDED, FULL, ROOM = "is mended, writes go on", "is full: free some space", "has room again"
+KEYS = 20_000
+HIT = 0
+"""The sub-topology that something befalls, which counts `in`."""
+BLOCK_BYTES = 1_000
+"""Less than a block has."""
+
+
+@pytest.fixture(autouse=True)
+def from_m6_on(world: World) -> None:
+    if not world.has(FLAG):
+        pytest.skip("state has no manager before")
+
+
+def databases(world: World, app: Instance) -> Path:
+    return app.state_dir / world.application_id / "engines"
+
+
+def send(world: World, count: int) -> None:
+    for feed in world.feeds.values():
+        feed.send(world.records(count, KEYS))
+
+
+def counting(world: World) -> Instance:
+    """An application with state of two sub-topologies, in table files, that runs."""
+    for name, output in (("in", "out"), ("other", "beside")):
+        world.input(name, 2, **{output: 2})
+    send(world, KEYS)
+    app = world.instance("two-counts").start()
+    world.finish(app)
+    return app
+
+
+def damage(world: World, app: Instance) -> None:
+    """Change bytes of the largest table file under the running database: in the blocks of the first partition."""
+    files = (databases(world, app) / str(HIT) / "rocksdb").glob("*.sst")
+    largest = max(files, key=lambda file: file.stat().st_size)
+    with largest.open("r+b") as opened:
+        for place in range(0, largest.stat().st_size // 3, BLOCK_BYTES):
+            opened.seek(place)
+            opened.write(b"\xff" * 10)
+
+
+@contextmanager
+def undisturbed(world: World, app: Instance, most_s: float = PROMPT_S) -> Iterator[Callable[[], object]]:
+    """The other sub-topology's output pauses for so long at most, and nothing is started anew. Gives a function that
+    feeds, and looks: to be called often."""
+    before, starts = generation(world), app.starts
+    places = world.cluster.places([world.topic("other")])
+    with world.outputs("beside") as tail:
+        gaps = Gaps(tail)
+
+        def feed() -> object:
+            send(world, 20)
+            gaps.look()
+            return len(tail.rows) > 200 or Not("few outputs")
+
+        world.wait(feed, "outputs flow")
+        gaps.forget()
+        yield feed
+        print(f"the other sub-topology's outputs paused for {gaps.of(places):.2f} s at most")
+        assert gaps.of(places) < most_s
+    app.must_live()
+    assert (generation(world), app.starts) == (before, starts)
+
+
+def feed_until_it_says(world: World, app: Instance, feed: Callable[[], object], text: str) -> None:
+    def said() -> object:
+        feed()
+        return text in app.log() or Not(f"{app.name} hasn't said {text!r}")
+
+    world.wait(said, f"it says {text!r}")
+
+
+@pytest.mark.parametrize("slow_ms", [0, pytest.param(30_000, marks=pytest.mark.full)], ids=["at once", "for 30 s"])
+def test_a_damaged_database_is_mended_and_only_the_damaged_partition_is_restored(world: World, slow_ms: int) -> None:
+    app = counting(world)
+    app.start(fault=f"mend.begun:sleep={slow_ms}" if slow_ms else None)
+    world.all_run()
+    with undisturbed(world, app) as feed:
+        damage(world, app)
+        feed_until_it_says(world, app, feed, MENDED)
+        feed_until_it_says(world, app, feed, f"task {HIT}_0 has restored")
+    restored = {task for task, count in app.restored().items() if count >= KEYS / 4}
+    assert restored == {f"{HIT}_0"}, app.restored()
+    end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
+    assert (databases(world, app) / str(HIT) / "corrupt").is_dir(), "the damaged files are kept"
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("point", ["mend.copied", pytest.param("mend.current", marks=pytest.mark.full)])
+def test_a_kill_in_the_middle_of_a_mending_loses_nothing(world: World, point: str) -> None:
+    app = counting(world)
+    app.start(fault=f"{point}:kill")
+    world.all_run()
+    damage(world, app)
+    world.instances.remove(app)  # it dies
+
+    def struck() -> bool:
+        send(world, 20)
+        return not app.running
+
+    world.wait(struck, "the fault strikes")
+    world.instances.append(app)
+    app.start()
+    send(world, 500)
+    end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
+
+
+@pytest.mark.full
+def test_a_folder_that_is_removed_under_the_instance_is_named_and_restored(world: World) -> None:
+    app = counting(world)
+    app.start()
+    world.all_run()
+    gone = databases(world, app) / str(HIT)
+    with undisturbed(world, app) as feed:
+        shutil.rmtree(gone)
+        feed_until_it_says(world, app, feed, MENDED)
+    assert f"{gone / 'rocksdb'} was removed" in app.log(), app.log_tail()
+    end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
+
+
+@pytest.fixture
+def own_disk(world: World) -> Iterator[tuple[Path, SmallDisk]]:
+    """A state directory in which one sub-topology's database has a disk of its own."""
+    state = world.directory / "state"
+    folder = state / world.application_id / "engines" / str(HIT)
+    folder.parent.mkdir(parents=True)
+    with small_disk(folder) as disk:
+        yield state, disk
+
+
+def test_a_full_disk_is_waited_out_and_the_other_sub_topology_goes_on(
+    world: World, own_disk: tuple[Path, SmallDisk]
+) -> None:
+    state, disk = own_disk
+    for name, output in (("in", "out"), ("other", "beside")):
+        world.input(name, 2, **{output: 2})
+    send(world, 1_000)
+    app = world.instance("two-counts", state_dir=str(state))
+    app.state_dir = state
+    app.start()
+    world.processed()
+    with undisturbed(world, app) as feed:
+        disk.leave(ROOM_FOR_A_WHILE)
+
+        def filled() -> object:
+            feed()
+            records = [one._replace(key=(one.key or b"") * 20) for one in world.records(200, keys=100_000)]
+            world.feeds["in"].send(records)
+            return FULL in app.log() or Not(f"after {len(world.feeds['in'].rows)} inputs")
+
+        world.wait(filled, "the disk is full")
+        world.let_pass(5, "the disk stays full", feed)
+        disk.make_room()
+        feed_until_it_says(world, app, feed, ROOM)
+    assert app.log().count(FULL) == 1, "it is said once"
+    end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
+
+
+def test_state_of_a_newer_release_is_refused_with_the_way_out(world: World) -> None:
+    app = counting(world)
+    for manifest in databases(world, app).glob("*/manifest.json"):
+        manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 99'))
+    app.start().dies(STATE_UNUSABLE, "99", "run the version that wrote it")
+    world.instances.remove(app)

@@ -1,0 +1,85 @@
+"""`DiskRoom`: what becomes of writes to a full disk (`state_full`), and what is said of it.
+
+    wait: the write comes later, for as long as it takes         stop: the client ends, with the error
+    said once when it begins, with the directory and what to do, and once when there is room again
+
+*Guarantees*: a database that refuses writes for `STUCK_MS` although its disk has room is reported as stuck: one of the
+engines takes no write any more after a full disk, until it is opened anew.
+*Assumes*: called from any thread. What two threads find at a time may be said twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from typing import TYPE_CHECKING, Final
+
+from milestones.common.errors import StateBusyError, StateFullError
+from milestones.common.state.engines.rocks import FULL_PAUSE_MS, ROOM
+from milestones.instance.context import Exceptions
+from milestones.parts import DecidedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log: Final = logging.getLogger(__name__)
+
+STUCK_MS: Final = 10_000
+ENOUGH_BYTES: Final = 8 * 1024 * 1024
+
+
+class DiskRoom:
+    """*Owns*: since when writes to which directories are refused. `stops`: the client ends then."""
+
+    def __init__(self) -> None:
+        self.stops: bool = False
+        self._full: dict[Path, int] = {}
+        self._room_since_ms: dict[Path, int] = {}
+
+    def refused(self, path: Path, *, waits: bool = True) -> None:
+        """Note that the disk has no room for a write to the database in `path`. `DecidedError` when the client is to
+        end, unless the write `waits` anyway."""
+        if path not in self._full:
+            self._full[path] = _now_ms()
+            does = "the client ends (state_full='stop')" if self.stops else "its tasks wait (state_full='wait')"
+            log.error("the disk of %s is full: %s; %s", path, ROOM, does)
+        if self.stops and not waits:
+            error = StateFullError(f"disk full: the state in {path} can't be written: {ROOM}")
+            raise DecidedError(error, Exceptions.SHUTDOWN_CLIENT)
+
+    @staticmethod
+    def busy(path: Path) -> StateBusyError:
+        """The error of a write that comes later. After a full disk an engine may give other reasons, too."""
+        busy = StateBusyError(f"the state in {path}", "the disk is full, or was", ROOM, FULL_PAUSE_MS, full=True)
+        busy.told = True
+        return busy
+
+    def written(self, path: Path) -> None:
+        """Note that a write was made."""
+        since_ms = self._full.pop(path, None)
+        if since_ms is not None:
+            self._room_since_ms.pop(path, None)
+            log.warning("the disk of %s has room again, after %d s", path, (_now_ms() - since_ms) // 1000)
+
+    def is_full(self, path: Path) -> bool:
+        """Whether the last write found no room."""
+        return path in self._full
+
+    def is_stuck(self, path: Path) -> bool:
+        """Whether writes are still refused although the disk has had room for long. To be asked again and again."""
+        if path not in self._full or not _has_room(path):
+            self._room_since_ms.pop(path, None)
+            return False
+        return _now_ms() - self._room_since_ms.setdefault(path, _now_ms()) >= STUCK_MS
+
+
+def _has_room(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path).free >= ENOUGH_BYTES
+    except OSError:
+        return False
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,67 @@
+"""The metrics of the databases: size, files, whether writes wait, what isn't synced.
+
+*Guarantees*: files are looked at once per `LOOK_MS`. A database that is gone takes its metrics along.
+*Assumes*: the state thread calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from milestones.common.metrics import StateDatabaseMetrics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from milestones.common.metrics import Metrics
+    from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+
+LOOK_MS: Final = 10_000
+OPEN, FULL, MENDED = 0, 1, 2
+
+
+class DatabaseMeasures:
+    """*Owns*: the metrics, by sub-topology."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._scopes: dict[int, StateDatabaseMetrics] = {}
+        self._next_look_ms = 0
+
+    def publish(self, databases: Sequence[SubtopologyEngine], now_ms: int) -> None:
+        """Publish what is so now."""
+        looks = now_ms >= self._next_look_ms
+        if looks:
+            self._next_look_ms = now_ms + LOOK_MS
+        for database in databases:
+            scope = self._scopes.get(database.number)
+            known = scope is not None
+            if scope is None:
+                scope = self._metrics.add(StateDatabaseMetrics, subtopology_id=str(database.number))
+                self._scopes[database.number] = scope
+            if looks or not known:
+                scope.files.value, scope.size_bytes.value = files_of(database.folder)
+            scope.writes_wait.value = MENDED if database.gate.reason else FULL if database.is_full else OPEN
+            scope.unsynced_ms.value = database.unsynced_ms
+            scope.publish(now_ms)
+
+    def close(self) -> None:
+        """Remove the metrics."""
+        for scope in self._scopes.values():
+            self._metrics.remove(scope)
+        self._scopes = {}
+
+
+def files_of(folder: Path) -> tuple[int, int]:
+    """How many files there are in a folder, and their bytes."""
+    files = size = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                files += 1
+                size += entry.stat().st_size
+    except OSError:
+        pass  # a compaction has removed one of them, or the folder is gone
+    return files, size

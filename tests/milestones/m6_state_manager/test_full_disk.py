@@ -1,0 +1,187 @@
+"""A full disk under a sub-topology's database: its writes come later, and arrive once there is room."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import StateBusyError, StateLockedError
+from milestones.common.records import TaskId
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engines.by_name import open_engines
+from milestones.m6_state_manager import disk_room
+from milestones.m6_state_manager.disk_room import DiskRoom
+from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.parts import DecidedError
+from milestones.testing import until
+from tests.milestones.m6_state_manager.damage import mend
+from tests.milestones.m6_state_manager.states import COUNTS, OTHER, TASK, UNLOGGED, found, reopened
+
+DISK_MB = 16
+
+
+class Disk:
+    """A file system of its own, in place of the folder of a sub-topology."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._ballast = path, path / "ballast"
+
+    def fill(self) -> None:
+        with self._ballast.open("ab") as file:
+            file.write(bytes(shutil.disk_usage(self.path).free))
+
+    def make_room(self) -> None:
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def disk(directory: StateDirectory) -> Iterator[Disk]:
+    path = directory.path / "engines" / str(TASK.subtopology)
+    path.mkdir(parents=True)
+    if os.geteuid() != 0:
+        pytest.skip("a small disk (tmpfs) is mounted by root only")
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(path)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no small disk (tmpfs) can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield Disk(path)
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def look_and_mend(manager: RangeStateManager) -> None:
+    """What the state thread does."""
+    for database in manager.databases():
+        database.look()
+        if database.gate.reason:
+            mend(manager, database.number)
+
+
+def random_batch(number: int) -> dict[bytes, bytes | None]:
+    return {b"%d-%06d" % (number, at): os.urandom(1_000) for at in range(300)}
+
+
+def refused_at_last(storage: Any) -> tuple[int, dict[bytes, bytes | None]]:
+    """Write until the disk is full: the number of the commit that was refused, and its entries."""
+    for number in range(1, 100):
+        batch = random_batch(number)
+        busy = refusal(storage, batch, number)
+        if busy is not None:
+            assert busy.full
+            assert busy.told, "the log has it, once"
+            return number, batch
+    raise AssertionError("the disk never filled up")
+
+
+def refusal(storage: Any, batch: dict[bytes, bytes | None], number: int) -> StateBusyError | None:
+    """Why the commit comes later; None: it is written."""
+    try:
+        storage.apply({"counts": batch}, {"counts": number})
+        return None
+    except StateBusyError as busy:
+        return busy
+
+
+@pytest.mark.parametrize("engine", ["rocksdict", "rocksdb"])
+def test_writes_wait_for_room_and_other_sub_topologies_dont_notice(
+    directory: StateDirectory,
+    disk: Disk,
+    engine: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if engine == "rocksdb":
+        pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
+        monkeypatch.setattr(disk_room, "STUCK_MS", 2_000)
+    manager = RangeStateManager(directory, open_engines(engine), "m6")
+    mine, other = manager.open(TASK, [COUNTS]), manager.open(OTHER, [COUNTS])
+    mine.apply({"counts": random_batch(0)}, {"counts": 0})
+    disk.fill()
+    number, batch = refused_at_last(mine)
+    before = found(mine)
+    other.apply({"counts": random_batch(1)}, {"counts": 1})
+    assert mine.offsets() == {"counts": number - 1}
+    assert caplog.text.count("is full: free some space, or move state_dir to a larger disk; its tasks wait") == 1
+    disk.make_room()
+
+    def goes_on() -> bool:
+        look_and_mend(manager)
+        return refusal(mine, batch, number) is None
+
+    until(goes_on, "the write is made", 60)
+    assert found(mine) == before | batch
+    assert "has room again" in caplog.text
+    for storage in (mine, other):
+        storage.close()
+    manager.release()
+    again = reopened(directory, engines=open_engines(engine))
+    assert found(again.open(TASK, [COUNTS])) == before | batch
+    again.release()
+
+
+def test_where_the_client_is_to_stop_the_write_ends_it_with_the_directory(
+    directory: StateDirectory, disk: Disk, manager: RangeStateManager
+) -> None:
+    manager.room.stops = True
+    mine = manager.open(TASK, [COUNTS])
+    disk.fill()
+    with pytest.raises(DecidedError, match=f"disk full: the state in {disk.path} can't be written: free some space"):
+        refused_at_last(mine)
+    mine.close()
+
+
+def test_a_store_that_is_emptied_on_a_full_disk_is_empty_at_once(disk: Disk, manager: RangeStateManager) -> None:
+    mine = manager.open(TASK, [COUNTS])
+    mine.apply({"counts": random_batch(0)}, {"counts": 0})
+    disk.fill()
+    refused_at_last(mine)
+    mine.clear("counts", "its changelog is another one")
+    assert (found(mine), mine.offsets()) == ({}, {"counts": None})
+    disk.make_room()
+    batch = random_batch(1)
+    until(lambda: refusal(mine, batch, 1) is None, "the write is made", 60)
+    assert found(mine) == batch
+    mine.close()
+
+
+def test_a_task_is_opened_once_there_is_room_for_its_stores(
+    disk: Disk, manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_room, "STUCK_MS", 2_000)
+    mine = manager.open(TASK, [COUNTS])
+    disk.fill()
+    refused_at_last(mine)
+    mine.close()
+    newcomer = TaskId(TASK.subtopology, 9)
+
+    def opened() -> Any:
+        try:
+            return manager.open(newcomer, [COUNTS, UNLOGGED])
+        except StateLockedError:
+            return None
+
+    assert opened() is None
+    disk.make_room()
+    until(lambda: look_and_mend(manager) or opened() is not None, "the stores are opened", 60)
+    manager._open[newcomer].close()
+
+
+def test_an_engine_that_stays_full_on_a_disk_with_room_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms, room = 0, DiskRoom()
+    monkeypatch.setattr(disk_room, "_now_ms", lambda: now_ms)
+    assert not room.is_stuck(tmp_path)
+    room.refused(tmp_path)
+    assert not room.is_stuck(tmp_path)
+    now_ms = disk_room.STUCK_MS
+    assert room.is_stuck(tmp_path)
+    room.written(tmp_path)
+    assert not room.is_stuck(tmp_path)
