@@ -7,7 +7,7 @@ values. The steps of a batch are the batch, in its order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -33,6 +33,22 @@ def steps(batch: Batch) -> Iterator[Batch]:
             yield chunk
         else:
             yield from _cut(chunk)
+
+
+def joint_steps(batches: Mapping[str, Batch]) -> Iterator[dict[str, Batch]]:
+    """The batches in parts, each of which has parts of several of them where these are small."""
+    joint: dict[str, Batch] = {}
+    entries = taken = 0
+    for name, batch in batches.items():
+        for step in filter(None, steps(batch)):
+            more = size(step)
+            if joint and (name in joint or entries + len(step) > STEP_ENTRIES or taken + more > STEP_BYTES):
+                yield joint
+                joint, entries, taken = {}, 0, 0
+            joint[name] = step
+            entries, taken = entries + len(step), taken + more
+    if joint:
+        yield joint
 
 
 def _cut(batch: Batch) -> Iterator[Batch]:

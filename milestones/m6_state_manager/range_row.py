@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.errors import StateFormatError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from milestones.common.state.storage import CommitMade
 
 FORMAT: Final = 1
+_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 LOST: Final = -1
 """In place of a commit's number."""
 
@@ -64,7 +65,7 @@ class RangeRow:
         return replace(self, commit=commit.number, positions=positions, stream_times=times)
 
     def encode(self) -> bytes:
-        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+        return _json({"format": FORMAT, **vars(self)}).encode()  # `asdict` would copy each mapping, at every commit
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> RangeRow:

@@ -21,7 +21,7 @@ from milestones.common.errors import StateError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.engines.memory_engine import MemoryEngine
 from milestones.common.state.engines.sst import write_entries, written
-from milestones.common.state.steps import steps
+from milestones.common.state.steps import joint_steps
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.stores.kinds import kind_of
 from milestones.m6_state_manager.range_row import LOST, RangeRow
@@ -56,6 +56,7 @@ class RangeTaskStorage:
         `wiped` is told which room can be given back; `closed` frees the task."""
         self.task = task
         self._database, self._writer, self._wiped, self._closed = database, writer, wiped, closed
+        self._own = writer["process_id"], writer["transactional_id"]
         self._specs = {spec.name: spec for spec in specs if spec.persistent}
         self._ranges: dict[str, RangeNamespace] = {}
         self._in_memory = {
@@ -154,15 +155,9 @@ class RangeTaskStorage:
 
     def _cut(self, batches: Mapping[str, Batch]) -> list[dict[str, Batch]]:
         """The steps of a commit, at least one."""
-        whole: dict[str, Batch] = {}
-        cut: list[dict[str, Batch]] = []
-        for name, batch in batches.items():
-            if self._in_steps(name):
-                cut += [{name: step} for step in steps(batch) if step]
-            else:
-                whole[name] = batch
+        cut = list(joint_steps({name: batch for name, batch in batches.items() if self._in_steps(name)}))
         last = cut.pop() if cut else {}
-        return [*cut, {**last, **whole}]
+        return [*cut, {**last, **{name: batch for name, batch in batches.items() if not self._in_steps(name)}}]
 
     def _in_steps(self, store: str) -> bool:
         spec = self._specs[store]
@@ -170,6 +165,8 @@ class RangeTaskStorage:
 
     def _next_row(self) -> RangeRow:
         row = self._row
+        if (row.process_id, row.transactional_id) == self._own and row.births.items() >= self._births.items():
+            return row
         return replace(row, births={**row.births, **self._births}, **self._writer)
 
     def expire(self, store: str, spans: Collection[Span]) -> None:

@@ -16,6 +16,7 @@ import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from milestones.common.errors import StateBusyError, StateError
@@ -52,6 +53,7 @@ class FewReader:
         kept = self._seeker
         if kept is None or kept[0] is not self._namespace.state:
             kept = self._seeker = self._namespace.new_seeker()
+            self._namespace.seeking.add(self)  # a write that is too early for it is followed by one that drops it
         try:
             return kept[1].few(start, end, limit)
         except BaseException:
@@ -65,7 +67,7 @@ class FewReader:
 
 class RocksNamespace(ABC):
     """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing. `state`: a
-    new object after each write."""
+    new object after each write; `seeking`: the readers that have a seeker."""
 
     name: str
     family: bytes
@@ -78,7 +80,7 @@ class RocksNamespace(ABC):
         self.cursors: weakref.WeakSet[Cursor | Seeker] = weakref.WeakSet()
         self.state = object()
         self._engine = engine
-        self._readers: weakref.WeakSet[FewReader] = weakref.WeakSet()
+        self.seeking: weakref.WeakSet[FewReader] = weakref.WeakSet()
         self.few = self.reader()
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
@@ -92,9 +94,7 @@ class RocksNamespace(ABC):
         return entries(cursor)
 
     def reader(self) -> Few:
-        reader = FewReader(self)
-        self._readers.add(reader)
-        return reader.few
+        return FewReader(self).few
 
     def new_seeker(self) -> tuple[object, Seeker]:
         """A seeker, and the state of the namespace that it sees, or an earlier one."""
@@ -113,8 +113,9 @@ class RocksNamespace(ABC):
 
     def drop_seekers(self) -> None:
         """Let go of iterators that no read is at."""
-        for reader in list(self._readers):
-            reader.drop()
+        while self.seeking:  # a write costs nothing for the readers that have none
+            with suppress(KeyError):  # the last one is gone by itself
+                self.seeking.pop().drop()
 
     def offset(self) -> int | None:
         return self._engine.offset(self)

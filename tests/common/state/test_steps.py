@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milestones.common.state.engine import Batch
-from milestones.common.state.steps import STEP_BYTES, STEP_ENTRIES, size, steps
+from milestones.common.state.steps import STEP_BYTES, STEP_ENTRIES, joint_steps, size, steps
 
 KIB = 1024
 
@@ -33,3 +33,20 @@ def test_many_small_entries_are_cut_by_their_number() -> None:
 
 def test_an_empty_batch_is_one_step() -> None:
     assert list(steps({})) == [{}]
+
+
+def test_small_batches_share_a_step_and_all_steps_together_are_the_batches() -> None:
+    batches: dict[str, Batch] = {
+        "small": {b"a": b"1"}, "empty": {}, "other": {b"a": None, b"b": b"2"},
+        "large": {b"%05d" % number: b"v" for number in range(STEP_ENTRIES + 10)}, "last": {b"z": b"3"},
+        "wide": {b"w": bytes(STEP_BYTES)},
+    }  # fmt: skip
+    found = list(joint_steps(batches))
+    assert [list(step) for step in found] == [["small", "other"], ["large"], ["large", "last"], ["wide"]]
+    together: dict[str, dict[bytes, bytes | None]] = {name: {} for name in batches}
+    for step in found:
+        assert sum(map(len, step.values())) <= STEP_ENTRIES
+        for name, part in step.items():
+            together[name].update(part)
+    assert together == batches
+    assert list(joint_steps({"empty": {}})) == []
