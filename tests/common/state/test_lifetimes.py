@@ -80,6 +80,7 @@ def test_an_engine_holds_all_that_its_library_points_at(any_engines: Engines, tm
 
 
 HELD = {
+    "AccessType": "kept by those that open engines; read during the call",
     "BlockBasedOptions": "shared with the options that take it",
     "Cache": "shared with every database that uses it",
     "ChecksumType": "a value",
