@@ -257,7 +257,8 @@ class StateKeys:
     )
     rocksdb_write_buffer_bytes: Final = ConfigKey(
         integer(at_least=64 * 1024), 16 * MIB, "low",
-        doc="Size of one memtable of a persistent store.",
+        doc="Size of one memtable of a persistent store. From m6 on all tasks of an instance share a store's memtable, "
+        "which is up to four times as large.",
     )
     rocksdb_max_write_buffers: Final = ConfigKey(
         integer(at_least=2), 3, "low",
