@@ -114,8 +114,8 @@ def take_in(
     database: SubtopologyEngine,
     made: Callable[[StoreJob], StoreFiles] | None = None,
 ) -> None:
-    """Take a task's stores into its range, and remove its folder. `made`: who has done one of `jobs`, where it isn't
-    done here. `StateError`."""
+    """Take a task's stores into its range, and remove its folder. `made`: the files of one of `jobs`, where another
+    thread has them written. `StateError`."""
     path, began = directory.task_path(task), time.monotonic()
     manifest = TaskManifest.read(path)
     if manifest is None or manifest.application_id != directory.path.name or manifest.task != str(task):

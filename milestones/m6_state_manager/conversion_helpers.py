@@ -45,7 +45,7 @@ AHEAD: Final = 4
 ERRORS: Final = {kind.__name__: kind for kind in (StateCorruptError, StateFormatError, StateLockedError, StateError)}
 
 TakeIn = Callable[["TaskId", Callable[[StoreJob], StoreFiles] | None], None]
-"""`take_in` of a task, with who has done its jobs, where that isn't done by it."""
+"""`take_in` of a task, with the files of its jobs, where helpers write them."""
 
 
 def take_all_in(directory: StateDirectory, database: Callable[[TaskId], SubtopologyEngine], take_in: TakeIn) -> None:
@@ -168,13 +168,13 @@ class Helper:
             return ""
 
     def end(self) -> None:
-        """It is dead when this returns, and whoever waits for its answer goes on."""
+        """It is dead when this returns; a thread that waits for its answer gets none."""
         self._ended = True
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Close the pipes, once nobody asks any more."""
+        """Close the pipes. No thread may ask any more."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with suppress(OSError):  # what wasn't read
