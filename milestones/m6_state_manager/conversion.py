@@ -52,7 +52,7 @@ INCOMING: Final = ".converting"
 Entries = Iterator[tuple[bytes, bytes]]
 
 
-class StoreJob(NamedTuple):
+class FolderJob(NamedTuple):
     """A store in a folder of its own, whose entries become table files in `target`, with `prefix` before each key.
     `engine`: by its name."""
 
@@ -63,7 +63,7 @@ class StoreJob(NamedTuple):
 
 
 class StoreFiles(NamedTuple):
-    """What a `StoreJob` has made: the number of entries by file. `offset`: the store's."""
+    """What a `FolderJob` has made: the number of entries by file. `offset`: the store's."""
 
     files: Mapping[Path, int]
     offset: int | None
@@ -78,7 +78,7 @@ def folders(directory: StateDirectory) -> list[TaskId]:
 # -- into ranges
 
 
-def jobs(directory: StateDirectory, task: TaskId, database: Path) -> list[StoreJob]:
+def jobs(directory: StateDirectory, task: TaskId, database: Path) -> list[FolderJob]:
     """What has to be read for a task to be taken into that database; nothing of a task that isn't ours."""
     path = directory.task_path(task)
     manifest = TaskManifest.read(path)
@@ -86,9 +86,9 @@ def jobs(directory: StateDirectory, task: TaskId, database: Path) -> list[StoreJ
     return [_job(path, *store, database, task) for store in stores.items() if _folder(path, store[0]) is not None]
 
 
-def _job(path: Path, store: str, written: StoreManifest, database: Path, task: TaskId) -> StoreJob:
+def _job(path: Path, store: str, written: StoreManifest, database: Path, task: TaskId) -> FolderJob:
     target = database / INCOMING / str(task.partition) / store
-    return StoreJob(path / ROCKSDB / store, written.engine, prefix_of(task.partition), target)
+    return FolderJob(path / ROCKSDB / store, written.engine, prefix_of(task.partition), target)
 
 
 def _folder(path: Path, store: str) -> Path | None:
@@ -97,7 +97,7 @@ def _folder(path: Path, store: str) -> Path | None:
     return folder if (folder / "CURRENT").exists() else None
 
 
-def store_files(job: StoreJob) -> StoreFiles:
+def store_files(job: FolderJob) -> StoreFiles:
     """Write the table files. `StateError`."""
     engine = open_engines(job.engine).open(job.folder)
     try:
@@ -112,7 +112,7 @@ def take_in(
     directory: StateDirectory,
     task: TaskId,
     database: SubtopologyEngine,
-    made: Callable[[StoreJob], StoreFiles] | None = None,
+    made: Callable[[FolderJob], StoreFiles] | None = None,
 ) -> None:
     """Take a task's stores into its range, and remove its folder. `made`: the files of one of `jobs`, where another
     thread has them written. `StateError`."""
@@ -167,7 +167,7 @@ def _take_store(
     written: StoreManifest,
     database: SubtopologyEngine,
     task: TaskId,
-    made: Callable[[StoreJob], StoreFiles],
+    made: Callable[[FolderJob], StoreFiles],
 ) -> tuple[int | None, int]:
     """Take one store in: its offset, and how many entries it has. `StateError`."""
     if _folder(path, store) is None:

@@ -1,6 +1,6 @@
 """All folders of an instance taken in, with the table files written by helper processes where there is much to write.
 
-    take_all_in --StoreJob, a line of JSON--> helper process --StoreFiles, a line of JSON--> take_all_in --> ranges
+    take_all_in --FolderJob, a line of JSON--> helper process --StoreFiles, a line of JSON--> take_all_in --> ranges
 
 *Guarantees*: a helper reads folders and writes table files, nothing else: what is durable, and what is removed then, is
 decided by `take_in`, task by task. A helper ends with its parent, however that ends. A job of a helper that has ended
@@ -26,7 +26,7 @@ from milestones.common.errors import StateCorruptError, StateError, StateFormatE
 from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import remove_tree
 from milestones.common.state.task_storage import ROCKSDB
-from milestones.m6_state_manager.conversion import INCOMING, StoreFiles, StoreJob, folders, jobs, store_files
+from milestones.m6_state_manager.conversion import INCOMING, FolderJob, StoreFiles, folders, jobs, store_files
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -44,7 +44,7 @@ AHEAD: Final = 4
 """Tasks whose files are written, or are being written, before they are taken in: what the disk needs twice."""
 ERRORS: Final = {kind.__name__: kind for kind in (StateCorruptError, StateFormatError, StateLockedError, StateError)}
 
-TakeIn = Callable[["TaskId", Callable[[StoreJob], StoreFiles] | None], None]
+TakeIn = Callable[["TaskId", Callable[[FolderJob], StoreFiles] | None], None]
 """`take_in` of a task, with the files of its jobs, where helpers write them."""
 
 
@@ -71,7 +71,7 @@ def _take_in_by(
     database: Callable[[TaskId], SubtopologyEngine],
     take_in: TakeIn,
 ) -> None:
-    under_way: dict[StoreJob, Future[StoreFiles]] = {}
+    under_way: dict[FolderJob, Future[StoreFiles]] = {}
     begun = iter(tasks)
 
     def begin_one() -> None:
@@ -98,8 +98,8 @@ class Helpers:
 
     def __init__(self, count: int) -> None:
         self._pool = ThreadPoolExecutor(count, "conversion")
-        self._all = [Helper() for _ in range(count)]
-        self._free: SimpleQueue[Helper] = SimpleQueue()
+        self._all = [ConversionHelper() for _ in range(count)]
+        self._free: SimpleQueue[ConversionHelper] = SimpleQueue()
         for helper in self._all:
             self._free.put(helper)
 
@@ -114,11 +114,11 @@ class Helpers:
         for helper in self._all:
             helper.close()
 
-    def submit(self, job: StoreJob) -> Future[StoreFiles]:
+    def submit(self, job: FolderJob) -> Future[StoreFiles]:
         """Have one of them do it, in the order of the calls."""
         return self._pool.submit(self._do, job)
 
-    def _do(self, job: StoreJob) -> StoreFiles:
+    def _do(self, job: FolderJob) -> StoreFiles:
         helper = self._free.get()
         try:
             return helper.do(job)
@@ -126,7 +126,7 @@ class Helpers:
             self._free.put(helper)
 
 
-class Helper:
+class ConversionHelper:
     """*Owns*: the process. One thread at a time asks it, any may end it."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Helper:
     def pid(self) -> int:
         return self._process.pid
 
-    def do(self, job: StoreJob) -> StoreFiles:
+    def do(self, job: FolderJob) -> StoreFiles:
         """The job's files. `StateError`."""
         line = self._ask(written(job))
         if line:
@@ -184,18 +184,18 @@ class Helper:
 # -- what passes between the processes
 
 
-def written(job: StoreJob) -> str:
+def written(job: FolderJob) -> str:
     """The job as a line."""
     return json.dumps([str(job.folder), job.engine, job.prefix.hex(), str(job.target)]) + "\n"
 
 
-def read(line: str) -> StoreJob:
+def read(line: str) -> FolderJob:
     """The job in a line."""
     folder, engine, prefix, target = json.loads(line)
-    return StoreJob(Path(folder), engine, bytes.fromhex(prefix), Path(target))
+    return FolderJob(Path(folder), engine, bytes.fromhex(prefix), Path(target))
 
 
-def answer(job: StoreJob) -> str:
+def answer(job: FolderJob) -> str:
     """Do the job; what came of it, as a line."""
     told: dict[str, Any]
     try:

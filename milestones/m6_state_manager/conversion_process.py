@@ -1,7 +1,7 @@
 """A helper process of a conversion: it does the jobs that come on its standard input, a line each.
 
 *Guarantees*: it ends as soon as its input does, in the middle of a job, too.
-*Assumes*: started by a `Helper`, and never imported by the runtime.
+*Assumes*: started by a `ConversionHelper`, and never imported by the runtime.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from milestones.common.state.disk import names
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.m6_state_manager.changed_keys import ChangedKeys
-from milestones.m6_state_manager.conversion import StoreFiles, StoreJob, take_in
+from milestones.m6_state_manager.conversion import FolderJob, StoreFiles, take_in
 from milestones.m6_state_manager.conversion_helpers import take_all_in
 from milestones.m6_state_manager.database_folder import engine_of, set_aside
 from milestones.m6_state_manager.disk_room import DiskRoom
@@ -84,7 +84,7 @@ class RangeStateManager:
                 self._database(int(name))
         take_all_in(self.directory, lambda task: self._database(task.subtopology), self._take_in)
 
-    def _take_in(self, task: TaskId, made: Callable[[StoreJob], StoreFiles] | None) -> None:
+    def _take_in(self, task: TaskId, made: Callable[[FolderJob], StoreFiles] | None) -> None:
         database = self._database(task.subtopology)
         try:
             take_in(self.directory, task, database, made)

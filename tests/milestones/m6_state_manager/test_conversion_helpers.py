@@ -1,4 +1,4 @@
-"""Helper processes write a conversion's files; whoever ends in between, nothing is lost."""
+"""ConversionHelper processes write a conversion's files; whoever ends in between, nothing is lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.m6_state_manager import conversion_helpers
-from milestones.m6_state_manager.conversion import StoreJob
-from milestones.m6_state_manager.conversion_helpers import Helper, Helpers
+from milestones.m6_state_manager.conversion import FolderJob
+from milestones.m6_state_manager.conversion_helpers import ConversionHelper, Helpers
 from milestones.testing import until
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, UNLOGGED
 from tests.milestones.m6_state_manager.test_conversion import (
@@ -77,14 +77,14 @@ def test_the_work_of_a_helper_that_is_killed_is_done_all_the_same(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = fill(start(directory, FOLDERS))
-    asked = Helper._ask
+    asked = ConversionHelper._ask
 
-    def killed(helper: Helper, line: str) -> str:
+    def killed(helper: ConversionHelper, line: str) -> str:
         with contextlib.suppress(ProcessLookupError):  # it was killed at an earlier job
             os.kill(helper.pid, signal.SIGKILL)
         return asked(helper, line)
 
-    monkeypatch.setattr(Helper, "_ask", killed)
+    monkeypatch.setattr(ConversionHelper, "_ask", killed)
     manager = start(directory, RANGES)
     assert content(manager) == before
     assert "a helper process has ended with exit code -9, its work is done here" in caplog.text
@@ -92,7 +92,7 @@ def test_the_work_of_a_helper_that_is_killed_is_done_all_the_same(
 
 
 def test_a_helper_ends_with_its_parent_and_what_it_holds_can_be_opened() -> None:
-    helper = Helper()
+    helper = ConversionHelper()
     process = psutil.Process(helper.pid)
     assert helper._process.stdin is not None
     helper._process.stdin.close()  # as the end of the parent does
@@ -105,7 +105,7 @@ def test_a_conversion_that_ends_early_has_nothing_more_read(tmp_path: Path) -> N
     engine = open_engines("rocksdict").open(tmp_path / "store")
     engine.open("store")
     engine.close()
-    job = StoreJob(tmp_path / "store", "rocksdict", b"", tmp_path / "files")
+    job = FolderJob(tmp_path / "store", "rocksdict", b"", tmp_path / "files")
     with Helpers(1) as helpers:
         helper = helpers._free.get()
         helper.end()
