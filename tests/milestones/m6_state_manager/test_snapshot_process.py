@@ -21,7 +21,7 @@ from milestones.m6_state_manager.checkpoint import Checkpoint
 from milestones.m6_state_manager.database_folder import DATABASE
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.ranges import prefix_of
-from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult, StoreJob
+from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, PartitionJob, SnapshotResult
 from milestones.m6_state_manager.snapshot_process import Maker
 from tests.common.state.test_sealing import K1
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, found
@@ -59,7 +59,7 @@ class Made:
         taken = self.manager.changed.take(self.range, "counts")
         checkpoint.cut()
         checkpoint.finish()
-        store = StoreJob.of(
+        store = PartitionJob.of(
             TASK, COUNTS, CHANGELOG, changelog_id="topic-1", usable_until_ms=None, leads=True, on=taken.on,
             keys=frozenset(taken.keys or ()), gone=taken.gone,
         )  # fmt: skip
