@@ -19,7 +19,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.m6_state_manager.database_folder import DATABASE
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.moments import Moments
-from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult, StoreJob
+from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, PartitionJob, SnapshotResult
 from milestones.m6_state_manager.snapshot_process import Maker
 
 TASK, STORE = TaskId(0, 0), StoreSpec("totals")
@@ -51,7 +51,7 @@ def sizes(directory: Path, entries: int, seed: int) -> tuple[int, int]:
 def _made(directory: Path, manager: RangeStateManager) -> int:
     """Make one more snapshot; bytes of its own files."""
     (database,), url = manager.databases(), f"file://{directory.parent}/delta-snapshots"
-    store = StoreJob.of(
+    store = PartitionJob.of(
         TASK, STORE, TopicPartition("delta-changelog", 0), changelog_id=None, usable_until_ms=None, leads=False
     )
     taken, jobs = Moments(manager.changed).checkpoint(database, directory / DATABASE, lambda: [store])
@@ -59,7 +59,7 @@ def _made(directory: Path, manager: RangeStateManager) -> int:
     keys = frozenset(changes.keys or ()) if changes.on is not None else frozenset()
     job = CheckpointJob(
         directory, 0, "delta", 1, SystemClock().wall_ms(),
-        tuple(StoreJob(**{**vars(one), "on": changes.on, "keys": keys}) for one in jobs), url,
+        tuple(PartitionJob(**{**vars(one), "on": changes.on, "keys": keys}) for one in jobs), url,
     )  # fmt: skip
     told: list[SnapshotResult] = []
     Maker(job, SnapshotRepository(url, "delta"), SystemClock()).run(told.append)

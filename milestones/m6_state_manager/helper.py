@@ -18,7 +18,7 @@ from milestones.m6_state_manager.snapshot_jobs import TROUBLE, CheckpointJob, Sn
 MODULE = "milestones.m6_state_manager.snapshot_process"
 
 
-class Helper(Protocol):
+class SnapshotHelper(Protocol):
     """A helper at work on one job."""
 
     def ended(self) -> bool: ...
@@ -35,7 +35,7 @@ class Helper(Protocol):
 
 
 class HelperProcess:
-    """See `Helper`. *Owns*: the process, and its input."""
+    """See `SnapshotHelper`. *Owns*: the process, and its input."""
 
     def __init__(self, job: CheckpointJob) -> None:
         """Start it. `OSError`."""
@@ -78,5 +78,5 @@ class HelperProcess:
         self.let_go()
 
 
-def launch(job: CheckpointJob) -> Helper:
+def launch(job: CheckpointJob) -> SnapshotHelper:
     return HelperProcess(job)

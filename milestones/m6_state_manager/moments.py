@@ -20,7 +20,7 @@ from milestones.m6_state_manager.checkpoint import Checkpoint, TornError
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 if TYPE_CHECKING:
-    from milestones.m6_state_manager.snapshot_jobs import StoreJob
+    from milestones.m6_state_manager.snapshot_jobs import PartitionJob
 
 TRIES, PAUSE_S = 20, 0.002
 """How often a moment is looked for at which no task is being written, and how long between two looks."""
@@ -36,8 +36,8 @@ class Moments:
         self._changed = changed
 
     def checkpoint(
-        self, database: SubtopologyEngine, target: Path, wanted: Callable[[], list[StoreJob]]
-    ) -> tuple[Taken, list[StoreJob]]:
+        self, database: SubtopologyEngine, target: Path, wanted: Callable[[], list[PartitionJob]]
+    ) -> tuple[Taken, list[PartitionJob]]:
         """Make a checkpoint; returns what has changed up to it, and what of `wanted` can be made of it: without any,
         there is no checkpoint. `StateError`."""
         for left in range(TRIES - 1, -1, -1):
@@ -62,8 +62,8 @@ class Moments:
         raise TornError(f"{database.path} was never at rest")
 
     def _cut(
-        self, checkpoint: Checkpoint, wanted: list[StoreJob], taken: Taken, *, waits: bool
-    ) -> list[StoreJob] | None:
+        self, checkpoint: Checkpoint, wanted: list[PartitionJob], taken: Taken, *, waits: bool
+    ) -> list[PartitionJob] | None:
         """Take what has changed of all tasks that aren't being written, and the moment of the checkpoint. `waits`: None
         when a task is being written."""
         ranges = {job.task: self._changed.range(*job.task) for job in wanted}

@@ -30,7 +30,7 @@ JOB, RESULTS, TROUBLE = "job", "results", "trouble"
 
 
 @dataclass(frozen=True)
-class StoreJob:
+class PartitionJob:
     """A snapshot of one store partition. `kind`, `layout`, `arrangement`, `changelog_id`, `usable_until_ms`: as in the
     manifest. `leads`: the content is that of the task's last commit. `on`: what `keys` and `gone` have changed since;
     None: the snapshot is to be a base. `since_ms`: none is made where there is one that was made later (wall clock)."""
@@ -54,7 +54,7 @@ class StoreJob:
         return self.task, self.store
 
     @classmethod
-    def of(cls, task: TaskId, spec: StoreSpec, changelog: TopicPartition, **fields: Any) -> StoreJob:
+    def of(cls, task: TaskId, spec: StoreSpec, changelog: TopicPartition, **fields: Any) -> PartitionJob:
         """Of a store of the topology."""
         kind = kind_of(spec)
         return cls(task, spec.name, spec.kind, kind.version, kind.arrangement(spec), changelog, **fields)
@@ -70,7 +70,7 @@ class CheckpointJob:
     application_id: str
     generation: int
     created_ms: int
-    stores: tuple[StoreJob, ...]
+    stores: tuple[PartitionJob, ...]
     url: str = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     encryption_key: str | None = field(default=None, repr=False)

@@ -36,7 +36,7 @@ from milestones.common.state.snapshots.repository import LocalSnapshot, Snapshot
 from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.ranges import prefix_of, span_of
-from milestones.m6_state_manager.snapshot_jobs import NICE, RESULTS, CheckpointJob, SnapshotResult, StoreJob
+from milestones.m6_state_manager.snapshot_jobs import NICE, RESULTS, CheckpointJob, PartitionJob, SnapshotResult
 from milestones.m6_state_manager.snapshot_schedule import fresh
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
@@ -82,7 +82,7 @@ class Maker:
         finally:
             database.close()
 
-    def _make(self, store: StoreJob, database: SubtopologyEngine) -> SnapshotManifest:
+    def _make(self, store: PartitionJob, database: SubtopologyEngine) -> SnapshotManifest:
         """Make one and publish it. `NotMade`, `StateError`."""
         row = database.rows.get(store.task.partition)
         offset = None if row is None else row.offsets.get(store.store)
@@ -98,7 +98,7 @@ class Maker:
         self._prune(store)
         return manifest
 
-    def _look(self, store: StoreJob, offset: int) -> None:
+    def _look(self, store: PartitionJob, offset: int) -> None:
         """See what is there. `NotMade`, `SnapshotError`."""
         now_ms = self._clock.wall_ms()
         generation = self._repository.generation(store.changelog)
@@ -115,7 +115,7 @@ class Maker:
             raise NotMade("another instance has made one lately")
 
     def _written(
-        self, store: StoreJob, row: RangeRow, offset: int, database: SubtopologyEngine, directory: Path
+        self, store: PartitionJob, row: RangeRow, offset: int, database: SubtopologyEngine, directory: Path
     ) -> LocalSnapshot:
         """The files, on this machine: a delta where there is something to build on, and room on it."""
         draft = partial(self._draft, store, row, offset)
@@ -129,7 +129,7 @@ class Maker:
         files = _files(directory / "base", database.open_store(store.store).scan(*span_of(store.task.partition)))
         return LocalSnapshot(draft(files), files.directory)
 
-    def _draft(self, store: StoreJob, row: RangeRow, offset: int, files: _Files, **fields: Any) -> SnapshotManifest:
+    def _draft(self, store: PartitionJob, row: RangeRow, offset: int, files: _Files, **fields: Any) -> SnapshotManifest:
         return SnapshotManifest(
             id=new_id(),
             application_id=self._job.application_id,
@@ -152,7 +152,7 @@ class Maker:
             **fields,
         )
 
-    def _prune(self, store: StoreJob) -> None:
+    def _prune(self, store: PartitionJob) -> None:
         """Remove what no reader needs, as the partition's owner."""
         try:
             prune(self._repository, store.changelog, self._clock, changelog_id=store.changelog_id)
@@ -178,7 +178,7 @@ def _files(directory: Path, entries: Iterator[Entry]) -> _Files:
     return _Files(directory, writer)
 
 
-def _changed(store: StoreJob, database: SubtopologyEngine) -> Iterator[Entry]:
+def _changed(store: PartitionJob, database: SubtopologyEngine) -> Iterator[Entry]:
     """The changed keys, as the checkpoint has them."""
     get, prefix = database.open_store(store.store).get, prefix_of(store.task.partition)
     for key in sorted(store.keys):

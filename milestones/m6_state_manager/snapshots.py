@@ -32,9 +32,9 @@ from milestones.common.state.snapshots.snapshot import SnapshotManifest, usable_
 from milestones.common.testing.faults import reach
 from milestones.instance.admin_thread import AskBounds, Bounds
 from milestones.m6_state_manager.database_folder import DATABASE
-from milestones.m6_state_manager.helper import Helper, launch
+from milestones.m6_state_manager.helper import SnapshotHelper, launch
 from milestones.m6_state_manager.moments import Moments, Taken
-from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult, StoreJob
+from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, PartitionJob, SnapshotResult
 from milestones.m6_state_manager.snapshot_schedule import Timetable, behind, by_importance, fresh, grown
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
@@ -52,7 +52,7 @@ ANSWER_MS: Final = 30_000
 WAIT_MS: Final = 1_000
 """The time between two steps while nothing is asked of the state thread."""
 
-Launch = Callable[[CheckpointJob], Helper]
+Launch = Callable[[CheckpointJob], SnapshotHelper]
 
 
 class NoneMade:
@@ -90,7 +90,7 @@ class _Making:
 
     subtopology: int
     job: CheckpointJob
-    helper: Helper
+    helper: SnapshotHelper
     taken: Taken
 
 
@@ -220,7 +220,7 @@ class SnapshotMaker:
             if not started:
                 self._remove(directory)
 
-    def _wanted(self, database: SubtopologyEngine, known: _Known) -> list[StoreJob]:
+    def _wanted(self, database: SubtopologyEngine, known: _Known) -> list[PartitionJob]:
         """The stores of which there is something new, the smallest first; without what has changed."""
         found, wall_ms, config = [], self._clock.wall_ms(), self._context.config
         changelogs = self._changelogs(database.number)
@@ -238,7 +238,7 @@ class SnapshotMaker:
                     last is not None and last.offset == offset and fresh(last, wall_ms)
                 ):
                     continue
-                found.append(StoreJob.of(
+                found.append(PartitionJob.of(
                     task.task, spec, changelog,
                     changelog_id=known.bounds.topic_ids.get(changelog.topic),
                     usable_until_ms=usable_until(known.settings[changelog.topic], wall_ms),
@@ -246,7 +246,7 @@ class SnapshotMaker:
                 ))  # fmt: skip
         return sorted(found, key=lambda job: (self._size(job), job.place))
 
-    def _size(self, job: StoreJob) -> int:
+    def _size(self, job: PartitionJob) -> int:
         last = self._last.get(job.place)
         return 0 if last is None else last.size
 
@@ -257,7 +257,7 @@ class SnapshotMaker:
         database: SubtopologyEngine,
         directory: Path,
         taken: Taken,
-        jobs: list[StoreJob],
+        jobs: list[PartitionJob],
     ) -> bool:
         """Start the helper; whether that could be done."""
         config = self._context.config
@@ -304,7 +304,7 @@ class SnapshotMaker:
             )  # fmt: skip
         self._remove(making.job.directory)
 
-    def _note(self, job: StoreJob, manifest: SnapshotManifest) -> None:
+    def _note(self, job: PartitionJob, manifest: SnapshotManifest) -> None:
         self._last[job.place] = manifest
         self._scope.made.total += 1
         self._scope.deltas.total += manifest.base is not None
@@ -338,7 +338,7 @@ class SnapshotMaker:
         self._context.metrics.remove(self._scope)
 
 
-def _with(job: StoreJob, changes: Changes) -> StoreJob:
+def _with(job: PartitionJob, changes: Changes) -> PartitionJob:
     """The job, with what has changed."""
     if changes.on is None or changes.keys is None:
         return job

@@ -52,6 +52,9 @@ ROWS: Final = "/tasks"
 
 DAMAGED, WAIT = "it is damaged and being mended", "see the log, and that the disk is sound"
 
+LINKING: Final = ("rocksdict",)
+"""The engines that can."""
+
 Place = tuple[int, str]
 """A partition and a store: a range."""
 
@@ -128,6 +131,8 @@ class SubtopologyEngine:
         self.epoch = 0
         self.changed: ChangedKeys = changed or ChangedKeys()
         self.linked = 0
+        self.links: bool = engines.name in LINKING
+        """Whether the engine takes files in without reading them."""
         self.replaced: list[Replaced] = []
         self._to_empty: set[Place] = set()
         self._open_ranges: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()

@@ -192,11 +192,11 @@ class RangeTaskStorage:
         return self._open_range(store)
 
     def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
-        """Files whose keys begin as the range's are linked."""
+        """Files whose keys begin as the range's are linked, where the engine can."""
         if store in self._in_memory:
             return self._in_memory[store].ingest(files, prefix)
         self._changed.begin(self._range)  # until the offset is written, by `apply`
-        if prefix == prefix_of(self.task.partition):
+        if prefix == prefix_of(self.task.partition) and self._engine.links:
             return self._link(store, files)
         return write_entries(self._write_step, store, files, prefix)
 

@@ -11,6 +11,7 @@ import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.sst import entries as files_entries
 from milestones.common.state.snapshots.objects import SnapshotError
 from milestones.common.state.snapshots.repository import SnapshotRepository
@@ -20,7 +21,7 @@ from milestones.m6_state_manager.checkpoint import Checkpoint
 from milestones.m6_state_manager.database_folder import DATABASE
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.ranges import prefix_of
-from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult, StoreJob
+from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, PartitionJob, SnapshotResult
 from milestones.m6_state_manager.snapshot_process import Maker
 from tests.common.state.test_sealing import K1
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, found
@@ -58,7 +59,7 @@ class Made:
         taken = self.manager.changed.take(self.range, "counts")
         checkpoint.cut()
         checkpoint.finish()
-        store = StoreJob.of(
+        store = PartitionJob.of(
             TASK, COUNTS, CHANGELOG, changelog_id="topic-1", usable_until_ms=None, leads=True, on=taken.on,
             keys=frozenset(taken.keys or ()), gone=taken.gone,
         )  # fmt: skip
@@ -232,6 +233,20 @@ def test_files_are_encrypted_with_the_key_that_is_given(tmp_path: Path, manager:
     made.repository = SnapshotRepository(f"file://{made.directory}/remote", "words")
     with pytest.raises(StateError, match="needs the key of the id 'k1'"):
         made.fetched()
+
+
+def test_the_other_engine_has_the_same_checkpoints_and_takes_files_in_by_writing(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdb")
+    manager = RangeStateManager(directory_of(tmp_path / "state"), open_engines("rocksdb"), "m6")
+    made = Made(tmp_path / "snapshots", manager)
+    made.write(rows(0, 3_000))
+    assert made.snapshot().manifest is not None
+    made.write({**rows(0, 10, b"changed"), b"key-00020": None})
+    manifest = made.snapshot().manifest
+    assert manifest is not None
+    assert (manifest.deltas, made.restored()) == (1, found(made.storage))
+    made.storage.close()
+    manager.release()
 
 
 def test_a_task_that_was_not_there_at_the_moment_is_passed_over(made: Made) -> None:

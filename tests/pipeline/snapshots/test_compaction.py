@@ -191,6 +191,23 @@ def test_it_is_built_on_a_delta_with_deletions_that_an_instance_has_made_and_cou
     assert app.content() == {b"b": b"4", b"c": b"3", b"d": b"5"}
 
 
+def test_it_is_built_on_a_snapshot_that_an_instance_of_m6_has_made(app: App) -> None:
+    app.write(("a", "1"), ("b", "2"), ("c", "3"))
+    spark = app.made().manifest
+    folder, prefix = app.directory / "ranges", b"\0\0\0\0"
+    folder.mkdir()
+    writer = SstWriter(folder)
+    writer.write(iter([(prefix + b"a", b"1"), (prefix + b"b", b"2"), (prefix + b"c", b"3"), (prefix + b"gone", b"4")]))
+    files = tuple(described(path, count) for path, count in writer.files.items())
+    own = replace(spark, id="own", generation=8, files=files, key_prefix=prefix, gone=((b"g", b"h"),))
+    SnapshotRepository(app.url, app.name).publish(LocalSnapshot(own, folder))
+    app.write(("a", None), ("d", "5"))
+    made = app.made()
+    assert (made.base, made.records, made.manifest.generation) == (own.offset, 2, 8)
+    assert (made.manifest.key_prefix, made.manifest.gone) == (b"", ())
+    assert app.content() == {b"b": b"2", b"c": b"3", b"d": b"5"}
+
+
 def test_an_encrypted_snapshot_is_built_on_with_its_key_only(app: App) -> None:
     key, other = (f"{id}:{b64encode(id.encode() * 16).decode()}" for id in ("k1", "k2"))
     app.config = app.config.replace(snapshot_encryption_key=key)
