@@ -130,7 +130,7 @@ class Mender:
     def run_once(self, databases: list[SubtopologyEngine]) -> None:
         """Begin to mend what is damaged, and let go of what was replaced."""
         for database in databases:
-            database.let_go(GRACE_MS)
+            database.replaced.let_go(GRACE_MS)
             thread = self._threads.get(database.number)
             if thread is not None and not thread.is_alive():
                 del self._threads[database.number]

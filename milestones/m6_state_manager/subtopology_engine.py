@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateBusyError, StateCorruptError, StateError
 from milestones.common.records import StoreId, TaskId
@@ -32,11 +31,12 @@ from milestones.common.state.manifest import TaskManifest
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager import database_folder
 from milestones.m6_state_manager.changed_keys import ChangedKeys
-from milestones.m6_state_manager.database_folder import aside, begin_anew, current, make_current, set_aside
+from milestones.m6_state_manager.database_folder import begin_anew, current, make_current
 from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.gate import WriteGate
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import RangeNamespace, partition_of, prefix_of, prefixed, span_of
+from milestones.m6_state_manager.replaced import ReplacedDatabases, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -71,14 +71,6 @@ def opened(number: int, path: Path, engines: Engines, changed: ChangedKeys | Non
         kept = begin_anew(path)
         log.error("the state of sub-topology %s starts empty, its files are kept in %s: %s", path.name, kept, error)
         return SubtopologyEngine(number, path, engines, changed=changed)
-
-
-class Replaced(NamedTuple):
-    """A damaged database that was replaced, until no scan is open in it."""
-
-    engine: Engine
-    folder: Path
-    at_ms: int
 
 
 class SubtopologyEngine:
@@ -133,7 +125,7 @@ class SubtopologyEngine:
         self.linked = 0
         self.links: bool = engines.name in LINKING
         """Whether the engine takes files in without reading them."""
-        self.replaced: list[Replaced] = []
+        self.replaced = ReplacedDatabases(path)
         self._to_empty: set[Place] = set()
         self._open_ranges: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
 
@@ -145,7 +137,7 @@ class SubtopologyEngine:
     @property
     def unsynced_ms(self) -> int:
         """Since when something is written that isn't synced; 0 when all is."""
-        return max(1, _now_ms() - self.unsynced_since_ms) if self.unsynced else 0
+        return max(1, now_ms() - self.unsynced_since_ms) if self.unsynced else 0
 
     # -- stores and ranges
 
@@ -330,7 +322,7 @@ class SubtopologyEngine:
 
     def _wrote(self, partition: int, row: RangeRow | None) -> None:
         if not self.unsynced:
-            self.unsynced, self.unsynced_since_ms = True, _now_ms()
+            self.unsynced, self.unsynced_since_ms = True, now_ms()
         if row is not None:
             self.rows[partition] = row
 
@@ -391,7 +383,7 @@ class SubtopologyEngine:
             reach("mend.copied")
             make_current(self.path, other.folder.name)
             reach("mend.current")
-            self.replaced.append(Replaced(self.engine, self.folder, _now_ms()))
+            self.replaced.add(self.engine, self.folder)
             self.engine, self.folder, self._families = other.engine, other.folder, other._families
             self.rows, self.lost, self._to_empty, self.unsynced = rows, all_lost, set(), False
             self.epoch += 1
@@ -408,22 +400,6 @@ class SubtopologyEngine:
                 if place in self.lost:
                     opened.lose(self.corrupt(*place, self.lost[place]))
 
-    def let_go(self, after_ms: int) -> None:
-        """Close databases that were replaced `after_ms` ago, once no scan is open in them; set their files aside."""
-        for replaced in list(self.replaced):
-            if _now_ms() - replaced.at_ms >= after_ms and not (after_ms and replaced.engine.scanned()):
-                self.replaced.remove(replaced)
-                replaced.engine.close()
-                try:
-                    if replaced.folder.exists():
-                        set_aside(replaced.folder, aside(self.path))
-                except StateError as error:
-                    log.warning("the damaged files in %s stay there until the next start: %s", replaced.folder, error)
-
     def close(self) -> None:
-        self.let_go(0)
+        self.replaced.let_go(0)
         self.engine.close()
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -159,11 +159,11 @@ def test_a_scan_goes_on_in_the_database_in_which_it_began(damaged: Damaged) -> N
     first = next(scan)
     damaged.meet()
     mend(damaged.manager)
-    damaged.database.let_go(1)
+    damaged.database.replaced.let_go(1)
     assert damaged.database.replaced, "somebody scans it"
     assert dict([first, *scan]) == damaged.contents[NEIGHBOUR, "counts"]
     del scan
-    damaged.database.let_go(0)
+    damaged.database.replaced.let_go(0)
     assert not damaged.database.replaced
     assert aside(damaged.database.path).is_dir()
 

@@ -253,7 +253,7 @@ def test_the_end_of_the_instance_doesnt_wait_for_a_long_compaction(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that would take a minute."""
-    engines = RocksDictEngines()
+    engines = RocksDictEngines(RocksSettings(write_buffer_bytes=4 * MIB))
     storage = (manager := reopened(directory, engines=engines)).open(TASK, [COUNTS])
     for number in range(20):
         batch = {b"%06d-%02d" % (key, number): os.urandom(1_000) for key in range(1_000)}
