@@ -34,8 +34,8 @@ marker of its last transaction to read, and the updater's rounds are common to a
 few rounds later."""
 GAP_S = 1.0
 """What other tasks' outputs may pause."""
-BEGIN_S = 5.0
-"""Until the other task has its first output: it is opened, restored and fetched for meanwhile."""
+BEGIN_SHARE = 0.5
+"""Of the restoration, until the other task has its first output: it is opened, restored and fetched for meanwhile."""
 LOST = "membership lost"
 SMALL_FETCHES: Settings = {
     "restore_consumer_queued_min_messages": 1_000,
@@ -86,7 +86,8 @@ def widest_gap(world: World, app: Instance, outputs: TopicTail) -> float:
 
     world.wait(restored, "the task is restored")
     gaps.append(time.monotonic() - last)
-    assert gaps[0] < BEGIN_S
+    print(f"the other task had its first output after {gaps[0]:.1f} s, the restoration took {sum(gaps):.1f} s")
+    assert gaps[0] < BEGIN_SHARE * sum(gaps)
     assert len(gaps) > 10, "the other task wasn't processed while this one was restored"
     assert generation(world) == began
     return max(gaps[1:])
