@@ -149,12 +149,13 @@ def test_an_instance_that_is_killed_while_it_takes_a_snapshot_in_begins_with_it_
 @pytest.mark.short_under("exactly_once_v2")
 def test_standbys_make_them_where_there_are_some(makes: World) -> None:
     world = makes
-    apps = [maker(world, name, num_standby_replicas=1) for name in "ab"]
+    # An active task leaves its standby two intervals' time, which is to be enough on a slow machine, too.
+    apps = [maker(world, name, num_standby_replicas=1, snapshot_interval_ms=10 * INTERVAL_MS) for name in "ab"]
     for app in apps:
         app.start()
     world.group_is(*apps)
     for app in apps:
-        feed_until_it_says(world, app, MADE, times=2)
+        feed_until_it_says(world, app, MADE)
     end_and_judge(world, COUNT)
     # What an active task makes names the commit that it ends with.
     assert [manifest.commit_number for manifest in newest(world)] == [None, None]

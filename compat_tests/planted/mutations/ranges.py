@@ -17,5 +17,5 @@ def a_range_is_read_with_the_prefix_of_its_neighbour() -> None:
     """Of two tasks each finds the other one's entries."""
 
     @around(RangeNamespace, "__init__")
-    def opened(original: Any, namespace: Any, name: Any, family: Any, partition: Any, offset: Any) -> None:
-        original(namespace, name, family, partition ^ 1, offset)
+    def opened(original: Any, namespace: Any, name: Any, family: Any, partition: Any, *rest: Any) -> None:
+        original(namespace, name, family, partition ^ 1, *rest)
