@@ -145,7 +145,6 @@ def test_an_application_with_its_own_settings_keeps_them_unless_the_command_line
     [
         ([], "MILESTONES_APPLICATION_ID"),
         (["-a", "w", "-b", "a:1", "--stage", "m9"], "no stage or flag 'm9'"),
-        (["-a", "w", "-b", "a:1", "--stage", "m6"], "doesn't have m6 (state_manager)"),
         (["-a", "w", "-b", "a:1", "--set", "poll_ms=x"], "must be an integer"),
         (["-a", "w", "-b", "a:1", "--set", "poll_ms"], "KEY=VALUE"),
         ([], "or with -a ID"),
