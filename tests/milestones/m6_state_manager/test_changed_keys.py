@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from milestones.m6_state_manager.changed_keys import ChangedKeys, RangeChanges
+from milestones.m6_state_manager.changed_keys import ChangedKeys, Changes, RangeChanges
 from tests.common.state.test_snapshot import MANIFEST
 
 BASE = replace(MANIFEST, id="base")
@@ -102,3 +105,68 @@ def test_a_range_is_whole_when_no_write_is_under_way_or_has_broken_off(changed: 
     changed.begin(of)
     changed.end(of, leads=True)
     assert (of.whole, of.leads) == (True, True)
+
+
+class Store:
+    """A store of one range beside its snapshots, each of which is all that it had then."""
+
+    def __init__(self) -> None:
+        self.changed = ChangedKeys(bound=600)  # a handful of keys: it is met now and then
+        self.of = self.changed.range(0, 1)
+        self.content: dict[bytes, int] = {}
+        self.snapshots: dict[str, dict[bytes, int]] = {}
+        self.under_way: tuple[Changes, dict[bytes, int]] | None = None
+        self.writes = 0
+
+    def write(self, key: bytes) -> None:
+        self.changed.note(self.of, "counts", [key])
+        self.writes += 1
+        self.content[key] = self.writes
+
+    def delete(self, key: bytes) -> None:
+        self.changed.note(self.of, "counts", [key])
+        self.content.pop(key, None)
+
+    def wipe(self, _: bytes) -> None:
+        self.changed.emptied(0, 1, ["counts"])
+        self.content = {}
+
+    def take(self, _: bytes) -> None:
+        """Begin a snapshot: a delta, where one is possible, gives what the store has."""
+        if self.under_way is None:
+            taken = self.changed.take(self.of, "counts")
+            self.under_way = taken, dict(self.content)
+            if taken.on is not None and taken.keys is not None:
+                built = dict(self.snapshots[taken.on.id])
+                for key in taken.keys:
+                    built.pop(key, None)
+                    built |= {key: self.content[key]} if key in self.content else {}
+                assert built == self.content
+
+    def publish(self, _: bytes) -> None:
+        if self.under_way is not None:
+            (taken, had), self.under_way = self.under_way, None
+            made = replace(BASE, id=f"{len(self.snapshots)}")
+            self.snapshots[made.id] = had
+            self.changed.published(self.of, "counts", taken, made)
+
+    def fail(self, _: bytes) -> None:
+        if self.under_way is not None:
+            (taken, _had), self.under_way = self.under_way, None
+            self.changed.put_back(self.of, "counts", taken)
+
+
+STEPS = (Store.write, Store.delete, Store.wipe, Store.take, Store.publish, Store.fail)
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f", b"g"]))))
+def test_whatever_happens_between_snapshots_a_delta_gives_what_the_store_has(
+    life: list[tuple[Callable[[Store, bytes], None], bytes]],
+) -> None:
+    store = Store()
+    for step, key in life:
+        step(store, key)
+    store.fail(b"")
+    store.take(b"")
+    store.publish(b"")
+    assert store.changed.bytes == 0
