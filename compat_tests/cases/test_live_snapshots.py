@@ -52,6 +52,14 @@ def maker(world: World, name: str = "one", **settings: Any) -> Instance:
     return world.instance("count", name, **{**live, **settings})
 
 
+def that_has_made(world: World, snapshots: int, **settings: Any) -> Instance:
+    """An instance that has made so many, and was stopped."""
+    app = maker(world, **settings).start()
+    feed_until_it_says(world, app, MADE, times=snapshots)
+    app.stop()
+    return app
+
+
 def repository(world: World, **options: Any) -> SnapshotRepository:
     return SnapshotRepository(url_of(world), world.application_id, **options)
 
@@ -102,9 +110,7 @@ def test_a_helper_that_is_killed_at_any_step_costs_a_warning_and_the_newest_snap
     makes: World, point: str
 ) -> None:
     world = makes
-    app = maker(world).start()
-    feed_until_it_says(world, app, MADE, times=2)
-    app.stop()
+    app = that_has_made(world, 2)
     app.start(fault=f"{point}:kill")
     feed_until_it_says(world, app, NOT_MADE)
     app.stop()
@@ -116,9 +122,7 @@ def test_a_helper_that_is_killed_at_any_step_costs_a_warning_and_the_newest_snap
 @pytest.mark.short_under("exactly_once_v2")
 def test_an_instance_that_is_killed_with_a_checkpoint_goes_on_and_leaves_nothing_of_it(makes: World) -> None:
     world = makes
-    app = maker(world).start()
-    feed_until_it_says(world, app, MADE, times=2)
-    app.stop()
+    app = that_has_made(world, 2)
     app.start(fault="snapshot.checkpoint:kill:2")
     feed_until_it_dies(world, app)
     left = [path for path in (app.state_dir / world.application_id).iterdir() if path.name.startswith(".trash-")]
@@ -135,9 +139,7 @@ def test_an_instance_that_is_killed_with_a_checkpoint_goes_on_and_leaves_nothing
 @pytest.mark.parametrize("point", ["snapshot.linking", "snapshot.ingested"])
 def test_an_instance_that_is_killed_while_it_takes_a_snapshot_in_begins_with_it_again(makes: World, point: str) -> None:
     world = makes
-    app = maker(world).start()
-    feed_until_it_says(world, app, MADE, times=2)
-    app.stop()
+    app = that_has_made(world, 2)
     lose(app)
     app.start(fault=f"{point}:kill").dies(-9)
     world.feeds["in"].send(world.records(500, keys=200))
@@ -183,9 +185,7 @@ def test_what_an_instance_made_that_was_given_up_is_not_found(exact_world: World
 def test_encrypted_ones_need_their_key_and_without_it_changelogs_are_read(makes: World) -> None:
     world = makes
     world.feeds["in"].send(world.records(1_000, keys=300))
-    app = maker(world, snapshot_encryption_key=KEY).start()
-    feed_until_it_says(world, app, MADE, times=2)
-    app.stop()
+    app = that_has_made(world, 2, snapshot_encryption_key=KEY)
     assert {file.key_id for one in newest(world, encryption_key=KEY) for file in one.files} == {"k1"}
     lose(app)
     app.start(snapshot_encryption_key="k2:" + KEY.partition(":")[2])
@@ -207,9 +207,7 @@ def test_a_place_that_cannot_be_written_costs_warnings_and_nothing_else(makes: W
 @pytest.mark.short_under("exactly_once_v2")
 def test_an_instance_of_an_earlier_stage_begins_with_them_too(makes: World) -> None:
     world = makes
-    app = maker(world).start()
-    feed_until_it_says(world, app, MADE, times=4)
-    app.stop()
+    app = that_has_made(world, 4)
     lose(app)
     begins_with_snapshots(world, app, milestones=the_one_before(world.stage))
 

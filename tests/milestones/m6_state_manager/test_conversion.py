@@ -119,6 +119,29 @@ def cut(monkeypatch: pytest.MonkeyPatch, at: int, state: Path, left: Path) -> No
     before(RocksDictEngine, "ingest")
 
 
+def killed_at_steps(home: StateDirectory, after: Any, expected: Any, few: Any, steps: range) -> int:
+    """Have a conversion to the layout `after` end at these of its steps, each on a copy of `home`, and see that either
+    layout's next start has what is expected; the step that none comes after."""
+    for at in steps:
+        state = home.path.parent.with_name(f"{at}")
+        left = state.with_name(f"{at}-left")
+        shutil.copytree(home.path.parent, state)
+        directory = StateDirectory(state, "words")
+        with pytest.MonkeyPatch.context() as patched, contextlib.suppress(PowerCut):
+            cut(patched, at, state, left)
+            start(directory, after).release()
+            return at
+        directory.close()
+        for following in (FOLDERS, RANGES):
+            again = state.with_name(f"{at}-{following.__name__}")
+            shutil.copytree(left, again)
+            opened = start(StateDirectory(again, "words"), following)
+            assert content(opened, *few) == expected, at
+            opened.release()
+            shutil.rmtree(again)
+    raise AssertionError(f"the conversion doesn't come to an end within {steps}")
+
+
 @pytest.mark.parametrize(("before", "after"), [(FOLDERS, RANGES), (RANGES, FOLDERS)])
 def test_a_kill_at_any_step_of_a_conversion_costs_nothing_whatever_stage_starts_next(
     tmp_path: Path, before: Any, after: Any
@@ -128,23 +151,7 @@ def test_a_kill_at_any_step_of_a_conversion_costs_nothing_whatever_stage_starts_
     few = [TASK, NEIGHBOUR], [COUNTS, UNLOGGED]
     expected = fill(first, *few)
     first.release()
-    for at in range(1_000):
-        state, left = tmp_path / f"{at}", tmp_path / f"{at}-left"
-        shutil.copytree(home.path.parent, state)
-        directory = StateDirectory(state, "words")
-        with pytest.MonkeyPatch.context() as patched, contextlib.suppress(PowerCut):
-            cut(patched, at, state, left)
-            start(directory, after).release()
-            break
-        directory.close()
-        for following in (before, after):
-            again = tmp_path / f"{at}-{following.__name__}"
-            shutil.copytree(left, again)
-            opened = start(StateDirectory(again, "words"), following)
-            assert content(opened, *few) == expected, at
-            opened.release()
-            shutil.rmtree(again)
-    assert at > 20
+    assert killed_at_steps(home, after, expected, few, range(1_000)) > 20
 
 
 def test_a_store_that_cant_be_read_is_left_behind_and_the_others_are_taken(
