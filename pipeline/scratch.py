@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from milestones.common.records import TopicPartition
-from milestones.common.state.engine import Batch, Span
+from milestones.common.state.engine import Span
 from milestones.common.state.engines.rocks import MIB, RocksSettings
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
-from milestones.common.state.engines.sst import write_entries
+from milestones.common.state.engines.sst import taken_in
 from milestones.common.state.snapshots.repository import LocalSnapshot
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import layout_of
@@ -42,18 +42,11 @@ class ScratchStore:
 
     def ingest(self, snapshot: LocalSnapshot) -> None:
         """Begin with a snapshot's files. `StateCorruptError`."""
-        files, manifest = snapshot.files, snapshot.manifest
-        if manifest.key_prefix:
-            steps = write_entries(self._write, self._store, files, manifest.key_prefix)
-        else:
-            steps = self._engine.ingest(self._store, files)
-        for _ in steps:
+        manifest = snapshot.manifest
+        for _ in taken_in(self._engine, self._store, snapshot.files, manifest.key_prefix):
             pass
         if manifest.gone:
             self._engine.expire(self._store, manifest.gone)
-
-    def _write(self, batches: Mapping[str, Batch]) -> None:
-        self._engine.apply(batches, {})
 
     def empty(self) -> None:
         self._engine.drop(self._store)

@@ -8,8 +8,10 @@ A write that waits for long is told once, and once more when it is made.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.clock import SystemClock
 from milestones.common.errors import StateBusyError, StateError
 
 if TYPE_CHECKING:
@@ -18,6 +20,18 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SAY_AFTER_MS = 1, 50, 1_000
+STEP_PAUSE_MS: Final = 10
+"""The pause of `written`, at most."""
+
+
+def written(write: Callable[[], None]) -> bool:
+    """Whether the write is made, and not refused. The pause is short, as the caller has other things to do."""
+    try:
+        write()
+        return True
+    except StateBusyError as busy:
+        SystemClock().sleep_ms(min(busy.pause_ms, STEP_PAUSE_MS))
+        return False
 
 
 class Refusals:

@@ -57,11 +57,9 @@ class StoreEngine:
 
     def ingest(self, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
         """Take sorted table files in, in steps. `prefix`: what their keys have in front of the store's."""
-        if prefix:
-            from milestones.common.state.engines.sst import write_entries  # the library, for no store in memory
+        from milestones.common.state.engines.sst import taken_in  # the library, for no store in memory
 
-            return write_entries(lambda batches: self.engine.apply(batches, {}), self.spec.name, files, prefix)
-        return self.engine.ingest(self.spec.name, files)
+        return taken_in(self.engine, self.spec.name, files, prefix)
 
 
 Stores = Mapping[str, StoreEngine]

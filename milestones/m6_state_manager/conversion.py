@@ -69,7 +69,6 @@ class StoreFiles(NamedTuple):
     offset: int | None
 
 
-
 def folders(directory: StateDirectory) -> list[TaskId]:
     """The tasks that have stores in folders of their own."""
     return [task for task in directory.tasks() if names(directory.task_path(task) / ROCKSDB)]

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -27,6 +26,7 @@ from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import remove_tree
 from milestones.common.state.task_storage import ROCKSDB
 from milestones.m6_state_manager.conversion import INCOMING, FolderJob, StoreFiles, folders, jobs, store_files
+from milestones.m6_state_manager.processes import begin
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -130,16 +130,8 @@ class ConversionHelper:
     """*Owns*: the process. One thread at a time asks it, any may end it."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(entry for entry in sys.path if entry)
         self._ended = False
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            text=True,
-            start_new_session=True,  # Ctrl-C is the parent's
-        )
+        self._process = begin(PROGRAM, stdout=subprocess.PIPE, text=True)
 
     @property
     def pid(self) -> int:
@@ -163,7 +155,8 @@ class ConversionHelper:
         try:
             asked.write(line)
             asked.flush()
-            return told.readline()
+            answered: str = told.readline()
+            return answered
         except (OSError, ValueError):  # the second of a pipe that is closed
             return ""
 

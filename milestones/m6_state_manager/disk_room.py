@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import StateBusyError, StateFullError
 from milestones.common.state.engines.rocks import FULL_PAUSE_MS, ROOM
 from milestones.instance.context import Exceptions
@@ -32,7 +32,8 @@ ENOUGH_BYTES: Final = 8 * 1024 * 1024
 class DiskRoom:
     """*Owns*: since when writes to which directories are refused. `stops`: the client ends then."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock: Clock = clock or SystemClock()
         self.stops: bool = False
         self._full: dict[Path, int] = {}
         self._room_since_ms: dict[Path, int] = {}
@@ -41,7 +42,7 @@ class DiskRoom:
         """Note that the disk has no room for a write to the database in `path`. `DecidedError` when the client is to
         end, unless the write `waits` anyway."""
         if path not in self._full:
-            self._full[path] = _now_ms()
+            self._full[path] = self._clock.monotonic_ms()
             does = "the client ends (state_full='stop')" if self.stops else "its tasks wait (state_full='wait')"
             log.error("the disk of %s is full: %s; %s", path, ROOM, does)
         if self.stops and not waits:
@@ -60,7 +61,8 @@ class DiskRoom:
         since_ms = self._full.pop(path, None)
         if since_ms is not None:
             self._room_since_ms.pop(path, None)
-            log.warning("the disk of %s has room again, after %d s", path, (_now_ms() - since_ms) // 1000)
+            took_s = (self._clock.monotonic_ms() - since_ms) // 1000
+            log.warning("the disk of %s has room again, after %d s", path, took_s)
 
     def is_full(self, path: Path) -> bool:
         """Whether the last write found no room."""
@@ -71,7 +73,8 @@ class DiskRoom:
         if path not in self._full or not _has_room(path):
             self._room_since_ms.pop(path, None)
             return False
-        return _now_ms() - self._room_since_ms.setdefault(path, _now_ms()) >= STUCK_MS
+        now_ms = self._clock.monotonic_ms()
+        return now_ms - self._room_since_ms.setdefault(path, now_ms) >= STUCK_MS
 
 
 def _has_room(path: Path) -> bool:
@@ -79,7 +82,3 @@ def _has_room(path: Path) -> bool:
         return shutil.disk_usage(path).free >= ENOUGH_BYTES
     except OSError:
         return False
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

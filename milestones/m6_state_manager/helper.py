@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Protocol
 
+from milestones.m6_state_manager.processes import begin
 from milestones.m6_state_manager.snapshot_jobs import TROUBLE, CheckpointJob, SnapshotResult, results
 
 MODULE = "milestones.m6_state_manager.snapshot_process"
@@ -40,12 +39,8 @@ class HelperProcess:
     def __init__(self, job: CheckpointJob) -> None:
         """Start it. `OSError`."""
         self._job, line = job, job.write()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         with (job.directory / TROUBLE).open("wb") as trouble:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=trouble,
-                env=environment, start_new_session=True,
-            )  # fmt: skip
+            self._process = begin(MODULE, stdout=subprocess.DEVNULL, stderr=trouble)
         with suppress(BrokenPipeError):  # it has ended already: its results say so
             assert self._process.stdin is not None
             self._process.stdin.write(line)

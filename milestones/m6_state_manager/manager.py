@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
+
 class RangeStateManager:
     """See `StateManager`. *Owns*: the databases, by sub-topology; the open tasks; the ranges whose room can be given
     back."""

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milestones.common.errors import StateError
@@ -16,6 +15,7 @@ from milestones.m6_state_manager.database_folder import aside, set_aside
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from milestones.common.clock import Clock
     from milestones.common.state.engine import Engine
 
 log: Final = logging.getLogger(__name__)
@@ -32,19 +32,19 @@ class Replaced(NamedTuple):
 class ReplacedDatabases:
     """*Owns*: the engines of one sub-topology's databases that count no more. `path`: the sub-topology's folder."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path, self._clock = path, clock
         self._replaced: list[Replaced] = []
 
     def add(self, engine: Engine, folder: Path) -> None:
         """Another one has taken this one's place."""
-        self._replaced.append(Replaced(engine, folder, now_ms()))
+        self._replaced.append(Replaced(engine, folder, self._clock.monotonic_ms()))
 
     def let_go(self, after_ms: int) -> None:
         """Close those that were replaced `after_ms` ago, once no scan is open in them, or at any rate when that is 0;
         set their files aside."""
         for replaced in list(self._replaced):
-            if now_ms() - replaced.at_ms >= after_ms and not (after_ms and replaced.engine.scanned()):
+            if self._clock.monotonic_ms() - replaced.at_ms >= after_ms and not (after_ms and replaced.engine.scanned()):
                 self._replaced.remove(replaced)
                 replaced.engine.close()
                 try:
@@ -55,7 +55,3 @@ class ReplacedDatabases:
 
     def __len__(self) -> int:
         return len(self._replaced)
-
-
-def now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

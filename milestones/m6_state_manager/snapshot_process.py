@@ -99,7 +99,7 @@ class Maker:
         return manifest
 
     def _look(self, store: PartitionJob, offset: int) -> None:
-        """See what is there. `NotMade`, `SnapshotError`."""
+        """Look at the newest snapshot of the repository. `NotMade`, `SnapshotError`."""
         now_ms = self._clock.wall_ms()
         generation = self._repository.generation(store.changelog)
         if generation > self._job.generation:

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.clock import SystemClock
 from milestones.common.errors import StateBusyError, StateCorruptError, StateError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state import disk
@@ -36,7 +37,7 @@ from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.gate import WriteGate
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import RangeNamespace, partition_of, prefix_of, prefixed, span_of
-from milestones.m6_state_manager.replaced import ReplacedDatabases, now_ms
+from milestones.m6_state_manager.replaced import ReplacedDatabases
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -98,6 +99,7 @@ class SubtopologyEngine:
     ) -> None:
         """Open what lies in `path`; `folder`: in place of the database that counts there. `StateCorruptError`,
         `StateLockedError`, `StateError`."""
+        self._clock = SystemClock()
         self.manifest = TaskManifest.read(path)
         self.number, self.path, self.engine_name = number, path, engines.name
         self.folder = path / (folder or current(path))
@@ -125,7 +127,7 @@ class SubtopologyEngine:
         self.linked = 0
         self.links: bool = engines.name in LINKING
         """Whether the engine takes files in without reading them."""
-        self.replaced = ReplacedDatabases(path)
+        self.replaced = ReplacedDatabases(path, self._clock)
         self._to_empty: set[Place] = set()
         self._open_ranges: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
 
@@ -137,7 +139,7 @@ class SubtopologyEngine:
     @property
     def unsynced_ms(self) -> int:
         """Since when something is written that isn't synced; 0 when all is."""
-        return max(1, now_ms() - self.unsynced_since_ms) if self.unsynced else 0
+        return max(1, self._clock.monotonic_ms() - self.unsynced_since_ms) if self.unsynced else 0
 
     # -- stores and ranges
 
@@ -322,7 +324,7 @@ class SubtopologyEngine:
 
     def _wrote(self, partition: int, row: RangeRow | None) -> None:
         if not self.unsynced:
-            self.unsynced, self.unsynced_since_ms = True, now_ms()
+            self.unsynced, self.unsynced_since_ms = True, self._clock.monotonic_ms()
         if row is not None:
             self.rows[partition] = row
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from milestones.common.errors import StateError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.engines.memory_engine import MemoryEngine
-from milestones.common.state.engines.sst import write_entries, written
+from milestones.common.state.engines.sst import write_entries
+from milestones.common.state.refusals import written
 from milestones.common.state.steps import joint_steps
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.stores.kinds import kind_of

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Generator, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.errors import StateBusyError, StateCorruptError
+from milestones.common.errors import StateCorruptError
+from milestones.common.state.refusals import written
 from milestones.common.testing.faults import reach
 
 if TYPE_CHECKING:
@@ -50,8 +52,5 @@ def ingest(
 
 def _expire(task: ChangelogTask, store: str, spans: Collection[Span]) -> Iterator[None]:
     """Take out what is gone since the files were written; a step per try, while the engine is busy."""
-    while spans:
-        try:
-            return task.expire(store, spans)
-        except StateBusyError:
-            yield
+    while spans and not written(partial(task.expire, store, spans)):
+        yield

@@ -11,7 +11,6 @@ the last of them says. A damaged file is a `StateCorruptError`, and never ends a
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -19,18 +18,16 @@ from pathlib import Path
 
 from rocksdict import SstFileWriter
 
-from milestones.common.errors import StateBusyError, StateCorruptError
+from milestones.common.errors import StateCorruptError
 from milestones.common.state.disk import explained
-from milestones.common.state.engine import Batch
+from milestones.common.state.engine import Batch, Engine
 from milestones.common.state.engines.rocks import failure
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
+from milestones.common.state.refusals import written
 from milestones.common.state.steps import STEP_ENTRIES, steps
 
 FILE_BYTES = 64 * 1024 * 1024
 """The bytes of keys and values in one file, before compression."""
-
-MOST_PAUSE_MS = 10
-"""The pause after a step that was refused, at most."""
 
 Entry = tuple[bytes, bytes | None]
 """A key with its value; None: the key is deleted where the file is taken in."""
@@ -117,6 +114,14 @@ def _links(files: Sequence[Path], directory: Path) -> list[Path]:
     return links
 
 
+def taken_in(engine: Engine, namespace: str, files: Sequence[Path], prefix: bytes) -> Iterator[None]:
+    """Take sorted table files into an engine, in steps: linked where it can, entry by entry where their keys have a
+    `prefix`."""
+    if not prefix:
+        return engine.ingest(namespace, files)
+    return write_entries(lambda batches: engine.apply(batches, {}), namespace, files, prefix)
+
+
 def write_entries(
     write: Callable[[Mapping[str, Batch]], None], namespace: str, files: Sequence[Path], prefix: bytes = b""
 ) -> Iterator[None]:
@@ -132,13 +137,3 @@ def write_entries(
                 yield
     finally:
         source.close()  # type: ignore[attr-defined]  # a generator
-
-
-def written(write: Callable[[], None]) -> bool:
-    """Whether the write is made, and not refused. The pause is short, as the caller has other things to do."""
-    try:
-        write()
-        return True
-    except StateBusyError as busy:
-        time.sleep(min(busy.pause_ms, MOST_PAUSE_MS) / 1000)
-        return False

@@ -1,4 +1,4 @@
-"""Checkpoints: a database as it was at one moment, whatever is written meanwhile, and whoever is killed."""
+"""Checkpoints: a database as it was at one moment, whatever is written meanwhile, and which process is killed."""
 
 from __future__ import annotations
 

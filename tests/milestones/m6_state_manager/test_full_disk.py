@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compat_tests.cases.small_disks import SmallDisk, small_disk
 from milestones.common.errors import StateBusyError, StateLockedError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
+from milestones.common.testing import StepClock
 from milestones.m6_state_manager import disk_room
 from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.manager import RangeStateManager
@@ -23,37 +23,14 @@ from milestones.testing import until
 from tests.milestones.m6_state_manager.damage import mend
 from tests.milestones.m6_state_manager.states import COUNTS, OTHER, TASK, UNLOGGED, found, reopened
 
-DISK_MB = 16
-
-
-class Disk:
-    """A file system of its own, in place of the folder of a sub-topology."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._ballast = path, path / "ballast"
-
-    def fill(self) -> None:
-        with self._ballast.open("ab") as file:
-            file.write(bytes(shutil.disk_usage(self.path).free))
-
-    def make_room(self) -> None:
-        self._ballast.unlink()
-
 
 @pytest.fixture
-def disk(directory: StateDirectory) -> Iterator[Disk]:
+def disk(directory: StateDirectory) -> Iterator[SmallDisk]:
+    """In place of the folder of a sub-topology."""
     path = directory.path / "engines" / str(TASK.subtopology)
-    path.mkdir(parents=True)
-    if os.geteuid() != 0:
-        pytest.skip("a small disk (tmpfs) is mounted by root only")
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(path)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no small disk (tmpfs) can be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield Disk(path)
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with small_disk(path) as disk:
+        yield disk
 
 
 def look_and_mend(manager: RangeStateManager) -> bool:
@@ -93,7 +70,7 @@ def refusal(storage: Any, batch: dict[bytes, bytes | None], number: int) -> Stat
 @pytest.mark.parametrize("engine", ["rocksdict", "rocksdb"])
 def test_writes_wait_for_room_and_other_sub_topologies_dont_notice(
     directory: StateDirectory,
-    disk: Disk,
+    disk: SmallDisk,
     engine: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -104,7 +81,7 @@ def test_writes_wait_for_room_and_other_sub_topologies_dont_notice(
     manager = RangeStateManager(directory, open_engines(engine), "m6")
     mine, other = manager.open(TASK, [COUNTS]), manager.open(OTHER, [COUNTS])
     mine.apply({"counts": random_batch(0)}, {"counts": 0})
-    disk.fill()
+    disk.leave(0)
     number, batch = refused_at_last(mine)
     before = found(mine)
     other.apply({"counts": random_batch(1)}, {"counts": 1})
@@ -128,23 +105,23 @@ def test_writes_wait_for_room_and_other_sub_topologies_dont_notice(
 
 
 def test_where_the_client_is_to_stop_the_write_ends_it_with_the_directory(
-    directory: StateDirectory, disk: Disk, manager: RangeStateManager
+    directory: StateDirectory, disk: SmallDisk, manager: RangeStateManager
 ) -> None:
     manager.room.stops = True
     mine = manager.open(TASK, [COUNTS])
-    disk.fill()
+    disk.leave(0)
     with pytest.raises(DecidedError, match=f"disk full: the state in {disk.path} can't be written: free some space"):
         refused_at_last(mine)
     mine.close()
 
 
 def test_a_store_that_is_emptied_on_a_full_disk_is_empty_at_once(
-    disk: Disk, manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+    disk: SmallDisk, manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_room, "STUCK_MS", 2_000)
     mine = manager.open(TASK, [COUNTS])
     mine.apply({"counts": random_batch(0)}, {"counts": 0})
-    disk.fill()
+    disk.leave(0)
     refused_at_last(mine)
     mine.clear("counts", "its changelog is another one")
     assert (found(mine), mine.offsets()) == ({}, {"counts": None})
@@ -156,11 +133,11 @@ def test_a_store_that_is_emptied_on_a_full_disk_is_empty_at_once(
 
 
 def test_a_task_is_opened_once_there_is_room_for_its_stores(
-    disk: Disk, manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+    disk: SmallDisk, manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_room, "STUCK_MS", 2_000)
     mine = manager.open(TASK, [COUNTS])
-    disk.fill()
+    disk.leave(0)
     refused_at_last(mine)
     mine.close()
     newcomer = TaskId(TASK.subtopology, 9)
@@ -177,15 +154,13 @@ def test_a_task_is_opened_once_there_is_room_for_its_stores(
     manager._open[newcomer].close()
 
 
-def test_an_engine_that_stays_full_on_a_disk_with_room_is_stuck(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_ms, room = 0, DiskRoom()
-    monkeypatch.setattr(disk_room, "_now_ms", lambda: now_ms)
+def test_an_engine_that_stays_full_on_a_disk_with_room_is_stuck(tmp_path: Path) -> None:
+    clock = StepClock()
+    room = DiskRoom(clock)
     assert not room.is_stuck(tmp_path)
     room.refused(tmp_path)
     assert not room.is_stuck(tmp_path)
-    now_ms = disk_room.STUCK_MS
+    clock.advance(disk_room.STUCK_MS)
     assert room.is_stuck(tmp_path)
     room.written(tmp_path)
     assert not room.is_stuck(tmp_path)

@@ -160,7 +160,7 @@ def test_a_scan_goes_on_in_the_database_in_which_it_began(damaged: Damaged) -> N
     damaged.meet()
     mend(damaged.manager)
     damaged.database.replaced.let_go(1)
-    assert damaged.database.replaced, "somebody scans it"
+    assert damaged.database.replaced, "a scan is open in it"
     assert dict([first, *scan]) == damaged.contents[NEIGHBOUR, "counts"]
     del scan
     damaged.database.replaced.let_go(0)
