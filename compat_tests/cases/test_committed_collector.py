@@ -23,6 +23,7 @@ from compat_tests.cases.steps import (
     crash,
     feed_until_it_dies,
     feed_until_it_stands,
+    proxy_of,
     standing,
     uncommitted_tail,
     went_on,
@@ -173,19 +174,24 @@ def test_at_least_once_crashes_outside_of_commits_count_nothing_twice(plain_worl
     hold(judge_store(world, "counts", table(COUNT, feed.rows)))
 
 
+@pytest.mark.broker_faults
 def test_at_least_once_no_state_is_ahead_of_outputs_that_kafka_does_not_take(plain_world: World) -> None:
     """A store that had seen a record whose output is lost would give it no other one."""
     world = plain_world
     if not world.has(COLLECTED):
         pytest.skip("a changelog's records are sent as they are made")
-    feed = world.input("in", 3, out=3)
-    app = world.instance("count", group_instance_id="one").start()
+    feed, proxy = world.input("in", 3, out=1), proxy_of(world)
+    app = world.instance("count", group_instance_id="one", bootstrap_servers=proxy.bootstrap_servers).start()
     feed.send(world.records(500, keys=100))
     world.processed()
-    world.cluster.set_topic(world.topic("out"), {"min.insync.replicas": "2"})
+    refused = proxy.refuse(world.topic("out"))
+    feed.send(world.records(20, keys=100))
+    refused.wait()
+    before = world.committed()
     world.let_pass(FULL_S, "commits are tried", lambda: feed.send(world.records(20, keys=100)))
+    assert world.committed() == before
     app.kill()
-    world.cluster.set_topic(world.topic("out"), {"min.insync.replicas": "1"})
+    refused.end()
     app.start()
     end_and_judge(world, COUNT, crashed=True)
     hold(judge_store(world, "counts", table(COUNT, feed.rows)))

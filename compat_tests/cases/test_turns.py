@@ -42,9 +42,11 @@ def _never_waits(world: World) -> None:
         pytest.skip("its stream thread waits for commits")
 
 
-def started(world: World, application: str = "count", fault: str | None = None, **settings: object) -> Instance:
+def started(
+    world: World, application: str = "count", fault: str | None = None, out: int = PARTITIONS, **settings: object
+) -> Instance:
     """At work, its turns short."""
-    world.input("in", PARTITIONS, out=PARTITIONS)
+    world.input("in", PARTITIONS, out=out)
     app = world.instance(application, **{**SETTINGS, **settings}).start(fault=fault)
     world.group_is(app)
 
@@ -90,10 +92,12 @@ def test_turns_are_short_while_the_coordinators_are_away(world: World) -> None:
 
 
 def test_turns_are_short_while_an_output_topic_takes_no_writes(world: World) -> None:
-    app = started(world)
-    world.cluster.set_topic(world.topic("out"), {"min.insync.replicas": "2"})
+    app = started(world, out=1, bootstrap_servers=proxy_of(world).bootstrap_servers)
+    refused = proxy_of(world).refuse(world.topic("out"))
+    feed(world)
+    refused.wait()
     turns_stay_short(world, app, AWAY_S)
-    world.cluster.set_topic(world.topic("out"), {"min.insync.replicas": "1"})
+    refused.end()
     end_and_judge(world, COUNT, crashed=True)
 
 

@@ -55,7 +55,9 @@ class Cluster(KafkaProbe):
     """A running Kafka, with what only the suite asks and does."""
 
     def set_topic(self, topic: str, config: Mapping[str, str]) -> None:
-        """Change settings of a topic."""
+        """Change settings of a topic. Not how many replicas are to be in sync: one broker never finds too few, as Kafka
+        asks for no more than there are; `KafkaProxy.refuse` has a topic refuse writes."""
+        assert "min.insync.replicas" not in config
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
         ]
