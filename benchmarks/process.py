@@ -30,7 +30,7 @@ ENDING_S = 5.0
 TAIL_LINES = 30
 BLOCK_BYTES = 512
 """The unit of `ru_oublock`."""
-HELPERS = ("snapshot_process",)
+HELPERS = ("m6_state_manager.snapshots.process",)
 """The ends of their names."""
 T = TypeVar("T")
 STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)

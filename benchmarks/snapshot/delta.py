@@ -16,11 +16,11 @@ from milestones.common.state.engine import Batch
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.spec import StoreSpec
-from milestones.m6_state_manager.database_folder import DATABASE
 from milestones.m6_state_manager.manager import RangeStateManager
-from milestones.m6_state_manager.moments import Moments
-from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, PartitionJob, SnapshotResult
-from milestones.m6_state_manager.snapshot_process import Maker
+from milestones.m6_state_manager.mending.database_folder import DATABASE
+from milestones.m6_state_manager.snapshots.jobs import CheckpointJob, PartitionJob, SnapshotResult
+from milestones.m6_state_manager.snapshots.moments import Moments
+from milestones.m6_state_manager.snapshots.process import Maker
 
 TASK, STORE = TaskId(0, 0), StoreSpec("totals")
 CHANGED = 100

@@ -1,7 +1,7 @@
 """`milestones state`: what state lies on a disk, whether it can be read, and in which layout it is.
 
 *Guarantees*: `show` and `verify` change nothing. `export` and `import` lose nothing, whatever breaks them off: see
-`m6_state_manager/conversion.py`.
+`m6_state_manager/conversion/layouts.py`.
 *Assumes*: no instance runs in the state directory; else its lock refuses.
 """
 
@@ -98,7 +98,7 @@ def _verify(found: OnDisk) -> int:
 
 def _export(found: OnDisk) -> int:
     """Give the state out into folders, one per task and store, as stages before m6 and older releases have it."""
-    from milestones.m6_state_manager.conversion import folder_state_manager
+    from milestones.m6_state_manager.conversion.layouts import folder_state_manager
 
     folder_state_manager(found.directory, found.engines, "export")
     err().print(f"{found.directory.path} is in folders now")

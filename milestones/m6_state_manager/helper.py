@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from milestones.m6_state_manager.processes import begin
-from milestones.m6_state_manager.snapshot_jobs import TROUBLE, CheckpointJob, SnapshotResult, results
+from milestones.m6_state_manager.snapshots.jobs import TROUBLE, CheckpointJob, SnapshotResult, results
 
-MODULE = "milestones.m6_state_manager.snapshot_process"
+MODULE = "milestones.m6_state_manager.snapshots.process"
 
 
 class SnapshotHelper(Protocol):

@@ -31,13 +31,13 @@ from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import names
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.m6_state_manager.changed_keys import ChangedKeys
-from milestones.m6_state_manager.conversion import FolderJob, StoreFiles, take_in
-from milestones.m6_state_manager.conversion_helpers import take_all_in
-from milestones.m6_state_manager.database_folder import engine_of, set_aside
+from milestones.m6_state_manager.conversion.helpers import take_all_in
+from milestones.m6_state_manager.conversion.layouts import FolderJob, StoreFiles, take_in
 from milestones.m6_state_manager.disk_room import DiskRoom
-from milestones.m6_state_manager.mending import Mending
+from milestones.m6_state_manager.mending.database_folder import engine_of, set_aside
+from milestones.m6_state_manager.mending.mender import Mending
 from milestones.m6_state_manager.ranges import prefix_of, span_of
+from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine, opened
 from milestones.m6_state_manager.task_storage import RangeTaskStorage
 from milestones.m6_state_manager.wiped_spans import WipedSpans

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from milestones.common.mailbox import Mailbox
 from milestones.m1_state_updater.opening import OpeningByMessage
-from milestones.m6_state_manager.snapshots import snapshots
+from milestones.m6_state_manager.snapshots.maker import snapshots
 from milestones.m6_state_manager.state_thread import StateKeeper, StateRequest, StateThread
 
 if TYPE_CHECKING:

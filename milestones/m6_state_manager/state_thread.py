@@ -21,7 +21,7 @@ from milestones.common.errors import StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.m1_state_updater.opening import answer_or_close
 from milestones.m6_state_manager.measures import DatabaseMeasures
-from milestones.m6_state_manager.mending import Mender
+from milestones.m6_state_manager.mending.mender import Mender
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock

@@ -3,7 +3,7 @@
     write --> WriteGate --> engine
                 | shut, as the database is damaged: later (StateBusyError)
                 v
-              a copy of what can be read takes the database's place (`mending.py`), and the gate opens
+              a copy of what can be read takes the database's place (`mending/mender.py`), and the gate opens
 
 *Guarantees*: a task's entries and its row are written in one atomic step. A row that was written is in `rows`. A write
 that the engine can't take for damage is refused as one that is to come later, and nothing of it is lost. A range that
@@ -30,14 +30,14 @@ from milestones.common.state.disk import make_directory
 from milestones.common.state.engine import EMPTY
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.testing.faults import reach
-from milestones.m6_state_manager import database_folder
-from milestones.m6_state_manager.changed_keys import ChangedKeys
-from milestones.m6_state_manager.database_folder import begin_anew, current, make_current
 from milestones.m6_state_manager.disk_room import DiskRoom
-from milestones.m6_state_manager.gate import WriteGate
+from milestones.m6_state_manager.mending import database_folder
+from milestones.m6_state_manager.mending.database_folder import begin_anew, current, make_current
+from milestones.m6_state_manager.mending.gate import WriteGate
+from milestones.m6_state_manager.mending.replaced import ReplacedDatabases
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import RangeNamespace, partition_of, prefix_of, prefixed, span_of
-from milestones.m6_state_manager.replaced import ReplacedDatabases
+from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

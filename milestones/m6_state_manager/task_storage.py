@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from milestones.common.state.engine import Batch, Namespace, Span
     from milestones.common.state.spec import StoreSpec
     from milestones.common.state.storage import CommitMade
-    from milestones.m6_state_manager.changed_keys import ChangedKeys, RangeChanges
+    from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys, RangeChanges
     from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 log: Final = logging.getLogger(__name__)

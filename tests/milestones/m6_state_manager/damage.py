@@ -10,7 +10,7 @@ from typing import Any
 from milestones.common.records import TaskId
 from milestones.common.state.directory import DATABASES, StateDirectory
 from milestones.common.state.spec import StoreSpec
-from milestones.m6_state_manager.mending import Mending
+from milestones.m6_state_manager.mending.mender import Mending
 from tests.milestones.m6_state_manager.states import reopened
 
 ENTRIES = 300

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milestones.m6_state_manager.changed_keys import ChangedKeys, Changes, RangeChanges
+from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys, Changes, RangeChanges
 from tests.common.state.test_snapshot import MANIFEST
 
 BASE = replace(MANIFEST, id="base")

@@ -14,7 +14,7 @@ import pytest
 from milestones.common.state.disk import TRASH, remove_tree, scratch, sweep
 from milestones.common.state.engines.rocks import RocksSettings
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
-from milestones.m6_state_manager.checkpoint import Checkpoint, TornError
+from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint, TornError
 from milestones.testing import until
 
 SMALL = RocksSettings(write_buffer_bytes=64 * 1024)

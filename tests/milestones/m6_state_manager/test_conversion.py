@@ -17,8 +17,8 @@ from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngine
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.state.spec import StoreSpec
-from milestones.m6_state_manager import conversion
-from milestones.m6_state_manager.conversion import folder_state_manager
+from milestones.m6_state_manager.conversion import layouts
+from milestones.m6_state_manager.conversion.layouts import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, OTHER, SUMS, TASK, UNLOGGED, entries, found
@@ -114,7 +114,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, at: int, state: Path, left: Path) -> No
     for name in ("write", "wipe", "sync"):
         before(SubtopologyEngine, name)
     for name in ("remove_tree", "_table_files", "make_directory"):
-        before(conversion, name)
+        before(layouts, name)
     before(TaskManifest, "write")
     before(RocksDictEngine, "ingest")
 
@@ -185,7 +185,7 @@ def test_a_full_disk_ends_a_conversion_with_all_in_its_place(
         for database in first.databases():
             database.close()
     with monkeypatch.context() as patched:
-        patched.setattr(conversion, "_table_files", full)
+        patched.setattr(layouts, "_table_files", full)
         with pytest.raises(StateError, match="disk full"):
             start(directory, after)
     assert content(start(directory, after)) == expected

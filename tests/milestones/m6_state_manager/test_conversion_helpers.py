@@ -15,9 +15,9 @@ from milestones.common.errors import StateError
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.m6_state_manager import conversion_helpers
-from milestones.m6_state_manager.conversion import FolderJob
-from milestones.m6_state_manager.conversion_helpers import ConversionHelper, Helpers
+from milestones.m6_state_manager.conversion import helpers
+from milestones.m6_state_manager.conversion.helpers import ConversionHelper, Helpers
+from milestones.m6_state_manager.conversion.layouts import FolderJob
 from milestones.testing import until
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, UNLOGGED
 from tests.milestones.m6_state_manager.test_conversion import (
@@ -33,14 +33,14 @@ from tests.milestones.m6_state_manager.test_conversion import (
 
 @pytest.fixture(autouse=True)
 def _all_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversion_helpers, "MUCH_BYTES", 0)
-    monkeypatch.setattr(conversion_helpers, "AHEAD", 1)
-    monkeypatch.setattr(conversion_helpers, "MOST", 2)
+    monkeypatch.setattr(helpers, "MUCH_BYTES", 0)
+    monkeypatch.setattr(helpers, "AHEAD", 1)
+    monkeypatch.setattr(helpers, "MOST", 2)
 
 
 def helpers_of_this_process() -> list[psutil.Process]:
     return [
-        child for child in psutil.Process().children() if conversion_helpers.PROGRAM in " ".join(child.cmdline())
+        child for child in psutil.Process().children() if helpers.PROGRAM in " ".join(child.cmdline())
     ]
 
 

@@ -15,8 +15,9 @@ from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.steps import STEP_ENTRIES
-from milestones.m6_state_manager import mending, subtopology_engine
-from milestones.m6_state_manager.database_folder import aside
+from milestones.m6_state_manager import subtopology_engine
+from milestones.m6_state_manager.mending import mender
+from milestones.m6_state_manager.mending.database_folder import aside
 from tests.milestones.m6_state_manager.damage import flip, mend, written
 from tests.milestones.m6_state_manager.states import (
     COUNTS,
@@ -294,7 +295,7 @@ def test_a_mending_that_fails_leaves_all_as_it_was_and_can_be_repeated(
 ) -> None:
     damaged.meet()
     with monkeypatch.context() as patched:
-        patched.setattr(mending, "SstWriter", full)
+        patched.setattr(mender, "SstWriter", full)
         with pytest.raises(StateError, match="disk full"):
             mend(damaged.manager)
     assert damaged.database.gate.reason
@@ -319,7 +320,7 @@ def test_a_kill_at_any_step_of_a_mending_loses_nothing_that_can_be_read(
         copies.append((point, tmp_path / f"copy-{len(copies)}"))
         shutil.copytree(directory.path, copies[-1][1] / directory.path.name)
 
-    for module in (mending, subtopology_engine):
+    for module in (mender, subtopology_engine):
         monkeypatch.setattr(module, "reach", killed_at)
     mend(d.manager)
     killed_at("the end")

@@ -17,12 +17,12 @@ from milestones.common.state.snapshots.objects import SnapshotError
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.storage import CommitMade
 from milestones.common.testing import StepClock
-from milestones.m6_state_manager.checkpoint import Checkpoint
-from milestones.m6_state_manager.database_folder import DATABASE
 from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.mending.database_folder import DATABASE
 from milestones.m6_state_manager.ranges import prefix_of
-from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, PartitionJob, SnapshotResult
-from milestones.m6_state_manager.snapshot_process import Maker
+from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint
+from milestones.m6_state_manager.snapshots.jobs import CheckpointJob, PartitionJob, SnapshotResult
+from milestones.m6_state_manager.snapshots.process import Maker
 from tests.common.state.test_sealing import K1
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, found
 

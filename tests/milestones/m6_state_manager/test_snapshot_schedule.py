@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from milestones.m6_state_manager.snapshot_schedule import Timetable, behind, by_importance, fresh, grown
+from milestones.m6_state_manager.snapshots.schedule import Timetable, behind, by_importance, fresh, grown
 from tests.common.state.test_snapshot import MANIFEST
 
 LARGE = replace(MANIFEST, offset=1_000, files=(replace(MANIFEST.files[0], entries=10_000),))

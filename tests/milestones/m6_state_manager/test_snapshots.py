@@ -21,13 +21,13 @@ from milestones.common.state.snapshots.snapshot import SnapshotManifest
 from milestones.common.state.storage import CommitMade
 from milestones.common.testing import StepClock
 from milestones.instance.admin_thread import AskBounds, Bounds
-from milestones.m6_state_manager.checkpoint import Checkpoint, TornError
 from milestones.m6_state_manager.helper import HelperProcess, launch
 from milestones.m6_state_manager.manager import RangeStateManager
-from milestones.m6_state_manager.mending import Mending
-from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, SnapshotResult
-from milestones.m6_state_manager.snapshot_process import Maker
-from milestones.m6_state_manager.snapshots import NoneMade, SnapshotMaker, snapshots
+from milestones.m6_state_manager.mending.mender import Mending
+from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint, TornError
+from milestones.m6_state_manager.snapshots.jobs import CheckpointJob, SnapshotResult
+from milestones.m6_state_manager.snapshots.maker import NoneMade, SnapshotMaker, snapshots
+from milestones.m6_state_manager.snapshots.process import Maker
 from milestones.testing import until
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, OTHER, TASK, entries
 

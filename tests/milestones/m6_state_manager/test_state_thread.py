@@ -19,9 +19,9 @@ from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.rocks import MIB, RocksSettings
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.testing import StepClock
-from milestones.m6_state_manager import mending
-from milestones.m6_state_manager.database_folder import aside
 from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.mending import mender
+from milestones.m6_state_manager.mending.database_folder import aside
 from milestones.m6_state_manager.opening import StateThreadOpening
 from milestones.m6_state_manager.state_thread import DatabaseDamaged, StateKeeper
 from milestones.testing import until
@@ -184,7 +184,7 @@ def test_the_end_of_the_instance_gives_a_mending_up_and_the_damaged_database_sta
         begun.set()
         assert go_on.wait(20)
 
-    monkeypatch.setattr(mending, "reach", held)
+    monkeypatch.setattr(mender, "reach", held)
     database.damage("a test")
     steps.keeper.run_once()
     assert begun.wait(20)
@@ -207,14 +207,14 @@ def test_a_database_whose_mending_fails_is_mended_again_after_a_pause(
     steps = Steps(manager)
     (database,) = manager.databases()
     with monkeypatch.context() as patched:
-        patched.setattr(mending, "SstWriter", failing)
+        patched.setattr(mender, "SstWriter", failing)
         database.damage("a test")
         steps.keeper.run_once()
         until(lambda: not steps.keeper._mender._threads[0].is_alive(), "it has failed", 20)
         steps.keeper.requests.put(DatabaseDamaged(), timeout_ms=1_000)
         steps.keeper.run_once()
         assert not steps.keeper._mender._threads, "it isn't tried again at once"
-    steps.clock.advance(mending.FIRST_PAUSE_MS)
+    steps.clock.advance(mender.FIRST_PAUSE_MS)
     steps.keeper.run_once()
     until(lambda: not database.gate.reason, "it is mended", 20)
     steps.keeper.requests.close()

@@ -13,7 +13,7 @@ from milestones.common.state.engine import Batch
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.steps import STEP_BYTES, STEP_ENTRIES, size
 from milestones.m6_state_manager.manager import RangeStateManager
-from milestones.m6_state_manager.mending import Mending
+from milestones.m6_state_manager.mending.mender import Mending
 from milestones.m6_state_manager.ranges import prefix_of
 from milestones.m6_state_manager.subtopology_engine import ROWS
 from tests.milestones.m6_state_manager.states import (

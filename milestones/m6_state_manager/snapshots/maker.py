@@ -31,17 +31,17 @@ from milestones.common.state.disk import remove_tree, scratch
 from milestones.common.state.snapshots.snapshot import SnapshotManifest, usable_until
 from milestones.common.testing.faults import reach
 from milestones.instance.admin_thread import AskBounds, Bounds
-from milestones.m6_state_manager.database_folder import DATABASE
 from milestones.m6_state_manager.helper import SnapshotHelper, launch
-from milestones.m6_state_manager.moments import Moments, Taken
-from milestones.m6_state_manager.snapshot_jobs import CheckpointJob, PartitionJob, SnapshotResult
-from milestones.m6_state_manager.snapshot_schedule import Timetable, behind, by_importance, fresh, grown
+from milestones.m6_state_manager.mending.database_folder import DATABASE
+from milestones.m6_state_manager.snapshots.jobs import CheckpointJob, PartitionJob, SnapshotResult
+from milestones.m6_state_manager.snapshots.moments import Moments, Taken
+from milestones.m6_state_manager.snapshots.schedule import Timetable, behind, by_importance, fresh, grown
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
-    from milestones.m6_state_manager.changed_keys import Changes
     from milestones.m6_state_manager.manager import RangeStateManager
+    from milestones.m6_state_manager.snapshots.changed_keys import Changes
     from milestones.m6_state_manager.state_thread import Snapshots
 
 log: Final = logging.getLogger(__name__)

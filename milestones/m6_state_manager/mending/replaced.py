@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milestones.common.errors import StateError
-from milestones.m6_state_manager.database_folder import aside, set_aside
+from milestones.m6_state_manager.mending.database_folder import aside, set_aside
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ from milestones.common.state.disk import make_directory, remove_tree, scratch, s
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.testing.faults import reach
-from milestones.m6_state_manager.database_folder import aside, following
+from milestones.m6_state_manager.mending.database_folder import aside, following
 from milestones.m6_state_manager.ranges import span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 

@@ -6,7 +6,7 @@
 | ranges | `engines/<sub-topology>/` | m6 |
 
 An instance converts what it finds of the other layout when it starts, before it joins the group, task by task. Entries
-go as sorted table files, which the database links; helper processes write them (`conversion_helpers.py`) where there
+go as sorted table files, which the database links; helper processes write them (`helpers.py`) where there
 is much to take in.
 
 *Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
@@ -35,7 +35,7 @@ from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.manifest import FOLDERS, StoreManifest, TaskManifest
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import ROCKSDB
-from milestones.m6_state_manager.database_folder import CORRUPT, engine_of, set_aside
+from milestones.m6_state_manager.mending.database_folder import CORRUPT, engine_of, set_aside
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import BYTES, prefix_of, span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine, opened

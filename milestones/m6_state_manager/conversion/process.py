@@ -11,7 +11,7 @@ import sys
 import threading
 from queue import SimpleQueue
 
-from milestones.m6_state_manager.conversion_helpers import answer, read
+from milestones.m6_state_manager.conversion.helpers import answer, read
 
 
 def main() -> None:

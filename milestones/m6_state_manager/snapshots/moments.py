@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.state.disk import remove_tree
-from milestones.m6_state_manager.changed_keys import ChangedKeys, Changes, RangeChanges
-from milestones.m6_state_manager.checkpoint import Checkpoint, TornError
+from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys, Changes, RangeChanges
+from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint, TornError
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 if TYPE_CHECKING:
-    from milestones.m6_state_manager.snapshot_jobs import PartitionJob
+    from milestones.m6_state_manager.snapshots.jobs import PartitionJob
 
 TRIES, PAUSE_S = 20, 0.002
 """How often a moment is looked for at which no task is being written, and how long between two looks."""

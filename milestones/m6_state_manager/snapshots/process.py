@@ -3,7 +3,7 @@
     checkpoint, read-only --scan of a range--> sorted table files (a base)  --publish, prune--> snapshot_url
                           --get per changed key--> one of changed keys (a delta)
 
-`python -m milestones.m6_state_manager.snapshot_process`: reads its job from its input.
+`python -m milestones.m6_state_manager.snapshots.process`: reads its job from its input.
 
 *Guarantees*: a snapshot's keys have the partition in front, so that a database of this stage links its files. Whenever
 the process ends, what isn't published leaves nothing that a reader takes for a snapshot. It ends with the process that
@@ -36,8 +36,8 @@ from milestones.common.state.snapshots.repository import LocalSnapshot, Snapshot
 from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.ranges import prefix_of, span_of
-from milestones.m6_state_manager.snapshot_jobs import NICE, RESULTS, CheckpointJob, PartitionJob, SnapshotResult
-from milestones.m6_state_manager.snapshot_schedule import fresh
+from milestones.m6_state_manager.snapshots.jobs import NICE, RESULTS, CheckpointJob, PartitionJob, SnapshotResult
+from milestones.m6_state_manager.snapshots.schedule import fresh
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@
 *Guarantees*: a helper reads folders and writes table files, nothing else: what is durable, and what is removed then, is
 decided by `take_in`, task by task. A helper ends with its parent, however that ends. A job of a helper that has ended
 is done by the parent.
-*Assumes*: as `conversion.py`. The start waits for all tasks, so their order is that of their ids.
+*Assumes*: as `layouts.py`. The start waits for all tasks, so their order is that of their ids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from milestones.common.errors import StateCorruptError, StateError, StateFormatE
 from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import remove_tree
 from milestones.common.state.task_storage import ROCKSDB
-from milestones.m6_state_manager.conversion import INCOMING, FolderJob, StoreFiles, folders, jobs, store_files
+from milestones.m6_state_manager.conversion.layouts import INCOMING, FolderJob, StoreFiles, folders, jobs, store_files
 from milestones.m6_state_manager.processes import begin
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ MUCH_BYTES: Final = 32 * 1024 * 1024
 """From which size of all stores on helpers are worth their start."""
 MOST: Final = 4
 """Helpers."""
-PROGRAM: Final = "milestones.m6_state_manager.conversion_process"
+PROGRAM: Final = "milestones.m6_state_manager.conversion.process"
 AHEAD: Final = 4
 """Tasks whose files are written, or are being written, before they are taken in: what the disk needs twice."""
 ERRORS: Final = {kind.__name__: kind for kind in (StateCorruptError, StateFormatError, StateLockedError, StateError)}
