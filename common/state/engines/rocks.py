@@ -34,6 +34,12 @@ from milestones.common.state.steps import size
 
 MIB = 1024 * 1024
 
+BLOCK_BYTES = 4 * 1024
+"""RocksDB's size of a block of a file, before compression."""
+
+LARGEST_FILTER_BYTES = 8 * MIB
+"""More than the filter of a file takes, or its index: a file of 64 MiB with six million entries."""
+
 
 @dataclass(frozen=True)
 class RocksSettings:
@@ -56,6 +62,11 @@ class RocksSettings:
         it, the less is written again by compactions."""
         most = max(self.write_buffer_bytes, self.all_write_buffers_bytes // 2)
         return replace(self, write_buffer_bytes=min(4 * self.write_buffer_bytes, most))
+
+    @property
+    def block_cache_shard_bits(self) -> int:
+        """The power of two of parts that a cache is cut into which isn't told: each has room for any file's filter."""
+        return max(0, (self.block_cache_bytes // LARGEST_FILTER_BYTES).bit_length() - 1)
 
     @property
     def max_wal_bytes(self) -> int:

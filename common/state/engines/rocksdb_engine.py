@@ -35,7 +35,7 @@ class RocksDbEngines:
 
     def __init__(self, settings: RocksSettings | None = None) -> None:
         self.settings: RocksSettings = settings or RocksSettings()
-        self._cache = rocksdb.LRUCache(self.settings.block_cache_bytes)
+        self._cache = rocksdb.LRUCache(self.settings.block_cache_bytes, self.settings.block_cache_shard_bits)
 
     def open(self, directory: Path, owners: Owners = NOBODYS) -> RocksDbEngine:
         return RocksDbEngine(directory, self._options, self._family_options, owners)

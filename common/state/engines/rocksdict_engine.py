@@ -40,6 +40,7 @@ from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
 from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
 from milestones.common.state.engines.rocks import (
     ARENA_BLOCK_BYTES,
+    BLOCK_BYTES,
     DELAYED_WRITE_RATE,
     MIB,
     Contents,
@@ -59,7 +60,8 @@ class RocksDictEngines:
         """`read_only`: nothing is written into what is opened; no other process may write to it either."""
         self.settings: RocksSettings = settings or RocksSettings()
         self._access = AccessType.read_only(False) if read_only else AccessType.read_write()
-        self._cache = Cache(self.settings.block_cache_bytes)
+        # None of the many parts of an LRU cache has room for the filter of a million entries: each read would read it.
+        self._cache = Cache.new_hyper_clock_cache(self.settings.block_cache_bytes, BLOCK_BYTES)
         # No stalls: a writer that waits holds the GIL.
         self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
 
