@@ -11,8 +11,9 @@ import pytest
 
 from compat_tests.cases.arrivals import Gaps
 from compat_tests.cases.flows import COUNT, COUNT_BESIDE
+from compat_tests.cases.owned import all_is_owned
 from compat_tests.cases.small_disks import ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk, small_disk
-from compat_tests.cases.steps import generation
+from compat_tests.cases.steps import TIDY, feed_until_it_dies, generation
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
@@ -23,6 +24,8 @@ MENDED, FULL, ROOM = "is mended, writes go on", "is full: free some space", "has
 KEYS = 20_000
 HIT = 0
 """The sub-topology that something befalls, which counts `in`."""
+MENDING = "mend.begun", "mend.range", "mend.current"
+"""Other steps of a mending than `mend.copied`."""
 BLOCK_BYTES = 1_000
 """Less than a block has."""
 
@@ -118,7 +121,7 @@ def test_a_damaged_database_is_mended_and_only_the_damaged_partition_is_restored
 
 
 @pytest.mark.short_under("exactly_once_v2")
-@pytest.mark.parametrize("point", ["mend.copied", pytest.param("mend.current", marks=pytest.mark.full)])
+@pytest.mark.parametrize("point", ["mend.copied", *(pytest.param(point, marks=pytest.mark.full) for point in MENDING)])
 def test_a_kill_in_the_middle_of_a_mending_loses_nothing(world: World, point: str) -> None:
     app = counting(world)
     app.start(fault=f"{point}:kill")
@@ -135,6 +138,24 @@ def test_a_kill_in_the_middle_of_a_mending_loses_nothing(world: World, point: st
     app.start()
     send(world, 500)
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
+    all_is_owned(world, app)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("point", ["wipe.begun", pytest.param("wipe.made", marks=pytest.mark.full)])
+def test_a_kill_while_the_range_of_a_task_that_has_gone_is_wiped_loses_nothing(world: World, point: str) -> None:
+    world.input("in", 2, out=2).send(world.records(2_000, keys=300))
+    first, second = (world.instance("count", name, **TIDY) for name in ("first", "second"))
+    first.start(fault=f"{point}:kill")
+    world.processed()
+    second.start()
+    feed_until_it_dies(world, first)
+    first.start()
+    world.group_is(first, second)
+    world.feeds["in"].send(world.records(500, keys=300))
+    end_and_judge(world, COUNT, crashed=True)
+    for app in (first, second):
+        all_is_owned(world, app)
 
 
 @pytest.mark.full
