@@ -29,6 +29,7 @@ POINTS: dict[str, str] = {
     "commit.after-commit": "Kafka has committed, nothing is applied to the engines",
     "commit.in-apply": "the engines of one more task have what was committed, those of others may not",
     "task.write": "a processing thread begins to write what was committed of one more task to its engine",
+    "apply.step": "one more step of a task's commit is in its database, the last one with the row isn't",
     "commit.after-apply": "the engines have what was committed",
     "interval.first-record": "outputs of a task's next commit interval are taken, the first ones; none of them is sent",
     "restore.batch": "a batch of changelog records was applied",
