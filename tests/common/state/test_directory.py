@@ -26,6 +26,7 @@ TASK = TaskId(0, 1)
 HOLDER = """
 import sys
 from milestones.common.records import TaskId
+from milestones.common.state.directory import StateDirectory
 
 directory = StateDirectory(sys.argv[1], "words")
 held = directory.lock(TaskId(0, 1), owner="thread worker-1")
@@ -249,7 +250,9 @@ class TestTasks:
         assert sorted(path.name for path in directory.path.iterdir()) == [".lock", "process"]
         directory.lock(TASK).unlock()
 
-    def test_what_a_removal_or_a_write_left_is_swept_at_the_next_start(self, tmp_path: Path, directory: StateDirectory) -> None:
+    def test_what_removals_and_writes_left_is_swept_at_the_next_start(
+        self, tmp_path: Path, directory: StateDirectory
+    ) -> None:
         fill(directory, TASK)
         trash = directory.path / f"{disk.TRASH}1"
         (directory.path / "0_1").rename(trash)
