@@ -77,6 +77,7 @@ class StateDirectory:
         self._lock = FileLock(self.path / LOCK_FILE, "an instance of the application", _OTHER_INSTANCE)
         try:
             sweep(self.path)
+            sweep(self.path / DATABASES)
             self._manifest = self._identify(application_id)
         except BaseException:
             self._lock.release()

@@ -1,7 +1,7 @@
 """Files of the state directory: errors that say what to do, atomic writes, atomic removal.
 
 *Guarantees*: an `OSError` never comes out of `explained`; `write_atomically` leaves the old content or the new one;
-`remove_tree` removes a tree in one step, and `sweep` removes the remains after a crash.
+`remove_tree` removes a tree in one step, and `sweep` removes the remains of both after a crash.
 *Assumes*: a POSIX file system, on which a rename is atomic.
 """
 
@@ -12,7 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from milestones.common.errors import StateError, StateFullError
 
 TRASH = ".trash-"
 """The beginning of the names of entries that are being deleted."""
+TEMPORARY = ".*.tmp"
+"""The names of files that are being written."""
 
 _NO_PERMISSION = "let this user own it, or set state_dir to a directory that it may write"
 _FULL = "free some space, or set state_dir to a directory on a larger disk"
@@ -98,11 +100,13 @@ def remove_tree(path: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """Delete the remains of unfinished removals in `directory`."""
-    with explained("clean", directory):
+    """Delete the remains of unfinished removals and writes in `directory`. Harmless when there is none."""
+    with explained("clean", directory), suppress(FileNotFoundError):
         for entry in directory.iterdir():
             if entry.name.startswith(TRASH):
                 shutil.rmtree(entry, ignore_errors=True)
+            elif fnmatch(entry.name, TEMPORARY):
+                entry.unlink(missing_ok=True)
 
 
 def names(directory: Path) -> list[str]:
@@ -112,7 +116,7 @@ def names(directory: Path) -> list[str]:
             found = os.listdir(directory)  # noqa: PTH208  names only
         except (FileNotFoundError, NotADirectoryError):
             return []
-    return sorted(name for name in found if not (name.startswith(TRASH) or fnmatch(name, ".*.tmp")))
+    return sorted(name for name in found if not (name.startswith(TRASH) or fnmatch(name, TEMPORARY)))
 
 
 def is_plain_name(text: str) -> bool:

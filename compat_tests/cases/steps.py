@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +13,13 @@ import pytest
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
-from compat_tests.harness.stores import identities, opened_at
+from compat_tests.harness.stores import dumps, identities, opened_at
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
 from compat_tests.network.proxy import KafkaProxy
-from compat_tests.oracles.in_place import Standing
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.in_place import Standing, no_more_than
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 from compat_tests.oracles.transactions import none_timed_out
@@ -107,6 +108,19 @@ def uncommitted_tail(world: World, crash: Crash) -> Counter[str]:
         for one in (keys[before:last], [] if world.exactly_once else keys[last:]):
             tail[f"0_{place.partition}"] += len(set(one) if world.logs_at_commits else one)
     return tail
+
+
+def offsets_on_disk(world: World, app: Instance) -> dict[str, int]:
+    """By task, how far of its changelog the store of a count is that has ended."""
+    return {dump.task: dump.offset or 0 for dump in dumps(app.state_dir, world.application_id, world.directory)}
+
+
+def nothing_read_twice(world: World, had: Mapping[str, int], app: Instance) -> None:
+    """Each restoration of a count has read no more than what comes behind the offsets that its disk `had`."""
+    ends = world.cluster.ends(world.cluster.places([world.topic("counts-changelog")]))
+    tail = Counter({f"0_{place.partition}": end for place, end in ends.items()})
+    tail.subtract(had)
+    hold(found for task, count in app.restorations() for found in no_more_than(tail, Counter({task: count})))
 
 
 def await_timed_out(world: World, count: int) -> None:

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from compat_tests.cases.flows import COUNT
+from compat_tests.cases.owned import all_is_owned, all_is_owned_an_hour_later
 from compat_tests.cases.sleepers import BRIEF, asleep
-from compat_tests.cases.steps import feed_until_it_dies, feed_until_it_says
+from compat_tests.cases.steps import feed_until, feed_until_it_dies, feed_until_it_says, nothing_read_twice
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.other_stages import the_one_before
 from compat_tests.harness.world import World
+from milestones.common.state.snapshots.garbage import GRACE_MS
 from milestones.common.state.snapshots.repository import SnapshotRepository
-from milestones.common.state.snapshots.snapshot import SnapshotManifest
+from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
+from milestones.testing import Not
 
 INTERVAL_MS = 1_000
 KEY = "k1:" + b64encode(b"k" * 32).decode()
 MADE, BEGINS, DELTA = "a snapshot of store counts is there", "begins with the", ": delta"
 NOT_MADE = "weren't made, and are tried again later"
-HELPERS = ("snapshot.written", "snapshot.published", "snapshot.pruning", "snapshot.folding")
-"""Where the helper process is killed."""
+HELPERS = ("snapshot.uploaded", "snapshot.written", "snapshot.published", "snapshot.folding")
+"""Where the helper process is killed as it makes a snapshot."""
+TAKING_IN = ("snapshot.fetched", "snapshot.linking", "snapshot.ingested", "wipe.begun", "wipe.made")
+"""Where an instance is killed as it begins with snapshots: the next beginning wipes what a broken-off one has left."""
 MANY = 5_000
 """Records of a store that is large beside what changes in a second."""
 
@@ -81,8 +90,30 @@ def lose(app: Instance) -> None:
     shutil.rmtree(app.state_dir)
 
 
-def begins_with_snapshots(world: World, app: Instance, *, crashed: bool = False, **settings: Any) -> None:
-    """It starts on an empty disk, begins with a snapshot of each task, goes on, and everything is right."""
+def have_others_of_long_ago(world: World, count: int) -> None:
+    """Have so many more snapshots of each partition, and everything at the URL older than the grace."""
+    kept = repository(world)
+    for manifest in newest(world):
+        for number in range(1, count + 1):
+            older = replace(manifest, id=new_id(), offset=manifest.offset - number)
+            kept.publish(replace(kept.fetch(manifest, world.directory), manifest=older))
+    long_ago_s = time.time() - 2 * GRACE_MS / 1000
+    for path in files_at(world):
+        os.utime(path, (long_ago_s, long_ago_s))
+
+
+def files_at(world: World) -> list[Path]:
+    """What is at the URL."""
+    return [path for path in (world.directory / "snapshots").rglob("*") if path.is_file()]
+
+
+def begins_with_snapshots(
+    world: World, app: Instance, *, crashed: bool = False, lost: bool = False, **settings: Any
+) -> None:
+    """It starts on an empty disk (`lost`: this makes it so), begins with a snapshot of each task, goes on, and
+    everything is right."""
+    if lost:
+        lose(app)
     world.feeds["in"].send(world.records(500, keys=200))
     app.start(**settings)
     app.says("task 0_0: store counts begins with")
@@ -115,15 +146,59 @@ def test_a_helper_that_is_killed_at_any_step_costs_a_warning_and_the_newest_snap
     feed_until_it_says(world, app, NOT_MADE)
     app.stop()
     assert len(newest(world)) == 2
+    all_is_owned(world, app)
     lose(app)
     begins_with_snapshots(world, app)
+    all_is_owned_an_hour_later(repository(world))
 
 
 @pytest.mark.short_under("exactly_once_v2")
-def test_an_instance_that_is_killed_with_a_checkpoint_goes_on_and_leaves_nothing_of_it(makes: World) -> None:
+@pytest.mark.parametrize("point", ["snapshot.removed", pytest.param("snapshot.pruning", marks=pytest.mark.full)])
+def test_a_helper_that_is_killed_while_it_prunes_leaves_whole_snapshots_and_the_next_one_ends_it(
+    makes: World, point: str
+) -> None:
     world = makes
     app = that_has_made(world, 2)
-    app.start(fault="snapshot.checkpoint:kill:2")
+    have_others_of_long_ago(world, 3)
+    app.start(fault=f"{point}:kill")
+    feed_until_it_says(world, app, NOT_MADE)
+    app.stop()
+    kept = repository(world)
+    there = [one.manifest for changelog in kept.partitions() for one in kept.published(changelog)]
+    for manifest in there:
+        assert manifest is not None
+        for file in manifest.files:
+            kept.verify(manifest, file)
+    all_is_owned_an_hour_later(kept)
+    begins_with_snapshots(world, app, lost=True)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_the_helper_of_an_instance_that_is_killed_ends_with_it_and_nothing_of_its_work_stays(makes: World) -> None:
+    world = makes
+    app = that_has_made(world, 2)
+    app.start(fault="snapshot.written:sleep=600000")
+    known = files_at(world)
+    feed_until(world, app, lambda: len(files_at(world)) > len(known) or Not("nothing new"), "the helper has written")
+    (helper,) = psutil.Process(app.pid).children()
+    app.kill()
+    world.wait(lambda: not helper.is_running(), "the helper ends")
+    app.start()
+    feed_until_it_says(world, app, MADE)
+    app.stop()
+    all_is_owned(world, app)
+    all_is_owned_an_hour_later(repository(world))
+    begins_with_snapshots(world, app, crashed=True, lost=True)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("point", ["snapshot.checkpoint", pytest.param("snapshot.cutting", marks=pytest.mark.full)])
+def test_an_instance_that_is_killed_with_a_checkpoint_goes_on_and_leaves_nothing_of_it(
+    makes: World, point: str
+) -> None:
+    world = makes
+    app = that_has_made(world, 2)
+    app.start(fault=f"{point}:kill:2")
     feed_until_it_dies(world, app)
     left = [path for path in (app.state_dir / world.application_id).iterdir() if path.name.startswith(".trash-")]
     assert left
@@ -131,21 +206,25 @@ def test_an_instance_that_is_killed_with_a_checkpoint_goes_on_and_leaves_nothing
     feed_until_it_says(world, app, MADE)
     assert not any(path.exists() for path in left)
     app.stop()
-    lose(app)
-    begins_with_snapshots(world, app, crashed=True)
+    all_is_owned(world, app)
+    begins_with_snapshots(world, app, crashed=True, lost=True)
 
 
 @pytest.mark.short_under("exactly_once_v2")
-@pytest.mark.parametrize("point", ["snapshot.linking", "snapshot.ingested"])
-def test_an_instance_that_is_killed_while_it_takes_a_snapshot_in_begins_with_it_again(makes: World, point: str) -> None:
+def test_an_instance_that_is_killed_at_each_step_of_taking_a_snapshot_in_begins_with_it_again(makes: World) -> None:
     world = makes
     app = that_has_made(world, 2)
     lose(app)
-    app.start(fault=f"{point}:kill").dies(-9)
+    for point in TAKING_IN:
+        app.start(fault=f"{point}:kill").dies(-9)
+    snapshots = {f"0_{one.partition}": one.offset for one in newest(world)}
     world.feeds["in"].send(world.records(500, keys=200))
     app.start()
-    app.says("store counts begins with")
-    end_and_judge(world, COUNT, crashed=True)
+    app.says("task 0_0: store counts begins with")
+    app.says("task 0_1: store counts begins with")
+    end_and_judge(world, COUNT)
+    nothing_read_twice(world, snapshots, app)
+    all_is_owned(world, app)
 
 
 @pytest.mark.short_under("exactly_once_v2")

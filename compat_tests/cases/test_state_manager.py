@@ -11,11 +11,24 @@ import pytest
 
 from compat_tests.cases.arrivals import Gaps
 from compat_tests.cases.flows import COUNT, COUNT_BESIDE
+from compat_tests.cases.owned import all_is_owned
 from compat_tests.cases.small_disks import ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk, small_disk
-from compat_tests.cases.steps import generation
+from compat_tests.cases.steps import (
+    TIDY,
+    counted,
+    crash,
+    feed_until_it_dies,
+    generation,
+    nothing_read_twice,
+    offsets_on_disk,
+    uncommitted_tail,
+)
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.in_place import kept, no_more_than
 from milestones.testing import Not
 
 FLAG = "state_manager"
@@ -23,6 +36,8 @@ MENDED, FULL, ROOM = "is mended, writes go on", "is full: free some space", "has
 KEYS = 20_000
 HIT = 0
 """The sub-topology that something befalls, which counts `in`."""
+MENDING = "mend.begun", "mend.range", "mend.current"
+"""Other steps of a mending than `mend.copied`."""
 BLOCK_BYTES = 1_000
 """Less than a block has."""
 
@@ -94,6 +109,11 @@ def undisturbed(world: World, app: Instance, most_s: float = HELD_UP_S) -> Itera
     assert (generation(world), app.starts) == (before, starts)
 
 
+def restored_whole(app: Instance) -> set[str]:
+    """The tasks whose changelog it has read, and not just its tail."""
+    return {task for task, count in app.restored().items() if count >= KEYS / 4}
+
+
 def feed_until_it_says(world: World, app: Instance, feed: Callable[[], object], text: str) -> None:
     def said() -> object:
         feed()
@@ -111,14 +131,13 @@ def test_a_damaged_database_is_mended_and_only_the_damaged_partition_is_restored
         damage(world, app)
         feed_until_it_says(world, app, feed, MENDED)
         feed_until_it_says(world, app, feed, f"task {HIT}_0 has restored")
-    restored = {task for task, count in app.restored().items() if count >= KEYS / 4}
-    assert restored == {f"{HIT}_0"}, app.restored()
+    assert restored_whole(app) == {f"{HIT}_0"}, app.restored()
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
     assert (databases(world, app) / str(HIT) / "corrupt").is_dir(), "the damaged files are kept"
 
 
 @pytest.mark.short_under("exactly_once_v2")
-@pytest.mark.parametrize("point", ["mend.copied", pytest.param("mend.current", marks=pytest.mark.full)])
+@pytest.mark.parametrize("point", ["mend.copied", *(pytest.param(point, marks=pytest.mark.full) for point in MENDING)])
 def test_a_kill_in_the_middle_of_a_mending_loses_nothing(world: World, point: str) -> None:
     app = counting(world)
     app.start(fault=f"{point}:kill")
@@ -135,6 +154,48 @@ def test_a_kill_in_the_middle_of_a_mending_loses_nothing(world: World, point: st
     app.start()
     send(world, 500)
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
+    assert restored_whole(app) <= {f"{HIT}_0"}, app.restored()
+    all_is_owned(world, app)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_kill_between_the_steps_in_which_a_commit_is_written_costs_that_commit_at_most(world: World) -> None:
+    app = counted(world, commit_interval_ms=1_000)
+    world.feeds["in"].send(world.records(KEYS // 2, KEYS))  # a commit of several steps
+    app.start(fault="apply.step:kill:2")
+    world.instances.remove(app)  # it dies
+
+    def struck() -> bool:
+        world.feeds["in"].send(world.records(500, KEYS))
+        return not app.running
+
+    world.wait(struck, "the fault strikes")
+    world.instances.append(app)
+    died, stores = crash(world), identities(app.state_dir, world.application_id)
+    app.start()
+    end_and_judge(world, COUNT, crashed=True)
+    hold(kept(stores, identities(app.state_dir, world.application_id)))
+    hold(no_more_than(uncommitted_tail(world, died), app.restored()))
+    all_is_owned(world, app)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("point", ["wipe.begun", pytest.param("wipe.made", marks=pytest.mark.full)])
+def test_a_kill_while_the_range_of_a_task_that_has_gone_is_wiped_loses_nothing(world: World, point: str) -> None:
+    world.input("in", 2, out=2).send(world.records(2_000, keys=300))
+    first, second = (world.instance("count", name, **TIDY) for name in ("first", "second"))
+    first.start(fault=f"{point}:kill")
+    world.processed()
+    second.start()
+    feed_until_it_dies(world, first)
+    had = offsets_on_disk(world, first)
+    first.start()
+    world.group_is(first, second)
+    world.feeds["in"].send(world.records(500, keys=300))
+    end_and_judge(world, COUNT, crashed=True)
+    nothing_read_twice(world, had, first)
+    for app in (first, second):
+        all_is_owned(world, app)
 
 
 @pytest.mark.full

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from compat_tests.oracles.changelog import StoreDump
 from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.m6_state_manager.reading import databases, stores
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
@@ -61,6 +62,19 @@ def dumps(state_dir: Path, application_id: str, scratch: Path) -> Iterator[Store
         with _copied(path, scratch) as copy:
             for found in stores(copy, engines):
                 yield StoreDump(str(found.task), found.store, found.offset, dict(found.entries))
+
+
+def table_files(state_dir: Path, application_id: str, scratch: Path) -> Iterator[tuple[Path, set[str], set[str]]]:
+    """Of each database of a sub-topology: where it is, its table files, and those of them that it needs."""
+    for path in databases(state_dir / application_id):
+        with _copied(path, scratch) as copy:
+            there = {file.name for file in copy.glob("rocksdb*/*.sst")}
+            database = SubtopologyEngine(int(path.name), copy, RocksDictEngines(read_only=True))
+            try:
+                files = database.engine.db().live_files()  # type: ignore[attr-defined]  # of this engine
+                yield path, there, {file["name"].lstrip("/") for file in files}
+            finally:
+                database.close()
 
 
 @contextmanager

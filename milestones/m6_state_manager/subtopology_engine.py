@@ -215,7 +215,9 @@ class SubtopologyEngine:
             for store in stores:
                 self.open_store(store)
             self.changed.emptied(self.number, partition, stores)
+            reach("wipe.begun")
             self.engine.wipe(dict.fromkeys(stores, span), {ROWS: {span[0]: data}}, wait=wait)
+            reach("wipe.made")
             if row is None:
                 self.rows.pop(partition, None)
             self._wrote(partition, row)

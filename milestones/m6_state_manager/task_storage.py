@@ -25,6 +25,7 @@ from milestones.common.state.refusals import written
 from milestones.common.state.steps import joint_steps
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.stores.kinds import kind_of
+from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.range_row import LOST, RangeRow
 from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, span_of
 
@@ -139,6 +140,7 @@ class RangeTaskStorage:
         *first, last = self._cut(persistent)
         for step in first:
             engine.write(partition, step, wait=False, epoch=epoch)
+            reach("apply.step")
         row = self._next_row().at(moved)
         engine.write(partition, last, row if commit is None else row.made(commit), wait=False, epoch=epoch)
         self._changed.end(self._range, leads=commit is not None)

@@ -112,4 +112,5 @@ def _remove(repository: SnapshotRepository, unneeded: list[StoredObject], manife
     for one in unneeded:
         if one.path not in manifests:
             repository.objects.remove(one.path)
+            reach("snapshot.removed")
     return Pruned(len(unneeded), sum(one.bytes for one in unneeded))

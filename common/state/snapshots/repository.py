@@ -240,6 +240,7 @@ class SnapshotRepository:
                 target = snapshot.path_of(file)
                 with explained("write", target), target.open("wb") as opened:
                     self._receive(manifest, file, opened, progress)
+                reach("snapshot.fetched")
         except BaseException:
             snapshot.remove()
             raise
@@ -320,6 +321,7 @@ class SnapshotRepository:
                 stored = described(source, file.entries, file.deletions)
                 written.append(replace(stored, name=file.name, key_id=self._keys.current))
                 self.objects.write(path, source)
+            reach("snapshot.uploaded")
         return replace(manifest, files=tuple(written))
 
     @contextmanager

@@ -29,12 +29,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from milestones.common.errors import StateCorruptError, StateFormatError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import DATABASES
-from milestones.common.state.disk import make_directory, names, remove_tree
+from milestones.common.state.disk import TRASH, make_directory, names, remove_tree, scratch
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.manifest import FOLDERS, StoreManifest, TaskManifest
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import ROCKSDB
+from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.mending.database_folder import CORRUPT, engine_of, set_aside
 from milestones.m6_state_manager.range_row import RangeRow
 from milestones.m6_state_manager.ranges import BYTES, prefix_of, span_of
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-INCOMING: Final = ".converting"
-"""Where a task's table files lie until they are taken in; gone after a crash, with the next start."""
+INCOMING: Final = f"{TRASH}converting"
+"""Where a task's table files lie until they are taken in; gone after a crash, with the next start of either layout."""
 
 Entries = Iterator[tuple[bytes, bytes]]
 
@@ -124,6 +125,7 @@ def take_in(
         )
     if task.partition not in database.rows:
         _begin(database, task, manifest)
+        reach("conversion.begun")
         offsets, births, count = dict[str, int](), dict[str, str](), 0
         for store, written in manifest.stores.items():
             try:
@@ -134,6 +136,7 @@ def take_in(
                     "store %r of task %s isn't taken over, its files are kept in %s: %s", store, task, kept, error
                 )
                 continue
+            reach("conversion.store")
             count += taken
             births[store] = uuid.uuid4().hex
             if offset is not None:
@@ -144,6 +147,7 @@ def take_in(
         )
         database.write(task.partition, {}, row)
         database.sync()
+        reach("conversion.row")
         log.info("task %s: %d entries were taken over in %.1f s", task, count, time.monotonic() - began)
     remove_tree(path)
 
@@ -176,6 +180,7 @@ def _take_store(
         raise StateFormatError(f"it was written as {written.kind}, {own.stores[store].kind} by other tasks")
     job = _job(path, store, written, database.path, task)
     files, offset = made(job)
+    reach("conversion.written")
     database.open_store(store)
     for _ in database.engine.ingest(store, list(files)):
         pass
@@ -212,6 +217,7 @@ def folder_state_manager(
                     give_out(directory, TaskId(database.number, partition), database)
             finally:
                 database.close()
+            reach("conversion.emptied")
             remove_tree(path / name)
     directory.write_layout(FOLDERS)
     return LocalStateManager(directory, engines, stage, static_id)
@@ -223,8 +229,7 @@ def give_out(directory: StateDirectory, task: TaskId, database: SubtopologyEngin
     if TaskManifest.read(target) is None:
         row, known = database.rows[task.partition], TaskManifest.read(database.path)
         assert known is not None  # written before any row
-        working = target.with_name(f".{task}{INCOMING}")
-        remove_tree(working)
+        working = scratch(directory.path)
         count = 0
         for store in database.stores():
             if store in row.births:
@@ -235,11 +240,12 @@ def give_out(directory: StateDirectory, task: TaskId, database: SubtopologyEngin
             if name in row.births
         }
         manifest = replace(known, task=str(task), transactional_id=row.transactional_id, stores=stores)
-        make_directory(working)
         manifest.write(working)
         remove_tree(target)
+        reach("conversion.given")
         working.rename(target)
         log.info("task %s: %d entries were given out in %.1f s", task, count, time.monotonic() - began)
+    reach("conversion.folder")
     database.wipe(task.partition, database.stores(), None)
     database.sync()
 

@@ -35,7 +35,7 @@ from milestones.m6_state_manager.helper import SnapshotHelper, launch
 from milestones.m6_state_manager.mending.database_folder import DATABASE
 from milestones.m6_state_manager.snapshots.jobs import CheckpointJob, PartitionJob, SnapshotResult
 from milestones.m6_state_manager.snapshots.moments import Moments, Taken
-from milestones.m6_state_manager.snapshots.schedule import Timetable, behind, by_importance, fresh, grown
+from milestones.m6_state_manager.snapshots.schedule import Timetable, behind, by_importance, fresh, grown, prunable
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class SnapshotMaker:
         self._began_ms = self._clock.monotonic_ms()
         self._tried: dict[int, int] = {}
         self._last: dict[tuple[TaskId, str], SnapshotManifest] = {}
+        self._pruned_ms: dict[tuple[TaskId, str], int] = {}
         self._asked: _Asked | None = None
         self._queue: list[tuple[int, _Known]] = []
         self._making: _Making | None = None
@@ -221,8 +222,9 @@ class SnapshotMaker:
                 self._remove(directory)
 
     def _wanted(self, database: SubtopologyEngine, known: _Known) -> list[PartitionJob]:
-        """The stores of which there is something new, the smallest first; without what has changed."""
-        found, wall_ms, config = [], self._clock.wall_ms(), self._context.config
+        """The stores of which there is something new, or snapshots to prune, the smallest first; without what has
+        changed."""
+        found, wall_ms, now_ms, config = [], self._clock.wall_ms(), self._clock.monotonic_ms(), self._context.config
         changelogs = self._changelogs(database.number)
         for task in self._manager.tasks(database.number):
             leads = self._manager.changed.range(*task.task).leads
@@ -235,7 +237,10 @@ class SnapshotMaker:
                     continue
                 last = self._last.get((task.task, spec.name))
                 if behind(offset, bounds[1], leads, config.acceptable_recovery_lag) or (
-                    last is not None and last.offset == offset and fresh(last, wall_ms)
+                    last is not None
+                    and last.offset == offset
+                    and fresh(last, wall_ms)
+                    and not prunable(now_ms, self._pruned_ms[task.task, spec.name])
                 ):
                     continue
                 found.append(PartitionJob.of(
@@ -292,7 +297,7 @@ class SnapshotMaker:
                 continue
             self._manager.changed.put_back(of, job.store, changes)
             if result.there is not None:
-                self._last[job.place] = result.there
+                self._note_newest(job, result.there)
             log.debug("no snapshot of %s of task %s: %s", job.store, job.task, result.why)
             if result.wrong:
                 self._scope.failed.total += 1
@@ -304,8 +309,13 @@ class SnapshotMaker:
             )  # fmt: skip
         self._remove(making.job.directory)
 
-    def _note(self, job: PartitionJob, manifest: SnapshotManifest) -> None:
+    def _note_newest(self, job: PartitionJob, manifest: SnapshotManifest) -> None:
+        """The helper has pruned, too, or has said why it can't."""
         self._last[job.place] = manifest
+        self._pruned_ms[job.place] = self._clock.monotonic_ms()
+
+    def _note(self, job: PartitionJob, manifest: SnapshotManifest) -> None:
+        self._note_newest(job, manifest)
         self._scope.made.total += 1
         self._scope.deltas.total += manifest.base is not None
         self._scope.made_bytes.total += sum(file.bytes for file in manifest.files if not file.folder)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.state.disk import remove_tree
+from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys, Changes, RangeChanges
 from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint, TornError
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
@@ -50,6 +51,7 @@ class Moments:
                 jobs = self._cut(checkpoint, wanted(), taken, waits=left > 0)
                 if jobs is not None and (database.linked, database.epoch) == at:
                     if jobs:
+                        reach("snapshot.cutting")
                         checkpoint.finish()
                     return taken, jobs
                 self.put_back(taken)

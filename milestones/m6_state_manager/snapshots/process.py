@@ -99,7 +99,8 @@ class Maker:
         return manifest
 
     def _look(self, store: PartitionJob, offset: int) -> None:
-        """Look at the newest snapshot of the repository. `NotMade`, `SnapshotError`."""
+        """Look at the newest snapshot of the repository; prune, where there is nothing else to do. `NotMade`,
+        `SnapshotError`."""
         now_ms = self._clock.wall_ms()
         generation = self._repository.generation(store.changelog)
         if generation > self._job.generation:
@@ -110,6 +111,7 @@ class Maker:
         if newest is None or newest.of_another_topic(store.changelog_id) or not fresh(newest, now_ms):
             return
         if newest.offset >= offset:
+            self._prune(store)
             raise NotMade(f"there is one at offset {newest.offset}, this would be one at {offset}", newest)
         if store.since_ms is not None and newest.created_ms > store.since_ms:
             raise NotMade("another instance has made one lately")

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.state.snapshots.garbage import GRACE_MS
+
 if TYPE_CHECKING:
     from milestones.common.state.snapshots.snapshot import SnapshotManifest
 
@@ -21,6 +23,9 @@ EARLIEST: Final = 10
 
 PATIENCE: Final = 2
 """The intervals that an active task leaves snapshots to its standbys."""
+
+PRUNED_MS: Final = GRACE_MS // 2
+"""How often at least a partition is pruned, also one in which nothing changes."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,11 @@ def fresh(manifest: SnapshotManifest, now_ms: int) -> bool:
     """Whether half of a snapshot's time at least is left (wall clock)."""
     until = manifest.usable_until_ms
     return until is None or 2 * now_ms <= manifest.created_ms + until
+
+
+def prunable(now_ms: int, pruned_ms: int) -> bool:
+    """Whether a partition is to be pruned again."""
+    return now_ms - pruned_ms >= PRUNED_MS
 
 
 def by_importance(subtopologies: Iterable[int], weights: Mapping[int, int]) -> list[int]:

@@ -19,7 +19,7 @@ import pytest
 from milestones.common.errors import StateError, StateFormatError, StateLockedError
 from milestones.common.records import GLOBAL, TaskId
 from milestones.common.state import disk
-from milestones.common.state.directory import StateDirectory
+from milestones.common.state.directory import DATABASES, StateDirectory
 
 TASK = TaskId(0, 1)
 
@@ -250,14 +250,20 @@ class TestTasks:
         assert sorted(path.name for path in directory.path.iterdir()) == [".lock", "process"]
         directory.lock(TASK).unlock()
 
-    def test_what_a_removal_left_is_swept_at_the_next_start(self, tmp_path: Path, directory: StateDirectory) -> None:
+    def test_what_removals_and_writes_left_is_swept_at_the_next_start(
+        self, tmp_path: Path, directory: StateDirectory
+    ) -> None:
         fill(directory, TASK)
         trash = directory.path / f"{disk.TRASH}1"
         (directory.path / "0_1").rename(trash)
         assert directory.tasks() == []
+        of_databases = directory.path / DATABASES / f"{disk.TRASH}2" / "rocksdb"
+        of_databases.mkdir(parents=True)
+        half_written = directory.path / ".process.tmp"
+        half_written.write_text("{")
         directory.close()
         StateDirectory(tmp_path, "words").close()
-        assert not trash.exists()
+        assert not any(path.exists() for path in (trash, of_databases.parent, half_written))
 
     def test_clearing_removes_all_tasks_and_global_stores_and_the_instance_stays(
         self, directory: StateDirectory

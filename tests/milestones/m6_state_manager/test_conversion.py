@@ -6,12 +6,14 @@ import contextlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from milestones.common.errors import StateError, StateFormatError
 from milestones.common.records import TaskId
+from milestones.common.state import disk
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngine
@@ -115,8 +117,16 @@ def cut(monkeypatch: pytest.MonkeyPatch, at: int, state: Path, left: Path) -> No
         before(SubtopologyEngine, name)
     for name in ("remove_tree", "_table_files", "make_directory"):
         before(layouts, name)
+    remover = SimpleNamespace(rmtree=shutil.rmtree)
+    monkeypatch.setattr(disk, "shutil", remover)
+    before(remover, "rmtree")
     before(TaskManifest, "write")
     before(RocksDictEngine, "ingest")
+
+
+def left_over(state: Path) -> list[str]:
+    """What is there under a name that no owner gives."""
+    return [str(path.relative_to(state)) for path in state.rglob(".*") if path.name != ".lock"]
 
 
 def killed_at_steps(home: StateDirectory, after: Any, expected: Any, few: Any, steps: range) -> int:
@@ -138,6 +148,7 @@ def killed_at_steps(home: StateDirectory, after: Any, expected: Any, few: Any, s
             opened = start(StateDirectory(again, "words"), following)
             assert content(opened, *few) == expected, at
             opened.release()
+            assert left_over(again) == [], at
             shutil.rmtree(again)
     raise AssertionError(f"the conversion doesn't come to an end within {steps}")
 

@@ -53,7 +53,7 @@ def test_what_helpers_write_is_what_was_there_and_none_stays(
     assert content(after) == before
     assert f"{len(TASKS)} of {len(TASKS)} tasks are taken over" in caplog.text
     assert helpers_of_this_process() == []
-    assert not list(directory.path.rglob(".converting*"))
+    assert not list(directory.path.rglob(".trash-*"))
     after.release()
 
 

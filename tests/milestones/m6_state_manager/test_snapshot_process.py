@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from milestones.common.errors import StateError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.sst import entries as files_entries
+from milestones.common.state.snapshots.garbage import GRACE_MS
 from milestones.common.state.snapshots.objects import SnapshotError
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.storage import CommitMade
@@ -184,6 +186,18 @@ def test_where_nothing_has_changed_none_is_made(made: Made) -> None:
     assert made.snapshot().manifest is not None
     result = made.snapshot()
     assert (result.manifest, result.wrong, "there is one at offset 10" in result.why) == (None, False, True)
+
+
+def test_what_a_crash_has_left_goes_after_the_grace_also_where_nothing_changes_any_more(made: Made) -> None:
+    made.write(rows(0, 10))
+    made.snapshot()
+    left = f"{made.repository.place(CHANGELOG)}/files/crashed/00000.sst"
+    made.repository.objects.write(left, b"left")
+    os.utime(made.directory / "remote" / left, (0, 0))
+    made.clock.advance(GRACE_MS)
+    assert made.snapshot().manifest is None
+    assert made.repository.objects.size(left) is None
+    assert made.restored() == rows(0, 10)
 
 
 def test_a_member_of_an_older_generation_makes_none_and_the_newer_one_is_found(made: Made) -> None:

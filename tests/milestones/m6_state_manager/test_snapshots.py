@@ -28,6 +28,7 @@ from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint, TornErr
 from milestones.m6_state_manager.snapshots.jobs import CheckpointJob, SnapshotResult
 from milestones.m6_state_manager.snapshots.maker import NoneMade, SnapshotMaker, snapshots
 from milestones.m6_state_manager.snapshots.process import Maker
+from milestones.m6_state_manager.snapshots.schedule import PRUNED_MS
 from milestones.testing import until
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, OTHER, TASK, entries
 
@@ -182,6 +183,18 @@ def test_what_the_process_before_has_made_is_looked_for_once(instance: Instance)
     instance.after_interval()
     instance.after_interval()
     assert [len(job.stores) for job in instance.jobs] == [1, 1]
+
+
+def test_where_nothing_changes_any_more_it_is_pruned_now_and_then(instance: Instance) -> None:
+    instance.commit()
+    instance.after_interval()
+    instance.clock.advance(PRUNED_MS - INTERVAL_MS)
+    instance.step()
+    assert len(instance.jobs) == 1
+    instance.after_interval()
+    instance.after_interval()
+    assert len(instance.jobs) == 2
+    assert (instance.metric("made-total"), instance.metric("failed-total")) == (1, 0)
 
 
 def test_a_changelog_that_grows_fast_is_not_left_until_the_interval_is_over(instance: Instance) -> None:
