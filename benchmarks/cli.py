@@ -8,7 +8,6 @@ run or a result is wrong, 2 on wrong options.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import rich_click as click
-from rich.console import Console
 
-from benchmarks import assignor, options, reads
+from benchmarks import options
+from benchmarks.alone import COMMANDS, out, progress
 from benchmarks.cluster import JVM_OPTIONS, Cluster, proxied, running
 from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, Contender, ours
 from benchmarks.count.work import Count
@@ -44,22 +43,10 @@ from milestones.flags import parse_milestones, stage_name
 
 SETTINGS = {"warm_times": WARM_TIMES, "broker_jvm": JVM_OPTIONS, "kafka_streams_jvm": KAFKA_STREAMS_JVM}
 """What is the same for all contenders, for the JSON."""
-NARROWEST = 180
-"""Columns of a table that isn't shown on a terminal."""
-
 
 SEVERAL = ("thread_counts", "task_counts", "late_ms")
 """Options of which each contender takes part once with each of their numbers."""
 WARM = "kafka-streams warm"
-
-
-def _out() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=NARROWEST)
-
-
-def _progress(line: str) -> None:
-    err().print(line, soft_wrap=True, highlight=False)
 
 
 @contextmanager
@@ -79,9 +66,9 @@ def _measure(
     """Have them do the work, show the table, write the JSON."""
     with _cluster(start) as (cluster, runs):
         work = make(cluster, runs, **data)
-        rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
+        rows = run(work, contenders, guarantees, rounds, data["seed"], progress)
     title = f"{work.name}: {work.title}, medians of {rounds}"
-    _out().print(table(title, work.figures, rows, yardstick))
+    out().print(table(title, work.figures, rows, yardstick))
     if json_file is not None:
         write_json(json_file, {"rounds": rounds, **settings, **data}, rows=[row.as_json() for row in rows])
     return title, work, rows
@@ -122,8 +109,8 @@ def _command(measured: Measured) -> click.Command:
     return measure
 
 
-for _work in WORKS:
-    cli.add_command(_command(_work))
+for _command_ in (*map(_command, WORKS), *COMMANDS):
+    cli.add_command(_command_)
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:
@@ -131,27 +118,6 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> li
     if unknown := sorted(set(kinds) - set(KINDS)):
         raise click.BadParameter(f"there is no kind {', '.join(unknown)}, only {', '.join(KINDS)}")
     return kinds
-
-
-@cli.command("assignor")
-def assignor_() -> None:
-    """What a rebalance of 500 tasks on 50 members costs the leader. Needs no broker."""
-    _out().print(assignor.table(assignor.timings(_progress)))
-
-
-@cli.command("reads")
-@click.option("--engines", "names", default=",".join(reads.NAMES), show_default=True, callback=words)
-@click.option("--rows", default=250_000, show_default=True, type=click.IntRange(min=reads.MIN_ROWS))
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1))
-@click.option("--seed", default=1, show_default=True)
-@options.json_file
-def reads_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path | None) -> None:
-    """What a read of a store costs on each engine. Needs no broker."""
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
-        found = reads.measure(names, Path(directory), rows, rounds, seed, _progress)
-    _out().print(reads.table(f"reads: {rows:,} rows, medians of {rounds}", found))
-    if json_file is not None:
-        json_file.write_text(json.dumps({"rows": rows, "seed": seed, "us_per_row": found}, indent=2) + "\n")
 
 
 @cli.command("spark")
@@ -188,8 +154,8 @@ def windows_(
     with _cluster() as (cluster, runs):
         for kind in kinds:
             work = Windows(cluster, runs, kind, **data)
-            found = run(work, who, guarantees, rounds, data["seed"], _progress)
-            _out().print(table(f"{work.name}: {work.title}, medians of {rounds}", work.figures, found, WARM))
+            found = run(work, who, guarantees, rounds, data["seed"], progress)
+            out().print(table(f"{work.name}: {work.title}, medians of {rounds}", work.figures, found, WARM))
             rows += found
     if json_file is not None:
         write_json(json_file, {"rounds": rounds, **data, **SETTINGS}, rows=[row.as_json() for row in rows])
@@ -232,11 +198,11 @@ def _moves(guarantees: list[str], keep: Path | None, json_file: Path | None, set
     with _cluster() as (at, runs):
         for guarantee in guarantees:
             where = _made((keep or runs) / guarantee)
-            for move in moves.Moves(at, where, moves.Setup(**settings, guarantee=guarantee), _progress).measure():
-                _progress(f"{guarantee}: {move}")
+            for move in moves.Moves(at, where, moves.Setup(**settings, guarantee=guarantee), progress).measure():
+                progress(f"{guarantee}: {move}")
                 found.append(move)
     title = f"moves: {_state(settings)}, {settings['rate']:.0f} records/s and task"
-    _out().print(moves.table(title, found))
+    out().print(moves.table(title, found))
     if json_file is not None:
         write_json(json_file, settings, moves=[asdict(move) for move in found])
 
@@ -252,12 +218,12 @@ def _upgrade(
         for guarantee in guarantees:
             where = _made((keep or runs) / guarantee)
             setup = upgrade.Setup((first, second), guarantee, **settings)
-            for restart in upgrade.Upgrade(at, where, setup, _progress).measure():
-                _progress(str(restart))
+            for restart in upgrade.Upgrade(at, where, setup, progress).measure():
+                progress(str(restart))
                 found.append(restart)
     members = "static" if settings["static"] else "dynamic"
     title = f"moves: {first} to {second} and back, {_state(settings)}, {members} members, {setup.partitions} tasks"
-    _out().print(upgrade.table(title, found))
+    out().print(upgrade.table(title, found))
     if json_file is not None:
         write_json(json_file, {**settings, "upgrade": [first, second]}, restarts=[asdict(one) for one in found])
 
@@ -284,8 +250,8 @@ def standbys_(stage_names: list[str], records: int, seed: int) -> None:
         for stage in stage_names:
             where = runs / stage
             where.mkdir()
-            found[stage] = standbys.measure(at, where, stage, records, seed, _progress)
-    _out().print(standbys.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
+            found[stage] = standbys.measure(at, where, stage, records, seed, progress)
+    out().print(standbys.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
 
 
 @cli.command("opening")
@@ -305,8 +271,8 @@ def opening_(
         work = opening.Opening(at, keep or runs, rate, calls=calls)
         for stage, guarantee, _ in itertools.product(stage_names, guarantees, range(rounds)):
             found.append(work.measure(stage, guarantee))
-            _progress(str(found[-1]))
-    _out().print(opening.table(f"opening: 64 tasks of three stores, {rate:g} records/s and task, in s", found))
+            progress(str(found[-1]))
+    out().print(opening.table(f"opening: 64 tasks of three stores, {rate:g} records/s and task, in s", found))
 
 
 @cli.command("snapshot")
@@ -329,11 +295,11 @@ def snapshot_(
         return
     with _cluster() as (at, runs):
         work = snapshot.Snapshot(at, runs, records, tail, seed)
-        made = work.prepare(_progress)
+        made = work.prepare(progress)
         with snapshot.serving(runs / "snapshots") as served:
-            found = snapshot.measure(work, stage_names, rounds, seed, served, _progress)
+            found = snapshot.measure(work, stage_names, rounds, seed, served, progress)
     title = f"snapshot: {records:,} records, and {records * tail:,.0f} after that; medians of {rounds}"
-    _out().print(snapshot.table(title, found, made))
+    out().print(snapshot.table(title, found, made))
 
 
 def _live_snapshots(records: int, tail: float, rounds: int, seed: int, every_ms: int) -> None:
@@ -342,15 +308,15 @@ def _live_snapshots(records: int, tail: float, rounds: int, seed: int, every_ms:
 
     with _cluster() as (at, runs):
         counted = live.count(
-            live.LiveCount(at, runs, records, max(1, records // 10), seed), every_ms, rounds, seed, _progress
+            live.LiveCount(at, runs, records, max(1, records // 10), seed), every_ms, rounds, seed, progress
         )
         sizes = live.delta_share(runs, records, seed)
         work = live.LiveSnapshot(at, runs, records, tail, seed)
-        work.prepare(_progress)
+        work.prepare(progress)
         with serving(runs / "snapshots") as served:
-            found = live.restored(work, rounds, served, _progress)
+            found = live.restored(work, rounds, served, progress)
     title = f"snapshots of a running instance: {records:,} records, every {every_ms} ms; medians of {rounds}"
-    _out().print(live.table(title, counted, sizes, found))
+    out().print(live.table(title, counted, sizes, found))
 
 
 @cli.command("audit")
@@ -364,9 +330,9 @@ def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None)
     from benchmarks.audit import work as audit
 
     with _cluster() as (at, _):
-        planted = audit.plant(at, records, keys, seed, _progress)
-        found = audit.measure(at, memory, report, _progress)
-    _out().print(audit.table(f"audit: {records:,} records, {keys:,} keys", planted, found))
+        planted = audit.plant(at, records, keys, seed, progress)
+        found = audit.measure(at, memory, report, progress)
+    out().print(audit.table(f"audit: {records:,} records, {keys:,} keys", planted, found))
     audit.check(planted, found)
 
 
@@ -383,8 +349,8 @@ def profile(stage: str, rate: int, top: int, guarantees: list[str], **data: int)
         work.prepare([contender])
         for guarantee in guarantees:
             result = profiled(work, contender, guarantee, rate)
-            _out().print(result.parts_table(f"{contender.name}, {guarantee}: {PARTS_TITLE}"))
-            _out().print(result.functions_table(top))
+            out().print(result.parts_table(f"{contender.name}, {guarantee}: {PARTS_TITLE}"))
+            out().print(result.functions_table(top))
 
 
 def main() -> int:

@@ -1,0 +1,79 @@
+"""The commands that need no broker: `assignor`, `reads`, `convert`.
+
+*Guarantees*: as `cli.py`.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import rich_click as click
+from rich.console import Console
+
+from benchmarks import assignor, options, reads
+from benchmarks.convert import work as convert
+from benchmarks.options import words
+from benchmarks.report import write_json
+from milestones.cli.console import err
+
+NARROWEST: Final = 180
+"""Columns of a table that isn't shown on a terminal."""
+
+
+def out() -> Console:
+    """Where results go."""
+    console = Console()
+    return console if console.is_terminal else Console(width=NARROWEST)
+
+
+def progress(line: str) -> None:
+    """Tell how far it is."""
+    err().print(line, soft_wrap=True, highlight=False)
+
+
+@click.command("assignor")
+def assignor_() -> None:
+    """What a rebalance of 500 tasks on 50 members costs the leader. Needs no broker."""
+    out().print(assignor.table(assignor.timings(progress)))
+
+
+@click.command("reads")
+@click.option("--engines", "names", default=",".join(reads.NAMES), show_default=True, callback=words)
+@click.option("--rows", default=250_000, show_default=True, type=click.IntRange(min=reads.MIN_ROWS))
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1))
+@click.option("--seed", default=1, show_default=True)
+@options.json_file
+def reads_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path | None) -> None:
+    """What a read of a store costs on each engine. Needs no broker."""
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
+        found = reads.measure(names, Path(directory), rows, rounds, seed, progress)
+    out().print(reads.table(f"reads: {rows:,} rows, medians of {rounds}", found))
+    if json_file is not None:
+        json_file.write_text(json.dumps({"rows": rows, "seed": seed, "us_per_row": found}, indent=2) + "\n")
+
+
+@click.command("convert")
+@click.option("--entries", default=1_000_000, show_default=True, type=click.IntRange(min=1000))
+@click.option("--tasks", default=8, show_default=True, type=click.IntRange(min=1),
+              help="That have them in equal parts.")  # fmt: skip
+@click.option("--stores", default=1, show_default=True, type=click.IntRange(min=1), help="Of each task.")
+@options.rounds
+@options.seed
+@options.json_file
+def convert_(json_file: Path | None, rounds: int, **data: int) -> None:
+    """Take an instance's state into ranges (m6), and give it out into folders again. Needs no broker."""
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
+        found = convert.measure(Path(directory), rounds=rounds, log=progress, **data)
+    title = f"convert: {data['entries']:,} entries of {data['tasks']} tasks with {data['stores']} stores"
+    out().print(convert.table(f"{title}, medians of {rounds}", found))
+    if json_file is not None:
+        write_json(json_file, {"rounds": rounds, **data}, conversions=[asdict(one) for one in found])
+
+
+COMMANDS: Final[Sequence[click.Command]] = (assignor_, reads_, convert_)

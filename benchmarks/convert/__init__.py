@@ -1,0 +1,1 @@
+"""The work `convert`: `work.py` measures it."""
