@@ -40,7 +40,7 @@ from milestones.m5_committed_collector.committing import IntervalCommitter, conf
 from milestones.m5_committed_collector.recovery import KeepingRecovery
 from milestones.m5_committed_collector.state import ThinLogState
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
-from milestones.m6_state_manager.conversion.layouts import folder_state_manager
+from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.opening import StateThreadOpening
 from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts

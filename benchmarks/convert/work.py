@@ -33,7 +33,7 @@ from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.manifest import FOLDERS, RANGES
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.m6_state_manager.conversion.layouts import folder_state_manager
+from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.reading import on_disk
 

@@ -72,9 +72,14 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
-        if not sync:
-            return
-        directory = os.open(path.parent, os.O_RDONLY)
+    if sync:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Have the names of the entries of `path` on the disk, for after a power failure, too."""
+    with explained("write", path):
+        directory = os.open(path, os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:

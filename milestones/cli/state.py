@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +32,8 @@ class OnDisk(NamedTuple):
 
     directory: StateDirectory
     engines: Engines
+    weights: Mapping[int, int]
+    """`task_priorities`."""
 
 
 @click.group()
@@ -79,7 +81,7 @@ def _opened(app: str, file: Path | None, given: dict[str, str]) -> Iterator[OnDi
         raise StateError(f"there is no state of {config.application_id} in {config.state_dir}")
     directory = StateDirectory(config.state_dir, config.application_id)
     try:
-        yield OnDisk(directory, open_engines(config.rocksdb_engine))
+        yield OnDisk(directory, open_engines(config.rocksdb_engine), config.task_priorities)
     finally:
         directory.close()
 
@@ -98,9 +100,9 @@ def _verify(found: OnDisk) -> int:
 
 def _export(found: OnDisk) -> int:
     """Give the state out into folders, one per task and store, as stages before m6 and older releases have it."""
-    from milestones.m6_state_manager.conversion.layouts import folder_state_manager
+    from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 
-    folder_state_manager(found.directory, found.engines, "export")
+    folder_state_manager(found.directory, found.engines, "export", weights=found.weights)
     err().print(f"{found.directory.path} is in folders now")
     return OK
 
@@ -109,7 +111,7 @@ def _import(found: OnDisk) -> int:
     """Take the state into a database per sub-topology, as stage m6 has it."""
     from milestones.m6_state_manager.manager import RangeStateManager
 
-    RangeStateManager(found.directory, found.engines, "import").release()
+    RangeStateManager(found.directory, found.engines, "import", weights=found.weights).release()
     err().print(f"{found.directory.path} is in databases now")
     return OK
 

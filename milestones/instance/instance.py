@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -59,7 +59,7 @@ class Instance:
         application: Application,
         stage: str,
         clock: Clock,
-        state_manager: Callable[[StateDirectory, Engines, str, str | None], StateManager],
+        state_manager: Callable[[StateDirectory, Engines, str, str | None, Mapping[int, int]], StateManager],
     ) -> None:
         """`state_manager`: the part of that name."""
         self._config, self._application, self._clock, self.stage = config, application, clock, stage
@@ -74,7 +74,9 @@ class Instance:
         except BaseException:
             self._directory.close()
             raise
-        self.state: StateManager = state_manager(self._directory, engines, stage, config.group_instance_id)
+        self.state: StateManager = state_manager(
+            self._directory, engines, stage, config.group_instance_id, config.task_priorities
+        )
         self.memory: MemoryBudget = MemoryBudget(config)
         self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()

@@ -31,8 +31,8 @@ from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import names
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.m6_state_manager.conversion.helpers import take_all_in
-from milestones.m6_state_manager.conversion.layouts import FolderJob, StoreFiles, take_in
+from milestones.m6_state_manager.conversion.all_tasks import take_all_in
+from milestones.m6_state_manager.conversion.layouts import Convert, take_in
 from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.mending.database_folder import engine_of, set_aside
 from milestones.m6_state_manager.mending.mender import Mending
@@ -57,7 +57,15 @@ class RangeStateManager:
     """See `StateManager`. *Owns*: the databases, by sub-topology; the open tasks; the ranges whose room can be given
     back."""
 
-    def __init__(self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: StateDirectory,
+        engines: Engines,
+        stage: str,
+        static_id: str | None = None,
+        weights: Mapping[int, int] | None = None,
+    ) -> None:
+        """`weights`: `task_priorities`, by which what an earlier stage has left is taken in."""
         self.directory, self.stage, self._static_id = directory, stage, static_id
         self.engines: Engines = engines.for_many_tasks()
         self._others = LocalStateManager(directory, engines, stage, static_id)
@@ -72,23 +80,23 @@ class RangeStateManager:
         self._path = directory.path / DATABASES
         directory.write_layout(RANGES)
         try:
-            self._begin()
+            self._begin(weights or {})
         except BaseException:
             for database in self._databases.values():
                 database.close()
             raise
 
-    def _begin(self) -> None:
+    def _begin(self, weights: Mapping[int, int]) -> None:
         """Open the databases on disk, and take in what an earlier stage has left."""
         for name in names(self._path):
             if name.isdigit() and not self._is_foreign(int(name)):
                 self._database(int(name))
-        take_all_in(self.directory, lambda task: self._database(task.subtopology), self._take_in)
+        take_all_in(self.directory, lambda task: self._database(task.subtopology), self._take_in, weights)
 
-    def _take_in(self, task: TaskId, made: Callable[[FolderJob], StoreFiles] | None) -> None:
+    def _take_in(self, task: TaskId, convert: Convert) -> None:
         database = self._database(task.subtopology)
         try:
-            take_in(self.directory, task, database, made)
+            take_in(self.directory, task, database, convert)
         except StateBusyError:
             if not database.gate.reason:
                 raise

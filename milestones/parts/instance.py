@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -110,9 +110,9 @@ class InstanceParts:
     `client_factory`."""
     client_factory: Callable[[ThreadContext], ClientFactory]
     """Called once per thread that owns clients, in that thread."""
-    state_manager: Callable[[StateDirectory, Engines, str, str | None], StateManager]
-    """Makes the state manager of the locked state directory, the engines, the stage and the static id
-    (`group_instance_id`)."""
+    state_manager: Callable[[StateDirectory, Engines, str, str | None, Mapping[int, int]], StateManager]
+    """Makes the state manager of the locked state directory, the engines, the stage, the static id
+    (`group_instance_id`) and the weights of sub-topologies (`task_priorities`)."""
     observers: tuple[Callable[[str, StateManager, Metrics, Clock], Observer], ...]
     """Make the observers, which the supervisor starts and closes. Flags add to them."""
 

@@ -13,13 +13,13 @@ from milestones.common.state.engine import Engines
 from milestones.common.state.engines.rocks import RocksSettings
 
 
-def _rocksdict(settings: RocksSettings) -> Engines:
+def _rocksdict(settings: RocksSettings, read_only: bool) -> Engines:
     from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 
-    return RocksDictEngines(settings)
+    return RocksDictEngines(settings, read_only=read_only)
 
 
-def _rocksdb(settings: RocksSettings) -> Engines:
+def _rocksdb(settings: RocksSettings, _: bool) -> Engines:
     try:
         from milestones.common.state.engines.rocksdb_engine import RocksDbEngines
     except ImportError as error:
@@ -28,13 +28,13 @@ def _rocksdb(settings: RocksSettings) -> Engines:
     return RocksDbEngines(settings)
 
 
-def _memory(settings: RocksSettings) -> Engines:  # noqa: ARG001  the table's shape
+def _memory(_settings: RocksSettings, _: bool) -> Engines:
     from milestones.common.state.engines.memory_engine import MemoryEngines
 
     return MemoryEngines()
 
 
-ENGINES: Mapping[str, Callable[[RocksSettings], Engines]] = {
+ENGINES: Mapping[str, Callable[[RocksSettings, bool], Engines]] = {
     "rocksdict": _rocksdict,
     "rocksdb": _rocksdb,
     "memory": _memory,
@@ -44,8 +44,9 @@ ROCKSDB_ENGINES = ("rocksdict", "rocksdb")
 """The values of the setting `rocksdb_engine`; the first is the default."""
 
 
-def open_engines(name: str, settings: RocksSettings | None = None) -> Engines:
-    """The engines called `name`, with their shared memory: one such object per process. `ConfigError`."""
+def open_engines(name: str, settings: RocksSettings | None = None, *, read_only: bool = False) -> Engines:
+    """The engines called `name`, with their shared memory: one such object per process. `read_only`: nothing is written
+    into what is opened, where the library can do so. `ConfigError`."""
     if name not in ENGINES:
         raise ConfigError("rocksdb_engine", name, f"choose one of {', '.join(ROCKSDB_ENGINES)}")
-    return ENGINES[name](settings or RocksSettings())
+    return ENGINES[name](settings or RocksSettings(), read_only)

@@ -1,96 +1,35 @@
-"""All folders of an instance taken in, with the table files written by helper processes where there is much to write.
+"""The helper processes of a conversion, and what passes between them and the starting instance.
 
-    take_all_in --FolderJob, a line of JSON--> helper process --StoreFiles, a line of JSON--> take_all_in --> ranges
+    Helpers --a job, a line of JSON--> helper process --Converted, a line of JSON--> Helpers
 
-*Guarantees*: a helper reads folders and writes table files, nothing else: what is durable, and what is removed then, is
-decided by `take_in`, task by task. A helper ends with its parent, however that ends. A job of a helper that has ended
-is done by the parent.
-*Assumes*: as `layouts.py`. The start waits for all tasks, so their order is that of their ids.
+*Guarantees*: a helper ends with its parent, however that ends. A job of a helper that has ended is done by the parent.
+*Assumes*: as `layouts.py`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from milestones.common.errors import StateCorruptError, StateError, StateFormatError, StateLockedError
-from milestones.common.state.directory import DATABASES
-from milestones.common.state.disk import remove_tree
-from milestones.common.state.task_storage import ROCKSDB
-from milestones.m6_state_manager.conversion.layouts import INCOMING, FolderJob, StoreFiles, folders, jobs, store_files
+from milestones.m6_state_manager.conversion.layouts import Convert, Converted, FolderJob, Job, RangeJob, at_once
 from milestones.m6_state_manager.processes import begin
-
-if TYPE_CHECKING:
-    from milestones.common.records import TaskId
-    from milestones.common.state.directory import StateDirectory
-    from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 log: Final = logging.getLogger(__name__)
 
-MUCH_BYTES: Final = 32 * 1024 * 1024
-"""From which size of all stores on helpers are worth their start."""
-MOST: Final = 4
-"""Helpers."""
 PROGRAM: Final = "milestones.m6_state_manager.conversion.process"
-AHEAD: Final = 4
-"""Tasks whose files are written, or are being written, before they are taken in: what the disk needs twice."""
 ERRORS: Final = {kind.__name__: kind for kind in (StateCorruptError, StateFormatError, StateLockedError, StateError)}
 
-TakeIn = Callable[["TaskId", Callable[[FolderJob], StoreFiles] | None], None]
-"""`take_in` of a task, with the files of its jobs, where helpers write them."""
-
-
-def take_all_in(directory: StateDirectory, database: Callable[[TaskId], SubtopologyEngine], take_in: TakeIn) -> None:
-    """Take the stores of all tasks that are in folders into their ranges. `database`: of a task. `StateError`."""
-    tasks = folders(directory)
-    size = sum(_bytes(directory.task_path(task) / ROCKSDB) for task in tasks)
-    if size < MUCH_BYTES:
-        for task in tasks:
-            take_in(task, None)
-    else:
-        count = min(MOST, os.cpu_count() or 1)
-        log.info("stores of %d tasks, %d MB, are taken over by %d processes", len(tasks), size // 1_000_000, count)
-        with Helpers(count) as helpers:
-            _take_in_by(helpers, directory, tasks, database, take_in)
-    for task in tasks:
-        remove_tree(database(task).path / INCOMING)
-
-
-def _take_in_by(
-    helpers: Helpers,
-    directory: StateDirectory,
-    tasks: Sequence[TaskId],
-    database: Callable[[TaskId], SubtopologyEngine],
-    take_in: TakeIn,
-) -> None:
-    under_way: dict[FolderJob, Future[StoreFiles]] = {}
-    begun = iter(tasks)
-
-    def begin_one() -> None:
-        for task in begun:
-            if task.partition not in database(task).rows:
-                path = directory.path / DATABASES / str(task.subtopology)
-                under_way.update((job, helpers.submit(job)) for job in jobs(directory, task, path))
-                return
-
-    for _ in range(AHEAD):
-        begin_one()
-    for done, task in enumerate(tasks, 1):
-        begin_one()
-        take_in(task, lambda job: under_way.pop(job).result())
-        log.info("%d of %d tasks are taken over", done, len(tasks))
-
-
-def _bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*.*") if file.is_file())
+KINDS: Final[Mapping[str, type[Job]]] = {kind.__name__: kind for kind in (FolderJob, RangeJob)}
+PATHS: Final = frozenset({"folder", "database", "target"})
+"""The fields of jobs that are paths."""
 
 
 class Helpers:
@@ -114,11 +53,11 @@ class Helpers:
         for helper in self._all:
             helper.close()
 
-    def submit(self, job: FolderJob) -> Future[StoreFiles]:
+    def submit(self, job: Job) -> Future[Converted]:
         """Have one of them do it, in the order of the calls."""
         return self._pool.submit(self._do, job)
 
-    def _do(self, job: FolderJob) -> StoreFiles:
+    def _do(self, job: Job) -> Converted:
         helper = self._free.get()
         try:
             return helper.do(job)
@@ -137,15 +76,15 @@ class ConversionHelper:
     def pid(self) -> int:
         return self._process.pid
 
-    def do(self, job: FolderJob) -> StoreFiles:
-        """The job's files. `StateError`."""
+    def do(self, job: Job) -> Converted:
+        """What came of the job. `StateError`."""
         line = self._ask(written(job))
         if line:
             return answered(line)
         if self._ended:
-            raise StateError(f"{job.folder} isn't read any more: the conversion has ended")
+            raise StateError(f"{job.target} isn't written any more: the conversion has ended")
         log.warning("a helper process has ended with exit code %d, its work is done here", self._process.wait())
-        return store_files(job)
+        return at_once(job)
 
     def _ask(self, line: str) -> str:
         """The answer; nothing when the process has ended."""
@@ -177,32 +116,34 @@ class ConversionHelper:
 # -- what passes between the processes
 
 
-def written(job: FolderJob) -> str:
+def written(job: Job) -> str:
     """The job as a line."""
-    return json.dumps([str(job.folder), job.engine, job.prefix.hex(), str(job.target)]) + "\n"
+    fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in job._asdict().items()}
+    return json.dumps([type(job).__name__, fields], default=str) + "\n"
 
 
-def read(line: str) -> FolderJob:
+def read(line: str) -> Job:
     """The job in a line."""
-    folder, engine, prefix, target = json.loads(line)
-    return FolderJob(Path(folder), engine, bytes.fromhex(prefix), Path(target))
+    kind, fields = json.loads(line)
+    paths = {name: Path(value) for name, value in fields.items() if name in PATHS}
+    prefix = {"prefix": bytes.fromhex(fields["prefix"])} if "prefix" in fields else {}
+    return KINDS[kind](**{**fields, **paths, **prefix})
 
 
-def answer(job: FolderJob) -> str:
+def answer(job: Job, convert: Convert) -> str:
     """Do the job; what came of it, as a line."""
     told: dict[str, Any]
     try:
-        files, offset = store_files(job)
-        told = {"files": {str(file): count for file, count in files.items()}, "offset": offset}
+        told = convert(job)._asdict()
     except StateError as error:
         kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
         told = {"error": kind, "text": str(error)}
-    return json.dumps(told) + "\n"
+    return json.dumps(told, default=str) + "\n"
 
 
-def answered(line: str) -> StoreFiles:
+def answered(line: str) -> Converted:
     """What came of a job. `StateError`."""
     told = json.loads(line)
     if "error" in told:
         raise ERRORS[told["error"]](told["text"])
-    return StoreFiles({Path(file): count for file, count in told["files"].items()}, told["offset"])
+    return Converted(told["entries"], [Path(file) for file in told["files"]], told["offset"])

@@ -5,15 +5,15 @@
 | folders | `<task>/rocksdb/<store>/`, `<task>/manifest.json` | stages before m6 |
 | ranges | `engines/<sub-topology>/` | m6 |
 
-An instance converts what it finds of the other layout when it starts, before it joins the group, task by task. Entries
-go as sorted table files, which the database links; helper processes write them (`helpers.py`) where there
-is much to take in.
+An instance converts what it finds of the other layout when it starts, before it joins the group, task by task
+(`all_tasks.py`). Entries go as sorted table files, which the database links. Who reads one layout and writes the files
+of the other one does a *job*, a store of a task: a helper process (`helpers.py`) where there is much to do.
 
 *Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
 task that it was at. Where both layouts have a task, both have the same: no task is opened before its
 conversion has ended. The files of a damaged store are set aside, with an error in the log, and
 it is restored; any other error, such as of a full disk, ends the start, with all in its place.
-*Assumes*: the instance's directory is locked, and no task of it is open.
+*Assumes*: the instance's directory is locked, and no task of it is open. A job reads a database that nobody writes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milestones.common.errors import StateCorruptError, StateFormatError
 from milestones.common.records import TaskId
-from milestones.common.state.directory import DATABASES
-from milestones.common.state.disk import TRASH, make_directory, names, remove_tree, scratch
+from milestones.common.state.disk import TRASH, explained, make_directory, names, remove_tree, sync_directory
 from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.rocks import MIB, RocksSettings
 from milestones.common.state.engines.sst import SstWriter
-from milestones.common.state.manifest import FOLDERS, StoreManifest, TaskManifest
-from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.state.manifest import StoreManifest, TaskManifest
 from milestones.common.state.task_storage import ROCKSDB
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.mending.database_folder import CORRUPT, engine_of, set_aside
@@ -43,7 +42,7 @@ from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine, op
 
 if TYPE_CHECKING:
     from milestones.common.state.directory import StateDirectory
-    from milestones.common.state.engine import Engines
+    from milestones.common.state.engine import Engine, Engines
 
 log: Final = logging.getLogger(__name__)
 
@@ -51,6 +50,8 @@ INCOMING: Final = f"{TRASH}converting"
 """Where a task's table files lie until they are taken in; gone after a crash, with the next start of either layout."""
 
 Entries = Iterator[tuple[bytes, bytes]]
+SETTINGS: Final = RocksSettings(block_cache_bytes=16 * MIB)
+"""Of databases that are read once, from their beginning to their end."""
 
 
 class FolderJob(NamedTuple):
@@ -63,11 +64,94 @@ class FolderJob(NamedTuple):
     target: Path
 
 
-class StoreFiles(NamedTuple):
-    """What a `FolderJob` has made: the number of entries by file. `offset`: the store's."""
+class RangeJob(NamedTuple):
+    """A range of a store in the database in `database`, which becomes the folder `target`, with this changelog offset.
+    `engine`: by its name."""
 
-    files: Mapping[Path, int]
+    database: Path
+    engine: str
+    store: str
+    partition: int
     offset: int | None
+    target: Path
+
+
+Job = FolderJob | RangeJob
+
+
+class Converted(NamedTuple):
+    """What a job has made of so many `entries`; `files`: for the database to link; `offset`: the store's."""
+
+    entries: int
+    files: Sequence[Path]
+    offset: int | None
+
+
+Convert = Callable[[Job], Converted]
+"""Does a job. `StateError`."""
+
+
+class Converter:
+    """Does jobs. *Owns*: the database that it has read last, open for the next job, as a database has many ranges."""
+
+    def __init__(self) -> None:
+        self._open: tuple[Path, Engine] | None = None
+
+    def convert(self, job: Job) -> Converted:
+        """See `Convert`."""
+        return self._write_files(job) if isinstance(job, FolderJob) else self._write_folder(job)
+
+    def _write_files(self, job: FolderJob) -> Converted:
+        engine, store = self._opened(job.folder, job.engine), job.folder.name
+        try:
+            if store not in engine.namespaces():  # it was begun, and not more
+                return Converted(0, (), None)
+            namespace, prefix = engine.open(store), job.prefix
+            found = namespace.scan(None, None)
+            files = _table_files(job.target, ((prefix + key, value) for key, value in found))
+            return Converted(sum(files.values()), list(files), namespace.offset())
+        finally:
+            self.close()  # the folder is about to go
+
+    def _write_folder(self, job: RangeJob) -> Converted:
+        found = self._opened(job.database, job.engine).open(job.store).scan(*span_of(job.partition))
+        remove_tree(job.target)
+        incoming = job.target / INCOMING
+        files = _table_files(incoming, ((key[BYTES:], value) for key, value in found))
+        engine = open_engines(job.engine).open(job.target)
+        try:
+            engine.open(job.store)
+            for _ in engine.ingest(job.store, list(files)):
+                pass
+            engine.apply({job.store: {}}, {} if job.offset is None else {job.store: job.offset})
+            engine.sync()
+        finally:
+            engine.close()
+        remove_tree(incoming)
+        return Converted(sum(files.values()), (), job.offset)
+
+    def _opened(self, path: Path, engine: str) -> Engine:
+        """The database in `path`. It isn't written where the library can do without: neither a log to recover nor
+        compactions cost anything then."""
+        if self._open is None or self._open[0] != path:
+            self.close()
+            self._open = path, open_engines(engine, SETTINGS, read_only=True).open(path)
+        return self._open[1]
+
+    def close(self) -> None:
+        """Close the database. Harmless when repeated."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+
+def at_once(job: Job) -> Converted:
+    """See `Convert`; nothing stays open."""
+    converter = Converter()
+    try:
+        return converter.convert(job)
+    finally:
+        converter.close()
 
 
 def folders(directory: StateDirectory) -> list[TaskId]:
@@ -78,7 +162,7 @@ def folders(directory: StateDirectory) -> list[TaskId]:
 # -- into ranges
 
 
-def jobs(directory: StateDirectory, task: TaskId, database: Path) -> list[FolderJob]:
+def folder_jobs(directory: StateDirectory, task: TaskId, database: Path) -> list[FolderJob]:
     """What has to be read for a task to be taken into that database; nothing of a task that isn't ours."""
     path = directory.task_path(task)
     manifest = TaskManifest.read(path)
@@ -97,25 +181,14 @@ def _folder(path: Path, store: str) -> Path | None:
     return folder if (folder / "CURRENT").exists() else None
 
 
-def store_files(job: FolderJob) -> StoreFiles:
-    """Write the table files. `StateError`."""
-    engine = open_engines(job.engine).open(job.folder)
-    try:
-        namespace, prefix = engine.open(job.folder.name), job.prefix
-        found = namespace.scan(None, None)
-        return StoreFiles(_table_files(job.target, ((prefix + key, value) for key, value in found)), namespace.offset())
-    finally:
-        engine.close()
-
-
 def take_in(
     directory: StateDirectory,
     task: TaskId,
     database: SubtopologyEngine,
-    made: Callable[[FolderJob], StoreFiles] | None = None,
+    convert: Convert = at_once,
 ) -> None:
-    """Take a task's stores into its range, and remove its folder. `made`: the files of one of `jobs`, where another
-    thread has them written. `StateError`."""
+    """Take a task's stores into its range, and remove its folder. `convert`: does one of `folder_jobs`, or has it done.
+    `StateError`."""
     path, began = directory.task_path(task), time.monotonic()
     manifest = TaskManifest.read(path)
     if manifest is None or manifest.application_id != directory.path.name or manifest.task != str(task):
@@ -129,7 +202,7 @@ def take_in(
         offsets, births, count = dict[str, int](), dict[str, str](), 0
         for store, written in manifest.stores.items():
             try:
-                offset, taken = _take_store(path, store, written, database, task, made or store_files)
+                offset, taken = _take_store(path, store, written, database, task, convert)
             except (StateCorruptError, StateFormatError) as error:
                 kept = set_aside(path / ROCKSDB / store, database.path.with_name(f"{task}-{store}-{CORRUPT}"))
                 log.error(
@@ -147,6 +220,8 @@ def take_in(
         )
         database.write(task.partition, {}, row)
         database.sync()
+        for made in (database.path.parent, directory.path):  # the database's own folder RocksDB has synced
+            sync_directory(made)
         reach("conversion.row")
         log.info("task %s: %d entries were taken over in %.1f s", task, count, time.monotonic() - began)
     remove_tree(path)
@@ -170,7 +245,7 @@ def _take_store(
     written: StoreManifest,
     database: SubtopologyEngine,
     task: TaskId,
-    made: Callable[[FolderJob], StoreFiles],
+    convert: Convert,
 ) -> tuple[int | None, int]:
     """Take one store in: its offset, and how many entries it has. `StateError`."""
     if _folder(path, store) is None:
@@ -179,13 +254,13 @@ def _take_store(
     if own is not None and not _same(own.stores[store], written):
         raise StateFormatError(f"it was written as {written.kind}, {own.stores[store].kind} by other tasks")
     job = _job(path, store, written, database.path, task)
-    files, offset = made(job)
+    count, files, offset = convert(job)
     reach("conversion.written")
     database.open_store(store)
-    for _ in database.engine.ingest(store, list(files)):
+    for _ in database.engine.ingest(store, files):
         pass
     remove_tree(job.target)
-    return offset, sum(files.values())
+    return offset, count
 
 
 def _same(one: StoreManifest, other: StoreManifest) -> bool:
@@ -203,69 +278,90 @@ def _table_files(directory: Path, entries: Entries) -> Mapping[Path, int]:
 # -- into folders
 
 
-def folder_state_manager(
-    directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None
-) -> LocalStateManager:
-    """The state manager of the stages before m6, once what m6 has left is in folders. `StateError`."""
-    path = directory.path / DATABASES
-    for name in names(path):
-        if name.isdigit():
-            engine = engine_of(path / name)
-            database = opened(int(name), path / name, engines if engine is None else open_engines(engine))
-            try:
-                for partition in sorted(database.rows):
-                    give_out(directory, TaskId(database.number, partition), database)
-            finally:
-                database.close()
-            reach("conversion.emptied")
-            remove_tree(path / name)
-    directory.write_layout(FOLDERS)
-    return LocalStateManager(directory, engines, stage, static_id)
+class RangesOnDisk(NamedTuple):
+    """A sub-topology's database, which is closed. `path`: its folder in `engines`; `database`: the files that count;
+    `stores`: those that have a column family; `rows`: by partition; `manifest`: None while nothing was written."""
+
+    number: int
+    path: Path
+    engine: str
+    database: Path
+    stores: Sequence[str]
+    rows: Mapping[int, RangeRow]
+    manifest: TaskManifest | None
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        return [TaskId(self.number, partition) for partition in sorted(self.rows)]
 
 
-def give_out(directory: StateDirectory, task: TaskId, database: SubtopologyEngine) -> None:
-    """Give a task's range out into a folder of its own, and remove its row. `StateError`."""
-    target, began = directory.task_path(task), time.monotonic()
-    if TaskManifest.read(target) is None:
-        row, known = database.rows[task.partition], TaskManifest.read(database.path)
-        assert known is not None  # written before any row
-        working = scratch(directory.path)
-        count = 0
-        for store in database.stores():
-            if store in row.births:
-                count += _give_store(working, store, database, task, row.offsets.get(store))
-        stores = {
-            name: replace(store, changelog_id=row.changelog_ids.get(name))
-            for name, store in known.stores.items()
-            if name in row.births
-        }
-        manifest = replace(known, task=str(task), transactional_id=row.transactional_id, stores=stores)
-        manifest.write(working)
-        remove_tree(target)
-        reach("conversion.given")
-        working.rename(target)
-        log.info("task %s: %d entries were given out in %.1f s", task, count, time.monotonic() - began)
-    reach("conversion.folder")
-    database.wipe(task.partition, database.stores(), None)
-    database.sync()
-
-
-def _give_store(
-    working: Path, store: str, database: SubtopologyEngine, task: TaskId, offset: int | None
-) -> int:
-    """Give one store out; how many entries it has. `StateError`."""
-    first, beyond = span_of(task.partition)
-    found = database.open_store(store).scan(first, beyond)
-    files = _table_files(working / INCOMING, ((key[BYTES:], value) for key, value in found))
-    make_directory(working / ROCKSDB / store)
-    engine = open_engines(database.engine_name).open(working / ROCKSDB / store)
+def ranges_on_disk(path: Path, engines: Engines) -> RangesOnDisk:
+    """What lies in a sub-topology's folder in `engines`, by the engine that has written it. All of it is in files
+    then, and nothing is left to recover. `StateError`."""
+    engine = engine_of(path) or engines.name
+    database = opened(int(path.name), path, engines if engine == engines.name else open_engines(engine))
     try:
-        engine.open(store)
-        for _ in engine.ingest(store, list(files)):
-            pass
-        engine.apply({store: {}}, {} if offset is None else {store: offset})
-        engine.sync()
+        return RangesOnDisk(
+            database.number, path, engine, database.folder, database.stores(), dict(database.rows), database.manifest
+        )
     finally:
-        engine.close()
-    remove_tree(working / INCOMING)
-    return sum(files.values())
+        database.close()
+
+
+def range_jobs(directory: StateDirectory, task: TaskId, ranges: RangesOnDisk) -> list[RangeJob]:
+    """What has to be read for a task to be given out; nothing of one that was. What an earlier try has left goes."""
+    if TaskManifest.read(directory.task_path(task)) is not None:
+        return []
+    remove_tree(_working(directory, task))
+    row, folder = ranges.rows[task.partition], _working(directory, task) / ROCKSDB
+    return [
+        RangeJob(ranges.database, ranges.engine, store, task.partition, row.offsets.get(store), folder / store)
+        for store in ranges.stores
+        if store in row.births
+    ]
+
+
+def _working(directory: StateDirectory, task: TaskId) -> Path:
+    """Where a task's folder is made; gone after a crash, with the next start."""
+    return directory.path / f"{INCOMING}-{task}"
+
+
+def give_out(
+    directory: StateDirectory, task: TaskId, ranges: RangesOnDisk, jobs: Sequence[RangeJob], convert: Convert
+) -> bool:
+    """Have a task's range in a folder of its own; whether all of it could be read. `jobs`: its `range_jobs`; `convert`:
+    as of `take_in`. The range stays, until the whole database goes. `StateError`."""
+    target, began, whole, count = directory.task_path(task), time.monotonic(), True, 0
+    if TaskManifest.read(target) is not None:
+        return True
+    for job in jobs:
+        try:
+            count += convert(job).entries
+        except StateCorruptError as error:
+            log.error("store %r of task %s isn't given out, and is restored: %s", job.store, task, error)
+            remove_tree(job.target)
+            whole = False
+    working = _working(directory, task)
+    make_directory(working / ROCKSDB)
+    sync_directory(working / ROCKSDB)
+    _task_manifest(task, ranges).write(working)
+    remove_tree(target)
+    reach("conversion.given")
+    with explained("make", target):
+        working.rename(target)
+    sync_directory(directory.path)
+    reach("conversion.folder")
+    log.info("task %s: %d entries were given out in %.1f s", task, count, time.monotonic() - began)
+    return whole
+
+
+def _task_manifest(task: TaskId, ranges: RangesOnDisk) -> TaskManifest:
+    """The manifest of a task's folder."""
+    row, known = ranges.rows[task.partition], ranges.manifest
+    assert known is not None  # written before any row
+    stores = {
+        name: replace(store, changelog_id=row.changelog_ids.get(name))
+        for name, store in known.stores.items()
+        if name in row.births
+    }
+    return replace(known, task=str(task), transactional_id=row.transactional_id, stores=stores)

@@ -12,6 +12,7 @@ import threading
 from queue import SimpleQueue
 
 from milestones.m6_state_manager.conversion.helpers import answer, read
+from milestones.m6_state_manager.conversion.layouts import Converter
 
 
 def main() -> None:
@@ -24,8 +25,9 @@ def main() -> None:
         os._exit(0)
 
     threading.Thread(target=take, daemon=True).start()
+    converter = Converter()
     while True:
-        sys.stdout.write(answer(read(lines.get())))
+        sys.stdout.write(answer(read(lines.get()), converter.convert))
         sys.stdout.flush()
 
 

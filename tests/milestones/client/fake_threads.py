@@ -77,7 +77,7 @@ class FakeInstance:
 
     def __init__(self, config: Any, application: Any, stage: str, clock: Any, state_manager: Any) -> None:
         self.memory = MemoryBudget(config)
-        self.state = state_manager(None, None, stage, None)
+        self.state = state_manager(None, None, stage, None, {})
 
     def prepare(self, numbers: Any) -> None:
         if FakeInstance.prepare_error is not None:

@@ -15,7 +15,6 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account
-from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.instance.application import Application
@@ -25,6 +24,7 @@ from milestones.instance.ids import InstanceIds
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
 from milestones.instance.thread_registry import ThreadRegistry
+from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 from tests.milestones.fakes import counting
 
 
@@ -36,7 +36,7 @@ def config(folder: Path, **settings: Any) -> StreamsConfig:
 def made(topology: Topology, folder: Path, **settings: Any) -> Iterator[Instance]:
     """An instance, which is closed at the end."""
     of = config(folder, **settings)
-    instance = Instance(of, Application.of(topology, of), "baseline", SystemClock(), LocalStateManager)
+    instance = Instance(of, Application.of(topology, of), "baseline", SystemClock(), folder_state_manager)
     try:
         yield instance
     finally:

@@ -20,7 +20,7 @@ from milestones.common.state.engines.rocksdict_engine import RocksDictEngine
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.state.spec import StoreSpec
 from milestones.m6_state_manager.conversion import layouts
-from milestones.m6_state_manager.conversion.layouts import folder_state_manager
+from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, OTHER, SUMS, TASK, UNLOGGED, entries, found

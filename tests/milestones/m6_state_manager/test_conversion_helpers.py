@@ -15,7 +15,7 @@ from milestones.common.errors import StateError
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.m6_state_manager.conversion import helpers
+from milestones.m6_state_manager.conversion import all_tasks, helpers
 from milestones.m6_state_manager.conversion.helpers import ConversionHelper, Helpers
 from milestones.m6_state_manager.conversion.layouts import FolderJob
 from milestones.testing import until
@@ -33,9 +33,9 @@ from tests.milestones.m6_state_manager.test_conversion import (
 
 @pytest.fixture(autouse=True)
 def _all_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(helpers, "MUCH_BYTES", 0)
-    monkeypatch.setattr(helpers, "AHEAD", 1)
-    monkeypatch.setattr(helpers, "MOST", 2)
+    monkeypatch.setattr(all_tasks, "MUCH_BYTES", 0)
+    monkeypatch.setattr(all_tasks, "AHEAD", 1)
+    monkeypatch.setattr(all_tasks, "MOST", 2)
 
 
 def helpers_of_this_process() -> list[psutil.Process]:

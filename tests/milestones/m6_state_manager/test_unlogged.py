@@ -11,7 +11,7 @@ from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.spec import StoreSpec
-from milestones.m6_state_manager.conversion.layouts import folder_state_manager
+from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.range_row import RangeRow
 from tests.common.task.harness import Harness, processing

@@ -1,0 +1,191 @@
+"""All tasks of an instance converted, the most important ones first, with helper processes where there is much to do.
+
+    take_all_in --FolderJob--> helper process --table files--> take_in --link--> ranges, then the folder goes
+    give_all_out --RangeJob--> helper process --a store's folder--> give_out --rename--> folders, then the database goes
+
+*Guarantees*: as `layouts.py`, task by task. A helper reads one layout and writes files of the other one, nothing else:
+what counts, and what is removed then, is decided here.
+*Assumes*: as `layouts.py`. The start waits for all tasks: their order counts for one that is broken off.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from milestones.common.state.directory import DATABASES
+from milestones.common.state.disk import names, remove_tree
+from milestones.common.state.manifest import FOLDERS
+from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.state.task_storage import ROCKSDB
+from milestones.common.testing.faults import reach
+from milestones.m6_state_manager.conversion.helpers import Helpers
+from milestones.m6_state_manager.conversion.layouts import (
+    INCOMING,
+    Convert,
+    Converter,
+    FolderJob,
+    Job,
+    RangeJob,
+    RangesOnDisk,
+    folder_jobs,
+    folders,
+    give_out,
+    range_jobs,
+    ranges_on_disk,
+)
+from milestones.m6_state_manager.mending.database_folder import CORRUPT, set_aside
+from milestones.m6_state_manager.snapshots.schedule import by_importance
+from milestones.m6_state_manager.subtopology_engine import LINKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from milestones.common.records import TaskId
+    from milestones.common.state.directory import StateDirectory
+    from milestones.common.state.engine import Engines
+    from milestones.m6_state_manager.conversion.layouts import Converted
+    from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+
+log: Final = logging.getLogger(__name__)
+
+MUCH_BYTES: Final = 32 * 1024 * 1024
+"""From which size of all stores on helpers are worth their start."""
+MOST: Final = 4
+"""Helpers."""
+AHEAD: Final = 4
+"""Tasks whose files are written, or are being written, before it is their turn: what the disk needs twice."""
+
+J = TypeVar("J", FolderJob, RangeJob)
+Jobs = Callable[["TaskId"], Sequence[J]]
+"""What has to be done for a task; asked once for each."""
+Each = Callable[["TaskId", Sequence[J], Convert], None]
+"""Converts a task, by its jobs."""
+
+
+def in_order(tasks: Iterable[TaskId], weights: Mapping[int, int]) -> list[TaskId]:
+    """Those of the most important sub-topology first. `weights`: `task_priorities`."""
+    of: dict[int, list[TaskId]] = {}
+    for task in sorted(tasks):
+        of.setdefault(task.subtopology, []).append(task)
+    return [task for number in by_importance(of, weights) for task in of[number]]
+
+
+def take_all_in(
+    directory: StateDirectory,
+    database: Callable[[TaskId], SubtopologyEngine],
+    take_in: Callable[[TaskId, Convert], None],
+    weights: Mapping[int, int],
+) -> None:
+    """Take the stores of all tasks that are in folders into their ranges. `database`: of a task; `weights`:
+    `task_priorities`. `StateError`."""
+    tasks = in_order(folders(directory), weights)
+
+    def jobs(task: TaskId) -> Sequence[FolderJob]:
+        if task.partition in database(task).rows:
+            return []
+        return folder_jobs(directory, task, directory.path / DATABASES / str(task.subtopology))
+
+    def each(task: TaskId, _: Sequence[FolderJob], convert: Convert) -> None:
+        take_in(task, convert)
+
+    _convert("taken over", tasks, jobs, each, [directory.task_path(task) / ROCKSDB for task in tasks])
+    for task in tasks:
+        remove_tree(database(task).path / INCOMING)
+
+
+def folder_state_manager(
+    directory: StateDirectory,
+    engines: Engines,
+    stage: str,
+    static_id: str | None = None,
+    weights: Mapping[int, int] | None = None,
+) -> LocalStateManager:
+    """The state manager of the stages before m6, once what m6 has left is in folders. `StateError`."""
+    give_all_out(directory, engines, weights or {})
+    directory.write_layout(FOLDERS)
+    return LocalStateManager(directory, engines, stage, static_id)
+
+
+def give_all_out(directory: StateDirectory, engines: Engines, weights: Mapping[int, int]) -> None:
+    """Have all tasks that are in ranges in folders. `weights`: `task_priorities`. `StateError`."""
+    path = directory.path / DATABASES
+    numbers = by_importance((int(name) for name in names(path) if name.isdigit()), weights)
+    found = {number: ranges_on_disk(path / str(number), engines) for number in numbers}
+    whole = dict.fromkeys(numbers, True)
+
+    def jobs(task: TaskId) -> Sequence[RangeJob]:
+        return range_jobs(directory, task, found[task.subtopology])
+
+    def each(task: TaskId, of: Sequence[RangeJob], convert: Convert) -> None:
+        ranges = found[task.subtopology]
+        whole[ranges.number] &= give_out(directory, task, ranges, of, convert)
+        if task == ranges.tasks[-1]:
+            _end(ranges, whole=whole[ranges.number])
+
+    for ranges in found.values():
+        if not ranges.rows:
+            _end(ranges, whole=True)
+    tasks = [task for ranges in found.values() for task in ranges.tasks]
+    places = [ranges.database for ranges in found.values() if ranges.rows]
+    # An engine of which one process at a time may open a database is read by this one.
+    helped = all(ranges.engine in LINKING for ranges in found.values())
+    _convert("given out", tasks, jobs, each, places, helped=helped)
+
+
+def _end(ranges: RangesOnDisk, *, whole: bool) -> None:
+    """Remove a database of which all is in folders; set it aside where that isn't all."""
+    reach("conversion.emptied")
+    if whole:
+        remove_tree(ranges.path)
+    else:
+        kept = set_aside(ranges.path, ranges.path.with_name(f"{ranges.number}-{CORRUPT}"))
+        log.error("the files of sub-topology %d, some of which can't be read, are kept in %s", ranges.number, kept)
+
+
+# -- in turn
+
+
+def _convert(
+    done: str, tasks: Sequence[TaskId], jobs: Jobs[J], each: Each[J], places: Sequence[Path], *, helped: bool = True
+) -> None:  # fmt: skip
+    """Convert each of the tasks, in their order. `done`: what is then; `places`: of the files that are read; `helped`:
+    whether other processes may read them."""
+    size = sum(_bytes(place) for place in places)
+    if size < MUCH_BYTES or not helped:
+        with closing(Converter()) as converter:
+            for task in tasks:
+                each(task, jobs(task), converter.convert)
+        return
+    count = min(MOST, os.cpu_count() or 1)
+    log.info("stores of %d tasks, %d MB, are %s by %d processes", len(tasks), size // 1_000_000, done, count)
+    with Helpers(count) as helpers:
+        _convert_by(helpers, done, tasks, jobs, each)
+
+
+def _convert_by(helpers: Helpers, done: str, tasks: Sequence[TaskId], jobs: Jobs[J], each: Each[J]) -> None:
+    begun: dict[TaskId, Sequence[J]] = {}
+    under_way: dict[Job, Future[Converted]] = {}
+    following = iter(tasks)
+
+    def begin_one() -> None:
+        for task in following:
+            begun[task] = jobs(task)
+            under_way.update((job, helpers.submit(job)) for job in begun[task])
+            if begun[task]:
+                return
+
+    for _ in range(AHEAD):
+        begin_one()
+    for count, task in enumerate(tasks, 1):
+        begin_one()
+        each(task, begun.pop(task), lambda job: under_way.pop(job).result())
+        log.info("%d of %d tasks are %s", count, len(tasks), done)
+
+
+def _bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*.*") if file.is_file())
