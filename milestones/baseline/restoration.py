@@ -7,7 +7,7 @@ smaller share of the time and don't starve. An error of one task is raised in th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING
 
 from milestones.restoration.changelog_reader import MUCH, ChangelogReader
@@ -56,6 +56,9 @@ class InlineHooks:
         if self._active_since_ms is None:
             self._active_since_ms = now_ms
         return (now_ms - self._active_since_ms) % PERIOD_MS < PERIOD_MS - STANDBYS_SHARE_MS
+
+    def stand_back(self, now_ms: int, left: Mapping[int, int]) -> Set[int]:
+        return frozenset()
 
     def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
         return False

@@ -1,18 +1,19 @@
 """What a state updater decides about reading changelogs: shared by weight, error by error.
 
 *Guarantees*: an error of one task ends that task's restoration only; while active tasks have much to restore standbys
-get one record for `restore_active_weight` of theirs.
+get one record for `restore_active_weight` of theirs, and those in proportion to their sub-topologies' weights.
 *Assumes*: made and driven by the updater's thread, as the `ChangelogReader` that calls it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
 from milestones.m1_state_updater.restore_quota import RestoreQuota
+from milestones.m1_state_updater.restore_shares import RestoreShares
 from milestones.restoration.changelog_reader import MUCH
 from milestones.restoration.changelogs import ActiveChangelogs, Changelogs
 
@@ -37,7 +38,8 @@ WAIT_MS = 10
 
 
 class UpdaterHooks:
-    """*Owns*: the tasks that failed, until `take_errors`; the quota of active tasks and standbys.
+    """*Owns*: the tasks that failed, until `take_errors`; the quota of active tasks and standbys; the shares of
+    sub-topologies.
 
     For metrics, all ints: `active_records`, `standby_records` taken; `active_ns`, `standby_ns` that applying them
     took; `calls` of fetch that brought any.
@@ -49,8 +51,9 @@ class UpdaterHooks:
     standby_ns: int
     calls: int
 
-    def __init__(self, active_weight: int) -> None:
-        self._quota = RestoreQuota(active_weight)
+    def __init__(self, active_weight: int, weights: Mapping[int, int] | None = None) -> None:
+        """`active_weight`: `restore_active_weight`; `weights`: `task_priorities`."""
+        self._quota, self._shares = RestoreQuota(active_weight), RestoreShares(weights or {})
         self._failed: list[tuple[Task | StandbyTask, BaseException]] = []
         self.bytes_per_record: dict[TopicPartition, float] = {}
         self.active_records = self.standby_records = self.active_ns = self.standby_ns = self.calls = 0
@@ -75,6 +78,7 @@ class UpdaterHooks:
         taken_ns = perf_counter_ns() - began
         if isinstance(changelogs, ActiveChangelogs):
             self._quota.took(active=len(messages))
+            self._shares.took(changelogs.task.id.subtopology, len(messages))
             self.active_records, self.active_ns = self.active_records + len(messages), self.active_ns + taken_ns
         else:
             self._quota.took(standby=len(messages))
@@ -88,6 +92,9 @@ class UpdaterHooks:
 
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
         return not self._quota.standbys_read(contended=remaining >= MUCH)
+
+    def stand_back(self, now_ms: int, left: Mapping[int, int]) -> Set[int]:
+        return self._shares.stand_back(now_ms, left)
 
     def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
         log.error("task %s can't be restored: %s", task.id, error)

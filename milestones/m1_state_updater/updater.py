@@ -52,7 +52,7 @@ class StateUpdater:
 
     def __init__(self, context: ThreadContext, clients: Clients, handover: TaskHandover) -> None:
         self._handover = handover
-        self._hooks = UpdaterHooks(context.config.restore_active_weight)
+        self._hooks = UpdaterHooks(context.config.restore_active_weight, context.config.task_priorities)
         self._reader = ChangelogReader(context, clients, self._hooks)
         self._measures = UpdaterMeasures(context, handover.name, self._reader, self._hooks)
         self._next_publication_ms = 0

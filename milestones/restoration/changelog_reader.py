@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -62,6 +63,11 @@ class ReaderHooks(Protocol):
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
         """Whether only active tasks read now. `remaining`: the records that active tasks still have to read, without
         those of paused tasks."""
+        ...
+
+    def stand_back(self, now_ms: int, left: Mapping[int, int]) -> Set[int]:
+        """The sub-topologies whose active tasks don't read now. `left`: the records that those have still to read
+        which could, by sub-topology."""
         ...
 
     def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
@@ -338,7 +344,8 @@ class ChangelogReader:
 
     def _choose(self, now_ms: int) -> None:
         """Assign the partitions that are to be read now, each from its task's position; unassign the others."""
-        chosen: list[Changelogs] = list(self._active.values())
+        back = self._hooks.stand_back(now_ms, self._left())
+        chosen: list[Changelogs] = [active for id, active in self._active.items() if id.subtopology not in back]
         if not self._hooks.standbys_stand_back(now_ms, self._remaining_unpaused()):
             chosen += self._standbys.values()
         reading: dict[TopicPartition, int] = {}
@@ -349,6 +356,14 @@ class ChangelogReader:
         if reading.keys() != assigned:
             self._consumer.unassign(assigned - reading.keys())
             self._consumer.assign({p: position for p, position in reading.items() if p not in assigned})
+
+    def _left(self) -> Mapping[int, int]:
+        """The records that active tasks could read now, by sub-topology."""
+        left = Counter[int]()
+        for id, active in self._active.items():
+            if id.subtopology not in self._paused and active.reading():
+                left[id.subtopology] += sum(active.missing().values())
+        return left
 
     def _remaining_unpaused(self) -> int:
         going = [active for id, active in self._active.items() if id.subtopology not in self._paused]

@@ -9,9 +9,10 @@ import pytest
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, StateCorruptError, StateError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.records import OffsetAndMetadata, StoreId
+from milestones.common.records import OffsetAndMetadata, StoreId, TopicPartition
 from milestones.common.task.lifecycle import State
 from milestones.common.task.task import Task
+from milestones.common.topology import StreamsBuilder
 from milestones.restoration.changelog_reader import ChangelogReader
 from tests.milestones.fakes import LOG, LOG_B, A, B
 from tests.milestones.stepped import UpdaterWorld, Updating
@@ -195,6 +196,36 @@ def test_a_standby_advances_while_an_active_task_has_much_to_restore(u: Updating
     assert task.counters.restored == 600_000
     assert max(lags) >= 90_000
     assert min(lags) <= 100_000 - 600_000 // 4 * 0.6
+
+
+# -- sub-topologies of different weights
+
+
+def restored_first(priorities: dict[int, int]) -> tuple[str, int]:
+    """Which of two tasks of different sub-topologies, with equally much to restore, is restored first, and how many
+    records the other one has then."""
+    builder = StreamsBuilder()
+    for name in ("counts", "sums"):
+        builder.stream(f"{name}-in").group_by_key().count(name)
+    world = UpdaterWorld(topology=builder.build(), settings={"task_priorities": priorities})
+    u, tasks = Updating(world), [world.task(subtopology=number) for number in (0, 1)]
+    for task, name in zip(tasks, ("counts", "sums"), strict=True):
+        world.logs[TopicPartition(f"app-{name}-changelog", 0)].add(*map(str, range(400_000)))
+        u.restoration.add(task, {})
+    for _ in range(2_000):
+        u.step(ms=7)
+        if restored := u.restoration.take_restored():
+            others = [task for task in tasks if task not in restored]
+            return str(restored[0].id), others[0].counters.restored if others else 400_000
+    raise AssertionError("no task is restored")
+
+
+def test_what_is_more_important_is_restored_first_and_the_others_get_their_share() -> None:
+    assert restored_first({})[1] >= 390_000
+    for number in (0, 1):
+        first, others = restored_first({number: 4})
+        assert first == f"{number}_0"
+        assert 50_000 <= others <= 250_000
 
 
 # -- failures
