@@ -32,7 +32,9 @@ class ThreadKeys:
         PRIORITIES, dict[int, int](), "low", stage="m2",
         doc="Weights of sub-topologies, from m2 on: with `{0 = 4}` each task of sub-topology 0 gets at least four "
         "times as much time of the processing threads as those of weight 1, which all others have, while there isn't "
-        "enough for all. No task starves.",
+        "enough for all. No task starves. Where tasks restore, so do the records that those of each sub-topology read "
+        "while they have much to read. On m6 their snapshots are made and brought first, and their state is converted "
+        "first.",
     )
     output_buffer_max_bytes: Final = ConfigKey(
         integer(at_least=1), 64 * MIB, "medium", stage="m2",

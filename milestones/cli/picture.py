@@ -194,6 +194,11 @@ class InstanceView:
     globals: GlobalRow | None = None
     databases: Mapping[int, DatabaseRow] = field(default_factory=dict)
 
+    def restoring(self, subtopology: int) -> list[int]:
+        """What each of its tasks that restores has still to read, in records."""
+        rows = [row for thread in self.threads for row in thread.tasks if row.role == "restoring"]
+        return [row.behind or 0 for row in rows if TaskId.parse(row.task).subtopology == subtopology]
+
 
 @dataclass(frozen=True)
 class Picture:

@@ -126,7 +126,7 @@ def _add(table: Table, instance: InstanceView, tasks: bool) -> None:
         rows += [_processing_row(one) for one in thread.processing]
     if instance.globals is not None:
         rows.append(_global_row(instance.globals))
-    rows += [_database_row(number, one) for number, one in instance.databases.items()]
+    rows += [_database_row(number, one, instance.restoring(number)) for number, one in instance.databases.items()]
     own = list(_own(instance))
     for number in range(max(len(rows), len(own))):
         beside = rows[number] if number < len(rows) else []
@@ -150,9 +150,10 @@ def _global_row(row: GlobalRow) -> list[RenderableType]:
     return [Text("global stores", "dim"), "", "", "", Text(behind, "dim")]
 
 
-def _database_row(number: int, row: DatabaseRow) -> list[RenderableType]:
+def _database_row(number: int, row: DatabaseRow, restoring: Sequence[int]) -> list[RenderableType]:
     unsynced = f", unsynced for {row.unsynced_ms / 1000:,.1f} s" if row.unsynced_ms else ""
-    says = Text(f"{row.size_bytes / 1e6:,.1f} MB in {_number(row.files, 'file')}{unsynced}", "dim")
+    restores = f", {_number(len(restoring), 'task')} with {_records(sum(restoring))} to restore" if restoring else ""
+    says = Text(f"{row.size_bytes / 1e6:,.1f} MB in {_number(row.files, 'file')}{unsynced}{restores}", "dim")
     return [Text(f"state {number}", "dim"), "", Text(WRITES_WAIT.get(row.writes_wait, ""), "red"), "", says]
 
 

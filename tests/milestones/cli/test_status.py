@@ -219,6 +219,13 @@ def test_the_state_of_each_sub_topology_has_a_row_of_the_instance(told: tuple[in
     assert height(found) == height(shown({"p1": Scraped("alpha")})) + 1
 
 
+def test_the_state_of_a_sub_topology_says_what_its_tasks_have_to_restore() -> None:
+    databases = {A.subtopology: DatabaseRow(1_000_000, 1), 7: DatabaseRow()}
+    found = shown({"p1": Scraped("alpha", remaining={A: 1_200}, restored={A: 5}, databases=databases)})
+    rows = [" ".join(line.split()) for line in printed(found) if "state " in line]
+    assert [row.partition("file")[2] for row in rows] == [", 1 task with 1,200 to restore", "s"]
+
+
 def test_several_stores_of_a_task_have_a_bar_each_and_the_slowest_says_when() -> None:
     stores = StoreRow("counts", 100, 100, 50_000, 300.0), StoreRow("sums", 900, 100, 50_000, 2.0)
     seen = Scraped("alpha", restored={A: 1_000}, remaining={A: 200}, stores={A: stores})

@@ -219,3 +219,27 @@ def test_a_damaged_database_is_set_aside_before_an_earlier_stage_begins(
     assert "the state of sub-topology 0 starts empty" in caplog.text
     assert after[OTHER] == before[OTHER]
     assert after[TASK][0] == {spec.name: {} for spec in SPECS}
+
+
+def test_a_range_that_cant_be_read_stays_behind_and_the_others_are_given_out(
+    directory: StateDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    ranges = start(directory, RANGES)
+    before = fill(ranges)
+    ranges.release()
+    largest = max((directory.path / "engines" / "0" / "rocksdb").glob("*.sst"), key=lambda file: file.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[100] ^= 0xFF
+    largest.write_bytes(data)
+    after = content(start(directory, FOLDERS))
+    assert "isn't given out, and is restored" in caplog.text
+    kept = directory.path / "engines" / "0-corrupt"
+    assert f"some of which can't be read, are kept in {kept}" in caplog.text
+    assert (kept / "rocksdb" / "CURRENT").exists()
+    stores = [(task, spec.name) for task in TASKS for spec in SPECS]
+    lost = [(task, store) for task, store in stores if after[task][0][store] != before[task][0][store]]
+    assert lost
+    assert len({store for _, store in lost}) == 1
+    assert all(after[task][0][store] == {} for task, store in lost)
+    assert all(after[task][1][store] is None for task, store in lost)
+    assert after[OTHER] == before[OTHER]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,11 @@ import pytest
 from milestones.common.errors import StateError
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
-from milestones.common.state.state_manager import LocalStateManager
 from milestones.m6_state_manager.conversion import all_tasks, helpers
 from milestones.m6_state_manager.conversion.helpers import ConversionHelper, Helpers
-from milestones.m6_state_manager.conversion.layouts import FolderJob
+from milestones.m6_state_manager.conversion.layouts import FolderJob, RangeJob
 from milestones.testing import until
-from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, UNLOGGED
+from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, OTHER, TASK, UNLOGGED
 from tests.milestones.m6_state_manager.test_conversion import (
     FOLDERS,
     RANGES,
@@ -57,6 +57,49 @@ def test_what_helpers_write_is_what_was_there_and_none_stays(
     after.release()
 
 
+def test_helpers_give_out_what_was_there_and_none_stays(
+    directory: StateDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    ranges = start(directory, RANGES)
+    before = fill(ranges)
+    ranges.release()
+    assert content(start(directory, FOLDERS)) == before
+    assert f"{len(TASKS)} of {len(TASKS)} tasks are given out" in caplog.text
+    assert helpers_of_this_process() == []
+    assert not list(directory.path.rglob(".trash-*"))
+    assert not list((directory.path / "engines").iterdir())
+
+
+BOTH_WAYS = pytest.mark.parametrize(("before", "after"), [(FOLDERS, RANGES), (RANGES, FOLDERS)])
+
+
+@BOTH_WAYS
+def test_the_most_important_tasks_are_converted_first(
+    directory: StateDirectory, before: Any, after: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    first = start(directory, before)
+    fill(first)
+    first.release()
+    last = after(directory, open_engines("rocksdict"), "a stage", weights={OTHER.subtopology: 4})
+    said = re.findall(r"task (\S+): \d+ entries were", caplog.text)
+    assert said == [str(task) for task in (OTHER, *(task for task in TASKS if task != OTHER))]
+    last.release()
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        FolderJob(Path("/a/0_1/rocksdb/s"), "rocksdb", b"\0\0\0\xff", Path("/b/s")),
+        RangeJob(Path("/a/engines/0/rocksdb-2"), "rocksdict", "s", 7, None, Path("/b/s")),
+        RangeJob(Path("/a"), "rocksdict", "s", 0, 5, Path("/b")),
+    ],
+)
+def test_a_job_comes_to_its_helper_as_it_is(job: FolderJob | RangeJob) -> None:
+    assert helpers.read(helpers.written(job)) == job
+
+
 def test_a_store_that_a_helper_cant_read_is_left_behind_and_the_others_are_taken(
     directory: StateDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -71,10 +114,14 @@ def test_a_store_that_a_helper_cant_read_is_left_behind_and_the_others_are_taken
     manager.release()
 
 
+@BOTH_WAYS
 def test_the_work_of_a_helper_that_is_killed_is_done_all_the_same(
-    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = fill(start(directory, FOLDERS))
+    directory: StateDirectory, before: Any, after: Any, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    first = start(directory, before)
+    expected = fill(first)
+    first.release()
     asked = ConversionHelper._ask
 
     def killed(helper: ConversionHelper, line: str) -> str:
@@ -83,8 +130,8 @@ def test_the_work_of_a_helper_that_is_killed_is_done_all_the_same(
         return asked(helper, line)
 
     monkeypatch.setattr(ConversionHelper, "_ask", killed)
-    manager = start(directory, RANGES)
-    assert content(manager) == before
+    manager = start(directory, after)
+    assert content(manager) == expected
     assert "a helper process has ended with exit code -9, its work is done here" in caplog.text
     manager.release()
 
@@ -112,10 +159,16 @@ def test_a_conversion_that_ends_early_has_nothing_more_read(tmp_path: Path) -> N
     assert not (tmp_path / "files").exists()
 
 
-def test_a_kill_at_any_step_beside_helpers_costs_nothing_whatever_stage_starts_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "steps", "least"),
+    [(FOLDERS, RANGES, range(1, 1_000, 4), 10), (RANGES, FOLDERS, range(1, 1_000, 2), 5)],
+)
+def test_a_kill_at_any_step_beside_helpers_costs_nothing_whatever_stage_starts_next(
+    tmp_path: Path, before: Any, after: Any, steps: range, least: int
+) -> None:
     home = StateDirectory(tmp_path / "home", "words")
-    first: LocalStateManager = start(home, FOLDERS)
+    first = start(home, before)
     few: Any = [TASK, NEIGHBOUR], [COUNTS, UNLOGGED]
     expected = fill(first, *few)
     first.release()
-    assert killed_at_steps(home, RANGES, expected, few, range(1, 1_000, 4)) > 10
+    assert killed_at_steps(home, after, expected, few, steps) > least
