@@ -20,7 +20,7 @@ QUANTUM: Final = 50_000
 """Records by weight, as of `restore_quota`: a turn's end throws away what was prefetched."""
 
 LONGEST_MS: Final = 10_000
-"""How long one stands back in one go, whatever the heavier ones get: with their brokers away nobody would restore."""
+"""How long one stands back in one go, whatever the heavier ones get: their brokers may be away."""
 
 
 class RestoreShares:

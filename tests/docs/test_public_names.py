@@ -41,9 +41,11 @@ PROGRAMS = (
 """Where programs are as users write them."""
 
 ALLOWED = {
+    "benchmarks/alone.py": "says where it is as the commands of this package do",
     "benchmarks/assignor.py": "measures the assignors by themselves",
     "benchmarks/cli.py": "refuses an unknown stage before it starts anything",
     "benchmarks/cluster.py": "tells errors that pass from others, as the runtime does",
+    "benchmarks/convert/work.py": "measures the conversions by themselves",
     "benchmarks/contenders.py": "runs Kafka Streams with the jars of the embedded broker",
     "benchmarks/moves/traffic.py": "writes as the runtime does where nobody reads the producer's log",
     "benchmarks/audit/work.py": "places keys, and writes the audit's page",

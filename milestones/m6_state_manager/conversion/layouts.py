@@ -6,14 +6,14 @@
 | ranges | `engines/<sub-topology>/` | m6 |
 
 An instance converts what it finds of the other layout when it starts, before it joins the group, task by task
-(`all_tasks.py`). Entries go as sorted table files, which the database links. Who reads one layout and writes the files
-of the other one does a *job*, a store of a task: a helper process (`helpers.py`) where there is much to do.
+(`all_tasks.py`). Entries go as sorted table files, which the database links. A *job* reads a store of a task in one
+layout, and writes files of the other one: in a helper process (`helpers.py`) where there is much to do.
 
 *Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
 task that it was at. Where both layouts have a task, both have the same: no task is opened before its
 conversion has ended. The files of a damaged store are set aside, with an error in the log, and
 it is restored; any other error, such as of a full disk, ends the start, with all in its place.
-*Assumes*: the instance's directory is locked, and no task of it is open. A job reads a database that nobody writes.
+*Assumes*: the instance's directory is locked, and no task of it is open. A job reads a database that isn't written meanwhile.
 """
 
 from __future__ import annotations
