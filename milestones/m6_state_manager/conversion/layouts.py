@@ -13,7 +13,7 @@ layout, and writes files of the other one: in a helper process (`helpers.py`) wh
 task that it was at. Where both layouts have a task, both have the same: no task is opened before its
 conversion has ended. The files of a damaged store are set aside, with an error in the log, and
 it is restored; any other error, such as of a full disk, ends the start, with all in its place.
-*Assumes*: the instance's directory is locked, and no task of it is open. A job reads a database that isn't written meanwhile.
+*Assumes*: the instance's directory is locked, and no task of it is open. A job's database isn't written meanwhile.
 """
 
 from __future__ import annotations
