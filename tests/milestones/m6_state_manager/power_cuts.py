@@ -4,7 +4,7 @@
     a failure, at any write: the newest log ends at any byte after those that were synced, or is nonsense from there on
     the next life opens what is left, replays the changelogs from there, and goes on with it
 
-    python -m tests.milestones.m6_state_manager.power_cuts CUTS [SEED]
+    python -m tests.milestones.m6_state_manager.power_cuts CUTS [FIRST SEED]
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ LONGEST_MS = 120
 """Between two writes."""
 CALLS = 120
 """Writes and syncs of a life, at most."""
+FAILURES = 10
+"""Of an instance whose stores are then large."""
 SMALL = RocksSettings(write_buffer_bytes=64 * 1024, all_write_buffers_bytes=1024 * 1024)
 """Memtables that are flushed, and logs that are followed by others, in each life."""
 TASKS: dict[TaskId, list[StoreSpec]] = {
@@ -178,7 +180,7 @@ class Instance:
                 opened.write(bytes(size - at) if how == "zeros" else self.rng.randbytes(size - at))
         self.happened[f"log: {how}"] += 1
         self.happened["several logs"] += len(logs) > 1
-        self.most["bytes of log"] = max(self.most["bytes of log"], size - at)
+        self.most["bytes of a log"] = max(self.most["bytes of a log"], size - at)
 
     def _judge(self) -> None:
         now_ms, restored = self.clock.monotonic_ms(), 0
@@ -187,7 +189,7 @@ class Instance:
             self.happened["writes lost"] += len(lost)
             for at_ms in lost:
                 assert now_ms - at_ms <= INTERVAL_MS, f"what task {life.task} wrote {now_ms - at_ms} ms ago is lost"
-                self.most["ms"] = max(self.most["ms"], now_ms - at_ms)
+                self.most["ms that are lost"] = max(self.most["ms that are lost"], now_ms - at_ms)
             restored += life.restore(now_ms)
         self.most["records restored"] = max(self.most["records restored"], restored)
         self.happened["failures that cost something"] += restored > 0
@@ -220,15 +222,19 @@ def play(seed: int, cuts: int, directory: Path) -> Instance:
     return instance
 
 
-def main(cuts: int, seed: int = 0) -> int:
-    """Print what happened."""
+def main(cuts: int, first: int = 0) -> int:
+    """Have the power fail so often, in instances of `FAILURES` failures each, and print what happened."""
     logging.disable(logging.CRITICAL)
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as directory:
-        instance = play(seed, cuts, Path(directory))
-    print(f"{cuts} power failures, seed {seed}, {time.monotonic() - began:.0f} s: each one exact after the restoration")
-    print("at most " + ", ".join(f"{count} {what}" for what, count in sorted(instance.most.items())))
-    happened = instance.happened + sum((life.happened for life in instance.lives.values()), Counter[str]())
+    began, most, happened = time.monotonic(), Counter[str](), Counter[str]()
+    seeds = range(first, first + -(-cuts // FAILURES))
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as directory:
+            instance = play(seed, FAILURES, Path(directory))
+        most |= instance.most
+        happened += sum((life.happened for life in instance.lives.values()), instance.happened)
+    taken_s = time.monotonic() - began
+    print(f"{FAILURES * len(seeds)} power failures, {taken_s:.0f} s: each was exact after the restoration")
+    print("at most: " + ", ".join(f"{count:,} {what}" for what, count in sorted(most.items())))
     print(", ".join(f"{what} {count}" for what, count in sorted(happened.items())))
     return os.EX_OK
 
