@@ -297,8 +297,8 @@ class SnapshotRepository:
     # -- writing
 
     def publish(self, snapshot: LocalSnapshot) -> SnapshotManifest:
-        """Write the snapshot's own files and its manifest, which is returned as it was written. `SnapshotGoneError` when
-        a file of the snapshots that it is built on is gone, `SnapshotError`."""
+        """Write the snapshot's own files and its manifest, which is returned as it was written. `SnapshotError`; when
+        a file of the snapshots that it is built on is gone, a `SnapshotGoneError`."""
         manifest = self._with_own_files(snapshot)
         place = self.place(manifest.partition_of)
         reach("snapshot.written")
