@@ -74,7 +74,7 @@ ALLOWED = {
 
 NEVER_MET = {
     "CommitRetriableError", "ConnectionLostError", "CoordinatorError", "MailboxClosedError", "MailboxFullError",
-    "LeftOutError", "NoAnswerError", "RefusedTogetherError", "RolledBackError", "SendAgainError",
+    "LeftOutError", "NoAnswerError", "RefusedTogetherError", "RolledBackError", "SendAgainError", "SnapshotGoneError",
     "StaleGenerationError", "StateBusyError",
     "TaskCorruptedError", "TaskMigratedError", "ToldApartError", "TornError", "UnknownOutcomeError", "UnsentError",
 }  # fmt: skip

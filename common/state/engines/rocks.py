@@ -4,9 +4,12 @@ Every namespace is a column family (`families.py`), and all changelog offsets ar
 by the name of their column family. So keys are stored unchanged (a `get` needs no prefix), no scan can meet an offset,
 and one write batch holds data and offsets.
 
-The write-ahead log is on, and never synced: it makes data and offset of a batch one atomic step, and survives the
+The write-ahead log is on, and no write syncs it: it makes data and offset of a batch one atomic step, and survives the
 end of the process. The changelog replays the batches that a power failure takes from the log's end, since their offsets
-are gone, too. A store without changelog loses these batches.
+are gone, too. A store without changelog loses these batches. What a power failure leaves is a prefix of all batches of
+a database, over its column families: recovery ends at a log that ends within a batch, whatever logs follow it. A log
+that ends between two batches and has a follower would be taken for a whole one; but it is on the disk before the table
+file that takes its place, and `sync` has the older logs on the disk first.
 
 A write that RocksDB would hold back, as flushes or compactions are behind, is refused (`no_slowdown`), made anew and
 tried again (`unstalled`): `rocksdict` holds the GIL while it waits. A caller that can't wait is told so by a

@@ -40,6 +40,10 @@ log: Final = logging.getLogger(__name__)
 LATEST, MANIFESTS, FORMAT_1_MANIFEST = "latest.json", "manifests", "manifest.json"
 
 
+class SnapshotGoneError(SnapshotError):
+    """A file of the snapshots that a delta is built on was removed."""
+
+
 class SnapshotKeyError(SnapshotError):
     """A file is encrypted with a key that isn't among those of this instance, or with another one of that id."""
 
@@ -293,15 +297,15 @@ class SnapshotRepository:
     # -- writing
 
     def publish(self, snapshot: LocalSnapshot) -> SnapshotManifest:
-        """Write the snapshot's own files and its manifest, which is returned as it was written. `SnapshotError`, also
-        when a file of the snapshots that it is built on is gone."""
+        """Write the snapshot's own files and its manifest, which is returned as it was written. `SnapshotError`; when
+        a file of the snapshots that it is built on is gone, a `SnapshotGoneError`."""
         manifest = self._with_own_files(snapshot)
         place = self.place(manifest.partition_of)
         reach("snapshot.written")
         for file in manifest.files:
             path = self._path(manifest, file)
             if self.objects.size(path) != file.bytes:
-                raise SnapshotError(f"{path} at {self.url}, which the snapshot is built on, was removed meanwhile")
+                raise SnapshotGoneError(f"{path} at {self.url}, which the snapshot is built on, was removed meanwhile")
         path, content = f"{place}/{MANIFESTS}/{manifest.name}.json", encode(manifest)
         # A call that is repeated, as its answer was lost, finds what it has written.
         if not self.objects.create(path, content) and self.objects.read(path) != content:
@@ -390,6 +394,7 @@ __all__ = [
     "Listed",
     "LocalSnapshot",
     "SnapshotError",
+    "SnapshotGoneError",
     "SnapshotKeyError",
     "SnapshotRepository",
     "described",

@@ -19,6 +19,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +33,12 @@ from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.engines.sst import Entry, SstWriter
 from milestones.common.state.snapshots.garbage import prune
 from milestones.common.state.snapshots.objects import SnapshotError
-from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotRepository, described
+from milestones.common.state.snapshots.repository import (
+    LocalSnapshot,
+    SnapshotGoneError,
+    SnapshotRepository,
+    described,
+)
 from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.ranges import prefix_of, span_of
@@ -91,24 +97,36 @@ class Maker:
         self._look(store, offset)
         directory = self._job.directory / f"{store.task}-{store.store}"
         try:
-            snapshot = self._written(store, row, offset, database, directory)
-            manifest = self._repository.publish(snapshot)
+            manifest = self._published(store, row, offset, database, directory)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         self._prune(store)
         return manifest
 
+    def _published(
+        self, store: PartitionJob, row: RangeRow, offset: int, database: SubtopologyEngine, directory: Path
+    ) -> SnapshotManifest:
+        """Publish a delta, where it can be built on what is there, else a base: other members may have made snapshots
+        for so long that those of this one were removed. `StateError`."""
+        try:
+            return self._repository.publish(self._written(store, row, offset, database, directory))
+        except SnapshotGoneError as error:
+            log.info("a base is made in place of a delta: %s", error)
+            base = replace(store, on=None)
+            return self._repository.publish(self._written(base, row, offset, database, directory))
+
     def _look(self, store: PartitionJob, offset: int) -> None:
         """Look at the newest snapshot of the repository; prune, where there is nothing else to do. `NotMade`,
         `SnapshotError`."""
         now_ms = self._clock.wall_ms()
-        generation = self._repository.generation(store.changelog)
-        if generation > self._job.generation:
-            raise NotMade(f"a member of generation {generation} has made one, this is one of {self._job.generation}")
         newest = self._repository.newest(
             store.changelog, store.store, changelog_id=store.changelog_id, now_ms=now_ms
         )
-        if newest is None or newest.of_another_topic(store.changelog_id) or not fresh(newest, now_ms):
+        if newest is None or newest.of_another_topic(store.changelog_id) or newest.expired(now_ms):
+            return  # it counts for nothing, whatever its generation: the group's numbers may have begun anew
+        if (made_in := newest.generation) > (own := self._job.generation):
+            raise NotMade(f"a member of generation {made_in} has made one, this is one of {own}")
+        if not fresh(newest, now_ms):
             return
         if newest.offset >= offset:
             self._prune(store)

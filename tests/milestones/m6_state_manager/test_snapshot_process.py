@@ -210,6 +210,39 @@ def test_a_member_of_an_older_generation_makes_none_and_the_newer_one_is_found(m
     assert made.restored() == rows(0, 10)
 
 
+@pytest.mark.parametrize("useless", ["of another topic", "too old"])
+def test_a_newer_generations_snapshot_that_nothing_can_begin_with_is_in_no_members_way(
+    made: Made, useless: str
+) -> None:
+    """A group that was deleted begins to count anew, and an application that was reset has other topics."""
+    made.write(rows(0, 10))
+    fields = {"usable_until_ms": made.clock.wall_ms() + 500} if useless == "too old" else {"changelog_id": "then"}
+    assert made.snapshot(generation=90, **fields).manifest is not None
+    made.write(rows(10, 20))
+    assert made.snapshot(generation=1).manifest is not None
+    newest = made.repository.newest(CHANGELOG, "counts", changelog_id="topic-1", now_ms=made.clock.wall_ms())
+    assert newest is not None
+    assert newest.generation == 1
+
+
+def test_where_others_have_made_snapshots_for_long_and_removed_those_of_this_member_it_makes_a_base(
+    made: Made,
+) -> None:
+    made.write(rows(0, 1_000))
+    base = made.snapshot().manifest
+    assert base is not None
+    for path in (made.directory / "remote").rglob("*.sst"):
+        path.unlink()
+    made.write({b"key-00001": None})
+    manifest = made.snapshot().manifest
+    assert manifest is not None
+    assert (manifest.deltas, made.restored()) == (0, found(made.storage))
+    made.write({b"key-00002": None})
+    manifest = made.snapshot().manifest
+    assert manifest is not None
+    assert (manifest.deltas, made.restored()) == (1, found(made.storage))
+
+
 def test_an_active_task_leaves_it_to_a_standby_that_has_made_one_lately(made: Made) -> None:
     made.write(rows(0, 10))
     made.snapshot(leads=False)
