@@ -138,13 +138,13 @@ def give_all_out(directory: StateDirectory, engines: Engines, weights: Mapping[i
 
 
 def _end(ranges: RangesOnDisk, *, whole: bool) -> None:
-    """Remove a database of which all is in folders; set it aside where that isn't all."""
+    """Remove a database of which all is in folders; set it aside where that isn't all, or what was set aside before."""
     reach("conversion.emptied")
-    if whole:
-        remove_tree(ranges.path)
-    else:
-        kept = set_aside(ranges.path, ranges.path.with_name(f"{ranges.number}-{CORRUPT}"))
+    damaged = ranges.path / CORRUPT if whole else ranges.path
+    if damaged.exists():
+        kept = set_aside(damaged, ranges.path.with_name(f"{ranges.number}-{CORRUPT}"))
         log.error("the files of sub-topology %d, some of which can't be read, are kept in %s", ranges.number, kept)
+    remove_tree(ranges.path)
 
 
 # -- in turn

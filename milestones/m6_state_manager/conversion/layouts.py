@@ -10,9 +10,9 @@ An instance converts what it finds of the other layout when it starts, before it
 layout, and writes files of the other one: in a helper process (`helpers.py`) where there is much to do.
 
 *Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
-task that it was at. Where both layouts have a task, both have the same: no task is opened before its
-conversion has ended. The files of a damaged store are set aside, with an error in the log, and
-it is restored; any other error, such as of a full disk, ends the start, with all in its place.
+task that it was at. Where both layouts have a task, both have the same, but for stores that can't be read: no task is
+opened before its conversion has ended. A store that can't be read is left behind, with an error in the log, and its
+files are set aside: it is restored. Any other error, such as of a full disk, ends the start, with all in its place.
 *Assumes*: the instance's directory is locked, and no task of it is open. A job's database isn't written meanwhile.
 """
 
@@ -338,7 +338,10 @@ def give_out(
         try:
             count += convert(job).entries
         except StateCorruptError as error:
-            log.error("store %r of task %s isn't given out, and is restored: %s", job.store, task, error)
+            log.error(
+                "store %r of task %s isn't given out, and is restored, if it has a changelog: %s",
+                job.store, task, error,
+            )  # fmt: skip
             remove_tree(job.target)
             whole = False
     working = _working(directory, task)
@@ -358,7 +361,11 @@ def give_out(
 def _task_manifest(task: TaskId, ranges: RangesOnDisk) -> TaskManifest:
     """The manifest of a task's folder."""
     row, known = ranges.rows[task.partition], ranges.manifest
-    assert known is not None  # written before any row
+    if known is None:
+        raise StateFormatError(
+            f"{ranges.path} holds stores, and no manifest that says of which kinds: start stage m6, which writes it "
+            f"anew, or remove {ranges.path}: its state is restored from the changelogs"
+        )
     stores = {
         name: replace(store, changelog_id=row.changelog_ids.get(name))
         for name, store in known.stores.items()

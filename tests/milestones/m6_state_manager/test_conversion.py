@@ -219,6 +219,21 @@ def test_a_damaged_database_is_set_aside_before_an_earlier_stage_begins(
     assert "the state of sub-topology 0 starts empty" in caplog.text
     assert after[OTHER] == before[OTHER]
     assert after[TASK][0] == {spec.name: {} for spec in SPECS}
+    assert list((directory.path / "engines" / "0-corrupt").rglob("MANIFEST-*")), "its files are kept"
+
+
+def test_ranges_of_unknown_kinds_are_refused_with_the_ways_out(directory: StateDirectory) -> None:
+    first = start(directory, RANGES)
+    before = fill(first)
+    first.release()
+    for manifest in (directory.path / "engines").glob("*/manifest.json"):
+        manifest.unlink()
+    with pytest.raises(StateFormatError, match=r"engines/0 holds stores.*start stage m6, which writes it anew"):
+        start(directory, FOLDERS)
+    ranges = start(directory, RANGES)
+    assert content(ranges) == before
+    ranges.release()
+    assert content(start(directory, FOLDERS)) == before
 
 
 def test_a_range_that_cant_be_read_stays_behind_and_the_others_are_given_out(
