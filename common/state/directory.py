@@ -193,6 +193,11 @@ class StateDirectory:
                 del self._holders[held.task]
                 self._idle_since[held.task] = self.clock.wall_ms()
 
+    @property
+    def opened_ms(self) -> int:
+        """When this object was made: wall clock."""
+        return self._opened_ms
+
     def idle_since(self, task: TaskId) -> int:
         """The wall-clock time, ms, since which no thread of this process has held `task`; at the earliest the time at
         which this object was made."""

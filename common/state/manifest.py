@@ -171,8 +171,9 @@ def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], direct
         remove = f"remove {directory}, so that its state is restored from the changelogs"
         if not same_changelog(spec.kind, written.kind):
             raise StateFormatError(
-                f"{store} was written as {written.kind}, and the topology says {wanted.kind} now: go back to the "
-                f"former kind, give the store another name, or {remove}"
+                f"{store} was written as {written.kind}, and the topology says {wanted.kind} now, which can't be read "
+                "from its changelog either: go back to the former kind, or give the store another name; to give its "
+                f"rows up, stop all instances, delete its changelog topic, and remove {directory} on each"
             )
         if written.layout != wanted.layout:
             raise StateFormatError(

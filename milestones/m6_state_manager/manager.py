@@ -2,7 +2,7 @@
 
     open(task) -> lock in the table -> database of the sub-topology (opened once) -> column families -> ranges
     close      -> the lock is free; nothing happens on the disk
-    clean      -> ranges that have had no holder for long are wiped
+    clean      -> ranges that have had no holder for long are wiped, stores that the topology hasn't had are removed
 
 *Guarantees*: a task is held by one holder at a time. A database that can't be opened for damage is set aside, and its
 stores are restored; a store of another kind is refused, or restored, before any of its rows is read.
@@ -28,12 +28,13 @@ from milestones.common.errors import (
 )
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import DATABASES
-from milestones.common.state.disk import names
+from milestones.common.state.disk import names, some
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.m6_state_manager.conversion.all_tasks import take_all_in
 from milestones.m6_state_manager.conversion.layouts import Convert, take_in
 from milestones.m6_state_manager.disk_room import DiskRoom
+from milestones.m6_state_manager.former_stores import former_stores, remove_former
 from milestones.m6_state_manager.mending.database_folder import engine_of, set_aside
 from milestones.m6_state_manager.mending.mender import Mending
 from milestones.m6_state_manager.ranges import prefix_of, span_of
@@ -129,7 +130,7 @@ class RangeStateManager:
 
     def _agree(self, database: SubtopologyEngine, specs: Sequence[StoreSpec]) -> None:
         """See that the stores fit the topology's kinds, and write down what they are, before any is opened."""
-        if list(specs) == list(database.agreed):
+        if database.agreed is not None and list(specs) == list(database.agreed):
             return
         path, name = database.path, self.engines.name
         written = TaskManifest.read(path)
@@ -138,6 +139,8 @@ class RangeStateManager:
             for store in unreadable_stores(written, specs, path, name):
                 log.warning("store %r in %s is in another form now, and restored from its changelog", store, path)
                 database.drop_store(store)
+        for store in {spec.name for spec in specs}.difference(database.stores()):
+            database.forget_offsets(store)  # of a time before it was removed
         manifest = TaskManifest(
             application_id=self.directory.path.name,
             task=path.name,
@@ -165,7 +168,7 @@ class RangeStateManager:
             persistent = [spec for spec in specs if spec.persistent]
             writer = {"process_id": self.directory.process_id, "transactional_id": transactional_id}
             with self._opening:
-                database = self._with_stores(task, persistent) if persistent else None
+                database = self._with_stores(task, persistent)
                 storage = RangeTaskStorage(
                     task, database, specs, writer, self.wiped.add, partial(self._close, task, held)
                 )
@@ -186,7 +189,12 @@ class RangeStateManager:
             return False
         return isinstance(error, StateBusyError | StateCorruptError) or self.room.is_full(path)
 
-    def _with_stores(self, task: TaskId, specs: Sequence[StoreSpec]) -> SubtopologyEngine:
+    def _with_stores(self, task: TaskId, specs: Sequence[StoreSpec]) -> SubtopologyEngine | None:
+        """The database with these stores of the task; None when it has none on the disk."""
+        if not specs:
+            if task.subtopology in self._databases:
+                self._databases[task.subtopology].agreed = ()
+            return None
         if self._is_foreign(task.subtopology):
             path = self._path / str(task.subtopology)
             written = TaskManifest.read(path)
@@ -256,6 +264,8 @@ class RangeStateManager:
         removed = self._others.clean(now_ms, delay_ms)
         locked = self.directory.locked()
         for database in self.databases():
+            if now_ms - self.directory.opened_ms >= delay_ms:
+                removed = self._remove_former(database) or removed
             for partition in list(database.rows):
                 task = TaskId(database.number, partition)
                 idle_ms = now_ms - self.directory.idle_since(task)
@@ -273,6 +283,20 @@ class RangeStateManager:
             return False
         log.info("removed the state of task %s, unused for %d ms", task, idle_ms)
         return True
+
+    def _remove_former(self, database: SubtopologyEngine) -> bool:
+        """Remove stores that the topology doesn't have, if they could be restored; whether there were some."""
+        with self._opening:
+            former = former_stores(database)
+            try:
+                for store in former:
+                    remove_former(database, store)
+            except StateError as error:
+                log.warning("stores %s, which the topology doesn't have, can't be removed: %s", some(former), error)
+                return False
+        if former:
+            log.info("removed from sub-topology %d what the topology doesn't have: %s", database.number, some(former))
+        return bool(former)
 
     def remove(self, task: TaskId) -> None:
         self._others.remove(task)

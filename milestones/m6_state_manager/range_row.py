@@ -1,6 +1,7 @@
 """What the database knows of a task: the offsets of its stores, and its last commit. Written with the data.
 
-*Guarantees*: a row that this version can't read is refused with a `StateFormatError` that names the way out.
+*Guarantees*: a row, or the key of one, that this version can't read is refused with a `StateFormatError` that names the
+way out.
 *Assumes*: nothing.
 """
 
@@ -8,16 +9,20 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.errors import StateFormatError
+from milestones.m6_state_manager.ranges import BYTES, MOST, partition_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from milestones.common.state.storage import CommitMade
 
 FORMAT: Final = 1
+WAYS_OUT: Final = "run the version that wrote it, or remove the state, which is restored from the changelogs"
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode
 LOST: Final = -1
 """In place of a commit's number."""
@@ -87,6 +92,20 @@ class RangeRow:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateFormatError(f"{where} can't be read ({type(error).__name__}: {error})") from error
         raise StateFormatError(
-            f"{where} has format {version!r}, and this version knows {FORMAT}: run the version that wrote it, or "
-            "remove the state, which is restored from the changelogs"
+            f"{where} has format {version!r}, and this version knows {FORMAT}: {WAYS_OUT}"
         )
+
+
+def rows_in(found: Iterable[tuple[bytes, bytes]], number: int, path: Path) -> dict[int, RangeRow]:
+    """The rows by partition, of what the column family of rows has. `number`, `path`: of the sub-topology.
+    `StateFormatError`."""
+    rows = {}
+    for key, row in found:
+        partition = partition_of(key) if len(key) == BYTES else -1
+        if not 0 <= partition <= MOST:
+            raise StateFormatError(
+                f"{path} has the row of a task under the key {key.hex()}, and this version knows partitions from 0 to "
+                f"{MOST}, in {BYTES} bytes: {WAYS_OUT}"
+            )
+        rows[partition] = RangeRow.decode(row, f"the row of task {number}_{partition} in {path}")
+    return rows

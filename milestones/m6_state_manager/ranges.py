@@ -28,7 +28,10 @@ MOST: Final = (1 << 31) - 1
 def prefix_of(partition: int) -> bytes:
     """What the keys of a partition begin with. `StateError` for a number that Kafka doesn't give."""
     if not 0 <= partition <= MOST:
-        raise StateError(f"partition {partition} has no range of keys: they go from 0 to {MOST}")
+        raise StateError(
+            f"partition {partition} has no range of keys: they go from 0 to {MOST}, as Kafka's partitions do; see what "
+            "has that number, such as a task's folder in state_dir, and remove it"
+        )
     return _PREFIX.pack(partition)
 
 

@@ -35,8 +35,8 @@ from milestones.m6_state_manager.mending import database_folder
 from milestones.m6_state_manager.mending.database_folder import begin_anew, current, make_current
 from milestones.m6_state_manager.mending.gate import WriteGate
 from milestones.m6_state_manager.mending.replaced import ReplacedDatabases
-from milestones.m6_state_manager.range_row import RangeRow
-from milestones.m6_state_manager.ranges import RangeNamespace, partition_of, prefix_of, prefixed, span_of
+from milestones.m6_state_manager.range_row import RangeRow, rows_in
+from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, prefixed, span_of
 from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class SubtopologyEngine:
 
     rows: dict[int, RangeRow]
     manifest: TaskManifest | None
-    agreed: Sequence[StoreSpec] = ()
-    """The stores that are known to fit."""
+    agreed: Sequence[StoreSpec] | None = None
+    """The stores that are known to fit: all that the topology has. None before a task was opened."""
 
     def __init__(
         self,
@@ -107,11 +107,7 @@ class SubtopologyEngine:
         self.engine: Engine = engines.open(self.folder, self.owners)
         try:
             self._families: dict[str, Namespace] = {}
-            found = self.engine.open(ROWS).scan(None, None)
-            self.rows = {
-                partition_of(key): RangeRow.decode(row, f"the row of task {number}_{partition_of(key)} in {path}")
-                for key, row in found
-            }
+            self.rows = rows_in(self.engine.open(ROWS).scan(None, None), number, path)
         except BaseException:
             self.engine.close()
             raise
@@ -332,13 +328,23 @@ class SubtopologyEngine:
 
     def drop_store(self, store: str) -> None:
         """Remove the column family of a store that no task has open, and forget its offsets."""
+        self.forget_offsets(store)
+        self.remove_family(store)
+
+    def forget_offsets(self, store: str) -> None:
+        """Have all tasks begin anew with a store that none has open."""
         for partition, row in list(self.rows.items()):
             if store in row.offsets:
                 self.write(partition, {}, row.without(store))
             self.changed.emptied(self.number, partition, [store])
-        self._families.pop(store, None)
+
+    def remove_family(self, store: str) -> None:
+        """Remove the column family of a store that no task has open. `StateBusyError`, `StateError`."""
         with self._writing():
+            self._families.pop(store, None)
+            self.linked += 1
             self.engine.drop(store)
+            self.linked += 1
 
     # -- damage
 

@@ -110,7 +110,8 @@ def test_a_manifest_that_knows_no_changelog_ids_is_accepted(tmp_path: Path) -> N
 def test_a_changed_store_kind_is_refused_with_the_way_out(tmp_path: Path) -> None:
     written = manifest(counts=StoreManifest.of(SPEC, "rocksdict"))
     changed = StoreSpec("counts", "timestamped-key-value")
-    with pytest.raises(StateFormatError, match=r"'counts'.*key-value.*timestamped-key-value.*remove"):
+    ways_out = "go back to the former kind, or give the store another name; .* delete its changelog topic, and remove"
+    with pytest.raises(StateFormatError, match=f"'counts'.* key-value, .* timestamped-key-value now.*{ways_out}"):
         unreadable_stores(written, [changed], tmp_path, "rocksdict")
 
 

@@ -21,6 +21,7 @@ from tests.milestones.m6_state_manager.states import (
     SUMS,
     TASK,
     UNLOGGED,
+    VOLATILE,
     entries,
     found,
     offsets,
@@ -151,6 +152,61 @@ def test_a_store_that_is_renamed_begins_empty_and_the_former_one_is_found_again(
     assert found(reopened(directory).open(TASK, [COUNTS, SUMS])) == {b"own": b"0_1"}
 
 
+def test_a_store_that_the_topology_has_had_no_more_for_long_is_removed_and_begins_empty_when_it_comes_back(
+    manager: RangeStateManager, directory: StateDirectory
+) -> None:
+    written(manager, TASK, NEIGHBOUR, specs=(COUNTS, SUMS, UNLOGGED))
+    manager.release()
+    later = reopened(directory)
+    begun_ms = directory.opened_ms
+    assert not later.clean(begun_ms + DELAY_MS, DELAY_MS + 1)
+    assert offsets(later)[TASK] == {"counts": 2, "sums": 2}
+    storage = later.open(TASK, [SUMS])
+    assert later.clean(begun_ms + DELAY_MS, DELAY_MS)
+    (database,) = later.databases()
+    assert sorted(database.stores()) == ["sums", "unlogged"], "what has no changelog stays"
+    storage.apply({"sums": {b"own": b"again"}}, {"sums": 9})
+    storage.close()
+    later.release()
+    back = reopened(directory)
+    storage = back.open(TASK, [replace(COUNTS, kind="key-value"), SUMS, UNLOGGED])
+    assert storage.offsets() == {"counts": None, "sums": 9, "unlogged": None}
+    assert (found(storage), found(storage, "sums")) == ({}, {b"own": b"again"})
+    assert found(storage, "unlogged") == {b"own": b"0_1"}
+    storage.close()
+    back.release()
+
+
+def test_a_sub_topology_that_has_no_stores_any_more_gives_the_room_of_all_back(
+    manager: RangeStateManager, directory: StateDirectory
+) -> None:
+    written(manager, TASK)
+    manager.release()
+    later = reopened(directory)
+    storage = later.open(TASK, [VOLATILE])
+    assert later.clean(directory.opened_ms + DELAY_MS, DELAY_MS)
+    assert later.databases()[0].stores() == []
+    storage.close()
+    later.release()
+    back = reopened(directory)
+    storage = back.open(TASK, [COUNTS, SUMS])
+    assert storage.offsets() == {"counts": None, "sums": None}
+    storage.close()
+    back.release()
+
+
+def test_stores_stay_where_no_task_was_opened_since_the_start(
+    manager: RangeStateManager, directory: StateDirectory
+) -> None:
+    written(manager, TASK)
+    assert directory.opened_ms > 0
+    manager.release()
+    again = reopened(directory)
+    again.clean(directory.opened_ms + DELAY_MS, DELAY_MS * 2)
+    assert sorted(again.databases()[0].stores()) == ["counts", "sums"]
+    again.release()
+
+
 def test_a_store_that_is_another_kind_now_is_refused_with_the_ways_out(
     manager: RangeStateManager, directory: StateDirectory
 ) -> None:
@@ -187,8 +243,19 @@ def test_a_row_of_a_newer_version_is_refused_by_name(
         reopened(directory)
 
 
+@pytest.mark.parametrize("key", [b"\x80\x00\x00\x00", b"\x00\x01", b"\x00\x00\x00\x01\x00"])
+def test_a_row_of_no_partition_is_refused_with_the_ways_out(
+    manager: RangeStateManager, directory: StateDirectory, key: bytes
+) -> None:
+    written(manager, TASK)
+    manager.databases()[0].engine.apply({"/tasks": {key: b"{}"}}, {})
+    manager.release()
+    with pytest.raises(StateFormatError, match=rf"under the key {key.hex()}, .*run the version that wrote it"):
+        reopened(directory)
+
+
 def test_a_partition_beyond_what_kafka_has_is_refused(manager: RangeStateManager) -> None:
-    with pytest.raises(StateError, match="has no range of keys"):
+    with pytest.raises(StateError, match=f"partition {2**31} has no range of keys: .* remove it"):
         manager.open(TaskId(0, 2**31), [COUNTS])
     manager.open(TaskId(0, 2**31 - 1), [COUNTS]).close()
 
