@@ -130,6 +130,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.StateFullError,
         m.SnapshotError,
         m.SnapshotKeyError,
+        m.ObjectStoreError,
         m.OffsetMetadataError,
         m.SerializationError,
         m.OutputSerializationError,

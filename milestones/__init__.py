@@ -42,6 +42,7 @@ from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.public import publish
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
+from milestones.common.state.snapshots.objects import ObjectStoreError
 from milestones.common.state.snapshots.repository import SnapshotError, SnapshotKeyError
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores.expiring_store import ExpiringStore
@@ -117,7 +118,7 @@ __all__ = [
     "Exceptions", "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable",
     "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
     "KafkaUnreachableError", "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LruStore",
-    "MembershipError", "MilestonesError", "NodeDescription", "OffsetMetadataError", "OffsetReset",
+    "MembershipError", "MilestonesError", "NodeDescription", "ObjectStoreError", "OffsetMetadataError", "OffsetReset",
     "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError",
     "Processor", "ProcessorContext", "ProcessorWrapper", "ProductionError", "PunctuationType", "Record",
     "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde",

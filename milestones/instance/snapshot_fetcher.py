@@ -4,7 +4,8 @@
                                                            smallest task of it first, several tasks at once
 
 *Guarantees*: a request never blocks its thread. A request is answered with the snapshots that exist, which may be none,
-or gives up once no byte has come for `snapshot_timeout_ms`. A snapshot that can't be fetched is a warning, no error.
+or gives up once no byte has come for `snapshot_timeout_ms`. A snapshot that can't be fetched is a warning, no error. A
+store that can't be reached is one warning for all tasks that ask within that time.
 *Assumes*: the thread that asks takes the answer, or closes the request.
 """
 
@@ -25,12 +26,8 @@ from milestones.common.errors import StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.disk import scratch
-from milestones.common.state.snapshots.repository import (
-    AbandonedError,
-    LocalSnapshot,
-    SnapshotError,
-    SnapshotRepository,
-)
+from milestones.common.state.snapshots.objects import AbandonedError, ObjectStoreError, SnapshotError
+from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotRepository
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -53,11 +50,13 @@ Snapshots = Mapping[str, LocalSnapshot]
 
 @dataclass(frozen=True)
 class AskSnapshots:
-    """Fetch the newest snapshots of these stores, each given by name with its changelog partition and spec."""
+    """Fetch the newest snapshots of these stores, each given by name with its changelog partition and spec. `asked_ms`:
+    monotonic."""
 
     task: TaskId
     stores: Mapping[str, tuple[TopicPartition, StoreSpec]]
     reply_to: Mailbox[Snapshots]
+    asked_ms: int
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,10 @@ class _Request:
             return answers[0]
         if now_ms - max(self._asked_ms, self._fetcher.progress_ms) <= self._fetcher.timeout_ms:
             return None
-        log.warning(
-            "task %s: nothing has come from %s for %d ms (snapshot_timeout_ms): its changelogs are read instead",
-            self._task, self._fetcher.url, self._fetcher.timeout_ms,
+        log.log(
+            self._fetcher.away_level(self._asked_ms),
+            "task %s: nothing has come from %s for %d ms (snapshot_timeout_ms): its changelogs are read instead, and "
+            "those of other tasks that wait", self._task, self._fetcher.url, self._fetcher.timeout_ms,
         )  # fmt: skip
         self.close()
         return {}
@@ -194,6 +194,8 @@ class SnapshotFetcher:
         ]
         self._running = THREADS
         self._ending = threading.Lock()
+        self._told_away_ms = -timeout_ms - 1
+        self._telling = threading.Lock()
 
     def ask(self, task: ChangelogTask) -> Fetching | None:
         specs = {spec.name: spec for spec in task.subtopology.stores}
@@ -205,12 +207,22 @@ class SnapshotFetcher:
         if not stores:
             return None
         answers: Mailbox[Snapshots] = Mailbox(1, f"{self.name} answer to task {task.id}")
+        now_ms = self._clock.monotonic_ms()
         try:
-            self._put(FetchStep(AskSnapshots(task.id, stores, answers)))
+            self._put(FetchStep(AskSnapshots(task.id, stores, answers, now_ms)))
         except Exception as error:
             log.warning("task %s: no snapshots can be fetched, its changelogs are read instead: %s", task.id, error)
             return None
-        return _Request(self, task.id, answers, self._clock.monotonic_ms())
+        return _Request(self, task.id, answers, now_ms)
+
+    def away_level(self, asked_ms: int) -> int:
+        """How loud it is told that the store can't be reached: once for all requests until now, and those of the next
+        `timeout_ms`. From any thread."""
+        with self._telling:
+            if asked_ms <= self._told_away_ms + self.timeout_ms:
+                return logging.INFO
+            self._told_away_ms = self._clock.monotonic_ms()
+            return logging.WARNING
 
     def _put(self, job: FetchStep) -> None:
         """Looks come first, as they are short, and tell how large the files are."""
@@ -277,6 +289,12 @@ class SnapshotFetcher:
             yield
         except AbandonedError:
             pass
+        except ObjectStoreError as error:
+            log.log(
+                self.away_level(request.asked_ms),
+                "task %s: store %s is restored from its changelog, and others that ask meanwhile, as snapshots can't "
+                "be had: %s", request.task, store, error,
+            )  # fmt: skip
         except StateError as error:
             log.warning(
                 "task %s: store %s is restored from its changelog, its snapshot is no use: %s",

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from milestones.m6_state_manager.processes import begin
-from milestones.m6_state_manager.snapshots.jobs import TROUBLE, CheckpointJob, SnapshotResult, results
+from milestones.m6_state_manager.snapshots.jobs import TROUBLE, WARNING, CheckpointJob, SnapshotResult, results
 
 MODULE = "milestones.m6_state_manager.snapshots.process"
 
@@ -24,6 +24,10 @@ class SnapshotHelper(Protocol):
 
     def results(self) -> Iterator[SnapshotResult]:
         """What it has told until now."""
+        ...
+
+    def warnings(self) -> list[str]:
+        """What it has warned of until now."""
         ...
 
     def trouble(self) -> str:
@@ -61,11 +65,17 @@ class HelperProcess:
     def results(self) -> Iterator[SnapshotResult]:
         return results(self._job.directory)
 
+    def warnings(self) -> list[str]:
+        return [line.removeprefix(WARNING) for line in self._said() if line.startswith(WARNING)]
+
     def trouble(self) -> str:
-        said = ""
-        with suppress(OSError):
-            said = (self._job.directory / TROUBLE).read_text(errors="replace").strip().rpartition("\n")[2]
+        *_, said = "", *self._said()
         return f"the helper process ended with {self._process.poll()}: {said or 'it said nothing'}"
+
+    def _said(self) -> list[str]:
+        with suppress(OSError):
+            return (self._job.directory / TROUBLE).read_text(errors="replace").strip().splitlines()
+        return []
 
     def kill(self) -> None:
         self._process.kill()

@@ -53,7 +53,10 @@ def prune(
     found = [*_hinted(repository, changelog, listed), *listed]
     held_up = next((str(one.trouble) for one in found if _cannot_judge(one)), None)
     if held_up is not None:
-        log.warning("nothing of %s is removed: %s", place, held_up)
+        log.warning(
+            "nothing of %s is removed, until the version that wrote it prunes (`milestones snapshots --prune`), or it "
+            "is taken away: %s", place, held_up,
+        )  # fmt: skip
         return Pruned(held_up=held_up)
     kept = _kept(found, now_ms, changelog_id)
     if kept and kept[0].manifest is not None:

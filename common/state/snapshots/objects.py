@@ -55,6 +55,10 @@ class SnapshotError(StateError):
         super().__init__(without_credentials(message))
 
 
+class ObjectStoreError(SnapshotError):
+    """The store can't be reached, or doesn't do what it is asked for: nothing to do with the snapshot."""
+
+
 class AbandonedError(Exception):
     """The request for the snapshot was given up: raised by `progress` to end a `fetch`."""
 
@@ -69,7 +73,7 @@ class StoredObject:
 
 
 class ObjectStore(Protocol):
-    """Objects by path, with `/` between its parts. Every call may raise `SnapshotError`."""
+    """Objects by path, with `/` between its parts. Every call may raise `ObjectStoreError`."""
 
     url: str
     """For messages: without credentials."""
@@ -81,7 +85,7 @@ class ObjectStore(Protocol):
         ...
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """An object piece by piece."""
+        """An object piece by piece. `SnapshotError` when there is none."""
         ...
 
     def size(self, path: str) -> int | None:
@@ -184,7 +188,10 @@ class RemoteStore:
         import obstore
 
         with self._told("read", path):
-            stream = iter(obstore.get(self._store, self._at(path)).stream(CHUNK))
+            try:
+                stream = iter(obstore.get(self._store, self._at(path)).stream(CHUNK))
+            except FileNotFoundError:
+                raise SnapshotError(f"{path} at {self.url} isn't there any more") from None
         while True:
             with self._told("read", path):
                 chunk = next(stream, None)
@@ -249,9 +256,11 @@ class RemoteStore:
         """Turn any error into a `SnapshotError`."""
         try:
             yield
+        except SnapshotError:
+            raise
         except Exception as error:
             told = f"can't {doing} {path} at {self.url}: {reason_of(error, self._options)}"
-            raise SnapshotError(told) from None  # its own text has the credentials again
+            raise ObjectStoreError(told) from None  # its own text has the credentials again
 
 
 class FolderStore(RemoteStore):

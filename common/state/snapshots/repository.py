@@ -235,8 +235,7 @@ class SnapshotRepository:
         """Copy the snapshot's files into a new folder in `directory`. `progress` is called with the number of bytes
         that came, and ends the copy by raising. `SnapshotError` when a file is missing, or has another checksum;
         `SnapshotKeyError`."""
-        for file in manifest.files:
-            self._key(manifest, file)
+        self.must_have_keys(manifest)
         snapshot = LocalSnapshot(manifest, directory / uuid.uuid4().hex)
         make_directory(snapshot.directory)
         try:
@@ -293,6 +292,11 @@ class SnapshotRepository:
                 f"snapshot_encryption_key has {has}"
             )
         return key
+
+    def must_have_keys(self, manifest: SnapshotManifest) -> None:
+        """`SnapshotKeyError` when a key is missing that a file of the snapshot is encrypted with."""
+        for file in manifest.files:
+            self._key(manifest, file)
 
     # -- writing
 

@@ -26,7 +26,9 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import kind_of
 
 JOB, RESULTS, TROUBLE = "job", "results", "trouble"
-"""Files beside a checkpoint: the job, the results, what the process has said on its way down."""
+"""Files beside a checkpoint: the job, the results, what the process has said beside them."""
+WARNING: Final = "WARNING "
+"""The beginning of a line of what the process has said, which is for the instance's log."""
 
 
 @dataclass(frozen=True)

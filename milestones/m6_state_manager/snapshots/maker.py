@@ -307,7 +307,15 @@ class SnapshotMaker:
                 "%d of %d snapshots of sub-topology %d weren't made, and are tried again later: %s",
                 len(wrong), len(making.job.stores), making.subtopology, wrong[0],
             )  # fmt: skip
+        self._pass_on(making)
         self._remove(making.job.directory)
+
+    def _pass_on(self, making: _Making) -> None:
+        """Say what the helper has warned of: the first of it, as the same befalls many partitions."""
+        warnings = list(dict.fromkeys(making.helper.warnings()))
+        if warnings:
+            more = f" (and {len(warnings) - 1} more)" if warnings[1:] else ""
+            log.warning("in making snapshots of sub-topology %d: %s%s", making.subtopology, warnings[0], more)
 
     def _note_newest(self, job: PartitionJob, manifest: SnapshotManifest) -> None:
         """The helper has pruned, too, or has said why it can't."""

@@ -7,7 +7,8 @@
 
 *Guarantees*: a snapshot's keys have the partition in front, so that a database of this stage links its files. Whenever
 the process ends, what isn't published leaves nothing that a reader takes for a snapshot. It ends with the process that
-began it. A snapshot isn't made where one of the same content is there, nor by a member of an older generation.
+began it. A snapshot isn't made where one of the same content is there, nor by a member of an older generation. One
+that can't be read doesn't count.
 *Assumes*: no other process uses the checkpoint.
 """
 
@@ -32,7 +33,7 @@ from milestones.common.state.engines.rocks import MIB, RocksSettings
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.engines.sst import Entry, SstWriter
 from milestones.common.state.snapshots.garbage import prune
-from milestones.common.state.snapshots.objects import SnapshotError
+from milestones.common.state.snapshots.objects import ObjectStoreError
 from milestones.common.state.snapshots.repository import (
     LocalSnapshot,
     SnapshotGoneError,
@@ -83,7 +84,7 @@ class Maker:
                 except NotMade as reason:
                     told(SnapshotResult(*store.place, None, str(reason), there=reason.there))
                 except StateError as error:
-                    away = str(error) if isinstance(error, SnapshotError) else None
+                    away = str(error) if isinstance(error, ObjectStoreError) else None
                     told(SnapshotResult(*store.place, None, str(error), wrong=True))
         finally:
             database.close()
@@ -117,11 +118,9 @@ class Maker:
 
     def _look(self, store: PartitionJob, offset: int) -> None:
         """Look at the newest snapshot of the repository; prune, where there is nothing else to do. `NotMade`,
-        `SnapshotError`."""
+        `ObjectStoreError`."""
         now_ms = self._clock.wall_ms()
-        newest = self._repository.newest(
-            store.changelog, store.store, changelog_id=store.changelog_id, now_ms=now_ms
-        )
+        newest = self._newest(store, now_ms)
         if newest is None or newest.of_another_topic(store.changelog_id) or newest.expired(now_ms):
             return  # it counts for nothing, whatever its generation: the group's numbers may have begun anew
         if (made_in := newest.generation) > (own := self._job.generation):
@@ -133,6 +132,21 @@ class Maker:
             raise NotMade(f"there is one at offset {newest.offset}, this would be one at {offset}", newest)
         if store.since_ms is not None and newest.created_ms > store.since_ms:
             raise NotMade("another instance has made one lately")
+
+    def _newest(self, store: PartitionJob, now_ms: int) -> SnapshotManifest | None:
+        """The newest one that can be read. `ObjectStoreError`."""
+        try:
+            newest = self._repository.newest(
+                store.changelog, store.store, changelog_id=store.changelog_id, now_ms=now_ms
+            )
+            if newest is not None:
+                self._repository.must_have_keys(newest)
+        except ObjectStoreError:
+            raise
+        except StateError as error:
+            log.warning("a snapshot is passed over, and another one is made: %s", error)
+            return None
+        return newest
 
     def _written(
         self, store: PartitionJob, row: RangeRow, offset: int, database: SubtopologyEngine, directory: Path

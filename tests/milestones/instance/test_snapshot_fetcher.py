@@ -142,6 +142,35 @@ def test_while_the_store_is_away_nobody_waits_longer_than_for_the_first_answer(t
     assert f.real.monotonic_ms() - began < 1_000, "nobody wants them any more"
 
 
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_store_that_is_away_is_one_warning_for_all_who_wait_and_another_one_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    f = Fetched(tmp_path, "http://127.0.0.1:1", timeout_ms=90)
+    for told in (1, 2):
+        for _ in range(2):
+            waiting = [f.ask() for _ in range(10)]
+            f.serve()
+            assert [asked.take(f.clock.monotonic_ms()) for asked in waiting] == [{}] * 10
+            f.clock.advance(1_000)
+        assert len(warnings(caplog)) == told
+        f.clock.advance(30_001)
+    assert "as snapshots can't be had: can't read app/" in warnings(caplog)[0]
+
+
+def test_a_store_that_says_nothing_is_one_warning_for_all_who_wait(
+    f: Fetched, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = [f.ask() for _ in range(10)]
+    f.clock.advance(30_001)
+    assert [asked.take(f.clock.monotonic_ms()) for asked in waiting] == [{}] * 10
+    (warning,) = warnings(caplog)
+    assert "for 30000 ms (snapshot_timeout_ms): its changelogs are read instead" in warning
+
+
 def test_whoever_has_waited_for_too_long_gives_up_with_a_warning(
     f: Fetched, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

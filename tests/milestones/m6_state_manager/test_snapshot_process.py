@@ -15,7 +15,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.sst import entries as files_entries
 from milestones.common.state.snapshots.garbage import GRACE_MS
-from milestones.common.state.snapshots.objects import SnapshotError
+from milestones.common.state.snapshots.objects import ObjectStoreError
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.storage import CommitMade
 from milestones.common.testing import StepClock
@@ -243,6 +243,58 @@ def test_where_others_have_made_snapshots_for_long_and_removed_those_of_this_mem
     assert (manifest.deltas, made.restored()) == (1, found(made.storage))
 
 
+@pytest.mark.parametrize("trouble", ["a newer format", "another application's", "a key that isn't there"])
+def test_what_cannot_be_read_keeps_nobody_from_making_one(
+    made: Made, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made.write(rows(0, 10))
+    if trouble == "a key that isn't there":
+        made.repository = SnapshotRepository(made.repository.url, "words", encryption_key=K1)
+    made.snapshot()
+    made.repository = SnapshotRepository(made.repository.url, "words")
+    told = {"a newer format": (b'"format": 3', b'"format": 9'), "another application's": (b'"words"', b'"others"')}
+    for path in (made.directory / "remote").rglob("*.json"):
+        path.write_bytes(path.read_bytes().replace(*told.get(trouble, (b"", b""))))
+    manifest = made.snapshot(on=None).manifest  # as after a restart
+    assert manifest is not None
+    assert "a snapshot is passed over, and another one is made" in caplog.text
+    assert made.repository.newest(CHANGELOG, "counts") == manifest
+    assert made.restored() == rows(0, 10)
+    removed = "until the version that wrote it prunes" in caplog.text
+    assert removed is (trouble != "a key that isn't there"), "what can't be judged is kept, and said so"
+
+
+def test_what_lies_in_one_partitions_place_is_no_reason_not_to_make_the_others(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (database,) = made.manager.databases()
+    neighbour = made.manager.open(NEIGHBOUR, [COUNTS])
+    for storage in (made.storage, neighbour):
+        storage.apply({"counts": rows(0, 10)}, {"counts": 10})
+    checkpoint = Checkpoint(database.folder, made.directory / "job" / DATABASE)
+    checkpoint.begin()
+    checkpoint.cut()
+    checkpoint.finish()
+    jobs = [
+        PartitionJob.of(
+            task, COUNTS, CHANGELOG._replace(partition=task.partition), changelog_id=None, usable_until_ms=None,
+            leads=True,
+        ) for task in (TASK, NEIGHBOUR)
+    ]  # fmt: skip
+    job = CheckpointJob(made.directory / "job", 0, "words", 5, 1_000_000, tuple(jobs), made.repository.url)
+    real = made.repository.objects.create
+
+    def create(path: str, content: bytes) -> bool:
+        return f"/{NEIGHBOUR.partition}/" in path and real(path, content)
+
+    monkeypatch.setattr(made.repository.objects, "create", create)
+    told: list[SnapshotResult] = []
+    Maker(job, made.repository, made.clock).run(told.append)
+    assert [(result.task, result.manifest is not None, result.wrong) for result in told] == [
+        (TASK, False, True), (NEIGHBOUR, True, False),
+    ]  # fmt: skip
+
+
 def test_an_active_task_leaves_it_to_a_standby_that_has_made_one_lately(made: Made) -> None:
     made.write(rows(0, 10))
     made.snapshot(leads=False)
@@ -267,7 +319,7 @@ def test_what_could_not_be_published_is_in_the_next_one(made: Made, monkeypatch:
 
 
 def _away(_: Any) -> Any:
-    raise SnapshotError("the bucket is away")
+    raise ObjectStoreError("the bucket is away")
 
 
 def test_files_are_encrypted_with_the_key_that_is_given(tmp_path: Path, manager: RangeStateManager) -> None:

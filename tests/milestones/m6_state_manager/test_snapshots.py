@@ -37,10 +37,10 @@ TOPIC = "words-counts-changelog"
 
 
 class InProcess:
-    """A helper that does its job when it is looked at. `dies`: it ends without a word."""
+    """A helper that does its job when it is looked at. `dies`: it ends without a word; `warns`: of three things."""
 
-    def __init__(self, job: CheckpointJob, clock: StepClock, dies: bool) -> None:
-        self._job, self._clock, self._dies = job, clock, dies
+    def __init__(self, job: CheckpointJob, clock: StepClock, dies: bool, warns: bool) -> None:
+        self._job, self._clock, self._dies, self._warns = job, clock, dies, warns
         self._told: list[SnapshotResult] = []
         self.killed = False
 
@@ -52,6 +52,9 @@ class InProcess:
 
     def results(self) -> Iterator[SnapshotResult]:
         return iter(self._told)
+
+    def warnings(self) -> list[str]:
+        return [f"nothing of {partition} is removed" for partition in (1, 2, 1)] * self._warns
 
     def trouble(self) -> str:
         return "the helper process ended with -9: it said nothing"
@@ -72,7 +75,7 @@ class Instance:
         )  # fmt: skip
         self.ends, self.cleanup, self.failure = 0, "compact", None
         self.metrics = Metrics(self.clock)
-        self.dies, self.jobs = False, list[CheckpointJob]()
+        self.dies, self.warns, self.jobs = False, False, list[CheckpointJob]()
         self.registry = SimpleNamespace(generation=5)
         self.questions: Mailbox[AskBounds] = Mailbox(10, "questions")
         self.context: Any = SimpleNamespace(
@@ -85,7 +88,7 @@ class Instance:
 
     def _launch(self, job: CheckpointJob) -> Any:
         self.jobs.append(job)
-        return InProcess(job, self.clock, self.dies)
+        return InProcess(job, self.clock, self.dies, self.warns)
 
     def ask(self, begin: Callable[[Any], Any]) -> Future[Any]:
         """As the housekeeper's admin client."""
@@ -301,6 +304,17 @@ def test_a_helper_that_is_killed_is_a_warning_and_nothing_is_lost(
     assert (manifest.deltas, manifest.offset) == (1, 2_005)
 
 
+def test_what_a_helper_warns_of_is_in_the_instances_log_once(
+    instance: Instance, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance.warns = True
+    instance.commit()
+    instance.after_interval()
+    assert instance.newest() is not None
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning == "in making snapshots of sub-topology 0: nothing of 1 is removed (and 1 more)"
+
+
 @pytest.mark.parametrize("trouble", ["a question that fails", "a checkpoint that can't be made", "no helper"])
 def test_what_cannot_be_done_is_a_warning_and_tried_again_after_the_interval(
     instance: Instance, trouble: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -397,8 +411,11 @@ def test_before_the_first_assignment_none_is_made(instance: Instance) -> None:
 
 
 def test_a_helper_process_makes_it_and_credentials_are_on_no_disk(
-    instance: Instance, monkeypatch: pytest.MonkeyPatch
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    newer = tmp_path / "remote" / "words" / TOPIC / "1" / "manifests" / "0000000001-newer.json"
+    newer.parent.mkdir(parents=True)
+    newer.write_text('{"format": 9}')
     started: list[Any] = []
     monkeypatch.setattr(instance.maker, "_launch", lambda job: started.append((job, launch(job))) or started[-1][1])
     instance.commit(TASK, 3_000)
@@ -411,6 +428,8 @@ def test_a_helper_process_makes_it_and_credentials_are_on_no_disk(
     manifest = instance.newest()
     assert manifest is not None
     assert (manifest.offset, manifest.entries) == (3_000, 3_000)
+    assert newer.exists()
+    assert "in making snapshots of sub-topology 0: a snapshot is passed over" in caplog.text, "what the process says"
 
 
 def test_the_end_of_the_instance_ends_the_helper_too(
