@@ -21,7 +21,7 @@ OWNED = (
     r"\.lock|process",  # the instance's
     r"(\d+_\d+|global)/(\.lock|manifest\.json|positions\.json|rocksdb/[^./][^/]*/[^/]+)",  # stores in folders
     r"engines/\d+/(manifest\.json|current|rocksdb(-\d+)?/[^./][^/]*)",  # databases
-    r"(\d+_\d+|engines/\d+)/corrupt/.+|engines/\d+_\d+-.+-corrupt/.+",  # what is kept of damage
+    r"(\d+_\d+|engines/\d+)/corrupt/.+|engines/\d+(_\d+-.+)?-corrupt/.+",  # what is kept of damage
 )
 
 

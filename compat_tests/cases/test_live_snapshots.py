@@ -6,8 +6,10 @@ import os
 import shutil
 import time
 from base64 import b64encode
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psutil
@@ -17,10 +19,11 @@ from compat_tests.cases.flows import COUNT
 from compat_tests.cases.owned import all_is_owned, all_is_owned_an_hour_later
 from compat_tests.cases.sleepers import BRIEF, asleep
 from compat_tests.cases.steps import feed_until, feed_until_it_dies, feed_until_it_says, nothing_read_twice
-from compat_tests.harness.instance import Instance
+from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.other_stages import the_one_before
 from compat_tests.harness.world import World
+from compat_tests.network.bucket import SECRET, Bucket
 from milestones.common.state.snapshots.garbage import GRACE_MS
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
@@ -281,6 +284,89 @@ def test_a_place_that_cannot_be_written_costs_warnings_and_nothing_else(makes: W
     app = maker(world).start()
     feed_until_it_says(world, app, NOT_MADE, times=2)
     end_and_judge(world, COUNT)
+
+
+AWAY: Mapping[str, Settings] = {"hangs up": {"hangs_up": True}, "503": {"answers": 503}, "403": {"answers": 403}}
+"""What befalls a bucket that is of no use at all."""
+CANT_BE_HAD = "as snapshots can't be had"
+TIMEOUT_MS = 3_000
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+@pytest.fixture
+def in_bucket(bucket: Bucket) -> Iterator[Settings]:
+    """The settings of an instance whose snapshots are in the bucket."""
+    with bucket.serving() as endpoint:
+        options = bucket.options(endpoint)
+        yield {"snapshot_url": bucket.url, "snapshot_options": options, "snapshot_timeout_ms": TIMEOUT_MS}
+
+
+def befalls(bucket: Bucket, trouble: Settings) -> None:
+    for name, value in trouble.items():
+        setattr(bucket, name, value)
+
+
+def warnings(app: Instance, text: str) -> int:
+    """How many warnings of the current process have this text."""
+    return sum(text in line for line in app.log().splitlines() if " WARNING " in line)
+
+
+def mix(*names: str) -> list[object]:
+    first, *others = names
+    return [first, *(pytest.param(name, marks=pytest.mark.full) for name in others)]
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("trouble", mix("503", "hangs up", "403", "read only"))
+def test_a_bucket_in_trouble_costs_warnings_and_afterwards_all_is_published(
+    makes: World, bucket: Bucket, in_bucket: Settings, trouble: str
+) -> None:
+    world = makes
+    app = maker(world, **in_bucket).start()
+    feed_until_it_says(world, app, MADE, times=2)
+    befalls(bucket, AWAY.get(trouble, {"read_only": True}))
+    feed_until_it_says(world, app, NOT_MADE, times=2)
+    assert warnings(app, NOT_MADE) == app.log().count(NOT_MADE), "one for all stores that weren't made at once"
+    befalls(bucket, {"answers": None, "hangs_up": False, "read_only": False})
+    feed_until_it_says(world, app, MADE, times=app.log().count(MADE) + 2)
+    app.stop()
+    lose(app)
+    begins_with_snapshots(world, app)
+    assert SECRET not in app.log_file.read_text()
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("trouble", mix("silent", *AWAY))
+def test_a_bucket_that_is_away_at_the_start_is_one_warning_and_changelogs_are_read(
+    makes: World, bucket: Bucket, in_bucket: Settings, trouble: str
+) -> None:
+    world = makes
+    app = that_has_made(world, 2, **in_bucket)
+    lose(app)
+    silent = Event()
+    befalls(bucket, AWAY.get(trouble, {"silent": silent}))
+    app.start(snapshot_interval_ms=600_000)
+    world.feeds["in"].send(world.records(500, keys=200))
+    world.processed()
+    assert warnings(app, CANT_BE_HAD) + warnings(app, "(snapshot_timeout_ms)") == 1, app.log_tail()
+    assert app.restored().keys() == {"0_0", "0_1"}
+    end_and_judge(world, COUNT)
+    silent.set()
+    assert SECRET not in app.log_file.read_text()
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_bucket_that_lists_late_costs_nothing(makes: World, bucket: Bucket, in_bucket: Settings) -> None:
+    world = makes
+    bucket.late_s = 600
+    app = that_has_made(world, 6, **in_bucket)
+    assert NOT_MADE not in app.log()
+    lose(app)
+    begins_with_snapshots(world, app, snapshot_interval_ms=600_000)
 
 
 @pytest.mark.short_under("exactly_once_v2")

@@ -117,6 +117,17 @@ def test_a_state_dir_that_is_a_file_is_refused(plain_world: World) -> None:
     app.start().dies(STATE_UNUSABLE, str(app.state_dir))
 
 
+def test_a_store_of_another_kind_is_refused_with_the_ways_out_and_the_former_topology_goes_on(
+    plain_world: World,
+) -> None:
+    world = plain_world
+    app = counted(world)
+    app.topology = "windows"
+    app.start().dies(STATE_UNUSABLE, "go back to the former kind", "delete its changelog topic")
+    app.topology = "count"
+    counts_on(world, app)
+
+
 def test_state_of_an_unknown_format_is_refused_with_the_way_out(plain_world: World) -> None:
     app = counted(plain_world)
     manifest = manifest_of(homes(app.state_dir, plain_world.application_id)[0])

@@ -25,6 +25,7 @@ from compat_tests.cases.steps import (
 )
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.other_stages import the_one_before
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
@@ -134,6 +135,21 @@ def test_a_damaged_database_is_mended_and_only_the_damaged_partition_is_restored
     assert restored_whole(app) == {f"{HIT}_0"}, app.restored()
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
     assert (databases(world, app) / str(HIT) / "corrupt").is_dir(), "the damaged files are kept"
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_an_earlier_stage_begins_with_what_can_be_read_of_a_damaged_database(world: World) -> None:
+    app = counting(world)
+    damage(world, app)
+    send(world, 500)
+    app.start(milestones=the_one_before(world.stage))
+    app.says(f"store 'counts' of task {HIT}_0 isn't given out")
+    world.processed()
+    assert restored_whole(app) == {f"{HIT}_0"}, app.restored()
+    end_and_judge(world, COUNT, COUNT_BESIDE)
+    aside = databases(world, app) / f"{HIT}-corrupt"
+    assert str(aside) in app.log()
+    assert aside.is_dir(), "the damaged files are kept"
 
 
 @pytest.mark.short_under("exactly_once_v2")

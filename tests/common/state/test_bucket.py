@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.network.bucket import SECRET, Bucket
 from milestones.common.errors import ConfigError
 from milestones.common.state.snapshots.garbage import prune
 from milestones.common.state.snapshots.objects import SnapshotError
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.testing import StepClock
-from tests.common.state.s3_server import SECRET, Bucket
 from tests.common.state.test_repository import CHANGELOG, local
 
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from compat_tests.network.serving import Quiet, serving
 from milestones.common.errors import ConfigError, StateFormatError
 from milestones.common.records import TopicPartition
 from milestones.common.state.snapshots.manifest_json import decode, encode
@@ -27,7 +28,6 @@ from milestones.common.state.snapshots.repository import (
 from milestones.common.state.snapshots.snapshot import SnapshotManifest
 from milestones.common.testing import StepClock
 from tests.common.state.fake_objects import FakeObjects
-from tests.common.state.serving import Quiet, serving
 from tests.common.state.test_snapshot import MANIFEST, format_1
 
 CHANGELOG = TopicPartition(MANIFEST.changelog, MANIFEST.partition)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from compat_tests.network.serving import Quiet, serving
 from milestones import StateRestoreListener, Streams, StreamsConfig, StreamsState, Topology, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.errors import ConfigError, SourceTopicError
@@ -25,7 +26,6 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.testing import StepClock
 from milestones.flags import STAGES
 from milestones.testing import KafkaProbe
-from tests.common.state.serving import Quiet, serving
 from tests.milestones.fakes import Counting
 from tests.topics import commit, named
 

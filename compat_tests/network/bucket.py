@@ -6,13 +6,14 @@ import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
-from time import time
+from threading import Event
+from time import monotonic, time
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from compat_tests.network.serving import Quiet, serving
 from milestones.common.state.snapshots.repository import SnapshotRepository
-from tests.common.state.serving import Quiet, serving
 
 SECRET = "sesame-open-4711"
 LISTED = (
@@ -23,25 +24,38 @@ LISTED = (
 
 @dataclass
 class Bucket:
-    """A bucket `b`. `answers`: the status of every answer, instead of the right one; `read_only`; `hidden`: keys that
-    aren't listed yet; `seen`, `headers`: of all requests."""
+    """A bucket `b`. `answers`: the status of every answer, instead of the right one; `hangs_up`: connections end
+    without an answer; `silent`: no answer comes until it is set; `read_only`; `hidden`: keys that aren't listed yet;
+    `late_s`: how long a new key isn't; `seen`, `headers`: of all requests."""
 
     content: dict[str, bytes] = field(default_factory=dict)
     answers: int | None = None
+    hangs_up: bool = False
+    silent: Event | None = None
     read_only: bool = False
     hidden: set[str] = field(default_factory=set)
+    late_s: float = 0.0
+    made_s: dict[str, float] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+
+    url = "s3://b/deep"
 
     def serving(self) -> AbstractContextManager[str]:
         return serving(self._handler())
 
-    def repository(self, endpoint: str, timeout_ms: int = 5_000, **options: str) -> SnapshotRepository:
-        given = {
+    def options(self, endpoint: str) -> dict[str, str]:
+        """`snapshot_options` for this bucket."""
+        return {
             "aws_endpoint": endpoint, "aws_region": "here", "aws_access_key_id": "ann",
             "aws_secret_access_key": SECRET, "allow_http": "true",
         }  # fmt: skip
-        return SnapshotRepository("s3://b/deep", "app", options=given | options, timeout_ms=timeout_ms)
+
+    def repository(
+        self, endpoint: str, timeout_ms: int = 5_000, application_id: str = "app", **options: str
+    ) -> SnapshotRepository:
+        given = self.options(endpoint) | options
+        return SnapshotRepository(self.url, application_id, options=given, timeout_ms=timeout_ms)
 
     def _handler(bucket) -> type[BaseHTTPRequestHandler]:  # noqa: N805  the handler has the name self
         class Handler(Quiet):
@@ -50,6 +64,11 @@ class Bucket:
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 bucket.seen.append(f"{self.command} {self.path}")
+                if bucket.silent is not None:
+                    bucket.silent.wait()
+                if bucket.hangs_up or bucket.silent is not None:
+                    self.close_connection = True
+                    return
                 bucket.headers.append({name.lower(): value for name, value in self.headers.items()})
                 status, answer = bucket.answer(self.command, urlsplit(self.path), body, bucket.headers[-1])
                 self.send_response(status)
@@ -83,6 +102,7 @@ class Bucket:
         if headers.get("if-none-match") == "*" and key in self.content:
             return 412
         self.content[key] = body
+        self.made_s.setdefault(key, monotonic())
         return 200
 
     def delete(self, body: bytes) -> bytes:
@@ -94,7 +114,9 @@ class Bucket:
 
     def listing(self, query: dict[str, Any]) -> bytes:
         (prefix,) = query.get("prefix", [""])
-        found = sorted(key for key in self.content if key.startswith(prefix) and key not in self.hidden)
+        late = {key for key, made_s in list(self.made_s.items()) if monotonic() - made_s < self.late_s}
+        hidden = self.hidden | late
+        found = sorted(key for key in list(self.content) if key.startswith(prefix) and key not in hidden)
         rows = "".join(LISTED.format(key=escape(key), size=len(self.content[key])) for key in found)
         return (
             '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated>'
