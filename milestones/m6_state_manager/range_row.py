@@ -45,9 +45,14 @@ class RangeRow:
     process_id: str = ""
     transactional_id: str | None = None
 
-    def at(self, offsets: Mapping[str, int]) -> RangeRow:
-        """The row with these offsets."""
-        return replace(self, offsets={**self.offsets, **offsets}) if offsets else self
+    def after(self, offsets: Mapping[str, int], commit: CommitMade | None) -> RangeRow:
+        """The row with these offsets, after this commit, or after a write that is none."""
+        moved = {**self.offsets, **offsets}
+        if commit is None:
+            return replace(self, offsets=moved) if offsets else self
+        positions = {str(at): offset for at, offset in commit.positions.items()}
+        times = {str(at): time for at, time in commit.stream_times.items()}
+        return replace(self, offsets=moved, commit=commit.number, positions=positions, stream_times=times)
 
     def without(self, store: str) -> RangeRow:
         """The row of a task whose store is empty."""
@@ -62,12 +67,6 @@ class RangeRow:
     def following(self, ids: Mapping[str, str]) -> RangeRow:
         """The row with these changelog ids."""
         return replace(self, changelog_ids={**self.changelog_ids, **ids})
-
-    def made(self, commit: CommitMade) -> RangeRow:
-        """The row after this commit."""
-        positions = {str(at): offset for at, offset in commit.positions.items()}
-        times = {str(at): time for at, time in commit.stream_times.items()}
-        return replace(self, commit=commit.number, positions=positions, stream_times=times)
 
     def encode(self) -> bytes:
         return _json({"format": FORMAT, **vars(self)}).encode()  # `asdict` would copy each mapping, at every commit

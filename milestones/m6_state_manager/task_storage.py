@@ -136,14 +136,14 @@ class RangeTaskStorage:
             return
         engine, partition = self._engine, self.task.partition
         epoch = engine.ready(partition, {*persistent, *moved})
-        self._changed.begin(self._range)
+        changes = self._range
+        self._changed.begin(changes)
         *first, last = self._cut(persistent)
         for step in first:
             engine.write(partition, step, wait=False, epoch=epoch)
             reach("apply.step")
-        row = self._next_row().at(moved)
-        engine.write(partition, last, row if commit is None else row.made(commit), wait=False, epoch=epoch)
-        self._changed.end(self._range, leads=commit is not None)
+        engine.write(partition, last, self._next_row().after(moved, commit), wait=False, epoch=epoch)
+        self._changed.end(changes, leads=commit is not None)
         if self._synced:
             self._engine.sync()
 
