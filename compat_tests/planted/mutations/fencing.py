@@ -145,8 +145,8 @@ def stores_are_wiped_after_a_crash() -> None:
         (state.path / closed).touch()
 
     @around(RangeStateManager, "_begin")
-    def begin(original: Any, manager: Any) -> None:
-        original(manager)
+    def begin(original: Any, manager: Any, weights: Any) -> None:
+        original(manager, weights)
         for database in manager.databases() if not (manager.directory.path / closed).exists() else ():
             for partition in list(database.rows):
                 database.wipe(partition, database.stores(), None)

@@ -34,12 +34,6 @@ def disk_engines(request: pytest.FixtureRequest) -> Engines:
 
 
 @pytest.fixture
-def descriptors() -> Callable[[], int]:
-    """Counts this process's file descriptors."""
-    return lambda: sum(1 for _ in Path("/dev/fd").iterdir())
-
-
-@pytest.fixture
 def open_files(tmp_path: Path) -> Callable[[], int]:
     """Counts the test's own files that this process has open: clients of tests before may still come and go."""
 
