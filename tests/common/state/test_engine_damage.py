@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+from collections.abc import Callable
 from itertools import count, islice
 from pathlib import Path
 
