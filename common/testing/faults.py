@@ -59,7 +59,7 @@ POINTS: dict[str, str] = {
     "conversion.row": "a task is in its range, and on the disk; its folder isn't removed",
     "conversion.given": "all stores of a task are in a folder that doesn't count yet",
     "conversion.folder": "a task's folder counts, its range is there, too",
-    "conversion.emptied": "all tasks of a sub-topology are in folders, its database is there, too",
+    "conversion.all-given": "all tasks of a sub-topology are in folders, its database is there, too",
     "standby.batch": "a standby has taken a batch of changelog records",
     "recycle.to-standby": "an active task is committed and closed, its open stores wait to be a standby's",
     "recycle.to-active": "a standby is closed, its open stores wait to be an active task's",

@@ -8,6 +8,7 @@ RocksDB, on a copy; files of snapshots of the manifests that are there.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.stores import table_files
@@ -15,6 +16,7 @@ from compat_tests.harness.world import World
 from milestones.common.clock import SystemClock
 from milestones.common.state.snapshots.garbage import GRACE_MS, KEPT, prune
 from milestones.common.state.snapshots.repository import LATEST, SnapshotRepository
+from milestones.common.state.snapshots.snapshot import SnapshotManifest
 from milestones.common.testing import StepClock
 
 OWNED = (
@@ -26,7 +28,7 @@ OWNED = (
 
 
 def all_is_owned(world: World, app: Instance) -> None:
-    """Everything on the instance's disk is somebody's."""
+    """A rule of `OWNED` names the owner of each file on the instance's disk."""
     home = app.state_dir / world.application_id
     files = sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
     assert [name for name in files if not any(re.fullmatch(rule, name) for rule in OWNED)] == []
@@ -48,6 +50,11 @@ def all_is_owned_an_hour_later(kept: SnapshotRepository) -> None:
         needed = {f"{place}/{one.path_of(file)}" for one in manifests for file in one.files}
         there = {one.path for one in kept.objects.below(place)}
         assert there == needed | {one.path for one in listed} | {f"{place}/{LATEST}"}
-        for one in manifests:
-            for file in one.files:
-                kept.verify(one, file)
+        all_are_whole(kept, manifests)
+
+
+def all_are_whole(kept: SnapshotRepository, manifests: Iterable[SnapshotManifest]) -> None:
+    """Each file of these snapshots is there, with its checksum."""
+    for one in manifests:
+        for file in one.files:
+            kept.verify(one, file)

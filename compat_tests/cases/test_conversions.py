@@ -13,7 +13,7 @@ from compat_tests.harness.world import World
 
 STEPS = {
     "in": ("conversion.begun", "conversion.written", "conversion.store", "conversion.row"),
-    "out": ("conversion.given", "conversion.folder", "conversion.emptied"),
+    "out": ("conversion.given", "conversion.folder", "conversion.all-given"),
 }
 """Of a conversion into databases, and out of them, in their order."""
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from compat_tests.cases.flows import COUNT
-from compat_tests.cases.owned import all_is_owned, all_is_owned_an_hour_later
+from compat_tests.cases.owned import all_are_whole, all_is_owned, all_is_owned_an_hour_later
 from compat_tests.cases.sleepers import BRIEF, asleep
 from compat_tests.cases.steps import feed_until, feed_until_it_dies, feed_until_it_says, nothing_read_twice
 from compat_tests.harness.instance import Instance, Settings
@@ -82,9 +82,8 @@ def newest(world: World, **options: Any) -> list[SnapshotManifest]:
     for changelog in kept.partitions():
         manifest = kept.newest(changelog, "counts")
         assert manifest is not None
-        for file in manifest.files:
-            kept.verify(manifest, file)
         found.append(manifest)
+    all_are_whole(kept, found)
     return found
 
 
@@ -168,10 +167,8 @@ def test_a_helper_that_is_killed_while_it_prunes_leaves_whole_snapshots_and_the_
     app.stop()
     kept = repository(world)
     there = [one.manifest for changelog in kept.partitions() for one in kept.published(changelog)]
-    for manifest in there:
-        assert manifest is not None
-        for file in manifest.files:
-            kept.verify(manifest, file)
+    assert None not in there
+    all_are_whole(kept, filter(None, there))
     all_is_owned_an_hour_later(kept)
     begins_with_snapshots(world, app, lost=True)
 

@@ -344,9 +344,10 @@ class ChangelogReader:
 
     def _choose(self, now_ms: int) -> None:
         """Assign the partitions that are to be read now, each from its task's position; unassign the others."""
-        back = self._hooks.stand_back(now_ms, self._left())
+        missing = self._missing()
+        back = self._hooks.stand_back(now_ms, self._left(missing))
         chosen: list[Changelogs] = [active for id, active in self._active.items() if id.subtopology not in back]
-        if not self._hooks.standbys_stand_back(now_ms, self._remaining_unpaused()):
+        if not self._hooks.standbys_stand_back(now_ms, sum(missing.values())):
             chosen += self._standbys.values()
         reading: dict[TopicPartition, int] = {}
         for changelogs in chosen:
@@ -357,17 +358,18 @@ class ChangelogReader:
             self._consumer.unassign(assigned - reading.keys())
             self._consumer.assign({p: position for p, position in reading.items() if p not in assigned})
 
-    def _left(self) -> Mapping[int, int]:
-        """The records that active tasks could read now, by sub-topology."""
-        left = Counter[int]()
-        for id, active in self._active.items():
-            if id.subtopology not in self._paused and active.reading():
-                left[id.subtopology] += sum(active.missing().values())
-        return left
+    def _missing(self) -> Mapping[TaskId, int]:
+        """The records that active tasks have still to restore, but for paused ones."""
+        going = {id: active for id, active in self._active.items() if id.subtopology not in self._paused}
+        return {id: sum(active.missing().values()) for id, active in going.items()}
 
-    def _remaining_unpaused(self) -> int:
-        going = [active for id, active in self._active.items() if id.subtopology not in self._paused]
-        return sum(sum(changelogs.missing().values()) for changelogs in going)
+    def _left(self, missing: Mapping[TaskId, int]) -> Mapping[int, int]:
+        """Those of tasks that could read now, by sub-topology."""
+        left = Counter[int]()
+        for id, records in missing.items():
+            if records and self._active[id].reading():
+                left[id.subtopology] += records
+        return left
 
     def _apply(
         self, partition: TopicPartition, messages: list[Message], end: int | None, changelogs: Changelogs

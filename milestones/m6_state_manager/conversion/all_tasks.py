@@ -139,7 +139,7 @@ def give_all_out(directory: StateDirectory, engines: Engines, weights: Mapping[i
 
 def _end(ranges: RangesOnDisk, *, whole: bool) -> None:
     """Remove a database of which all is in folders; set it aside where that isn't all, or what was set aside before."""
-    reach("conversion.emptied")
+    reach("conversion.all-given")
     damaged = ranges.path / CORRUPT if whole else ranges.path
     if damaged.exists():
         kept = set_aside(damaged, ranges.path.with_name(f"{ranges.number}-{CORRUPT}"))

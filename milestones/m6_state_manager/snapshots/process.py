@@ -107,8 +107,8 @@ class Maker:
     def _published(
         self, store: PartitionJob, row: RangeRow, offset: int, database: SubtopologyEngine, directory: Path
     ) -> SnapshotManifest:
-        """Publish a delta, where it can be built on what is there, else a base: other members may have made snapshots
-        for so long that those of this one were removed. `StateError`."""
+        """Publish a delta, where it can be built on what is there, else a base: the snapshots of this member
+        may have been removed, once others had made newer ones. `StateError`."""
         try:
             return self._repository.publish(self._written(store, row, offset, database, directory))
         except SnapshotGoneError as error:

@@ -10,6 +10,7 @@ import pytest
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Engine, Engines
 from milestones.common.state.engines.by_name import ENGINES, open_engines
+from milestones.common.state.engines.rocks import RocksSettings
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.testing import StepClock
 from tests.common.state.owners import OWNERS
@@ -17,20 +18,21 @@ from tests.common.state.owners import OWNERS
 ON_DISK = tuple(name for name in ENGINES if name != "memory")
 
 
-def _engines(name: str) -> Engines:
+def engines_named(name: str, settings: RocksSettings | None = None) -> Engines:
+    """The engines called `name`; the test is skipped where their library isn't installed."""
     if name == "rocksdb":
         pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
-    return open_engines(name)
+    return open_engines(name, settings)
 
 
 @pytest.fixture(params=tuple(ENGINES))
 def any_engines(request: pytest.FixtureRequest) -> Engines:
-    return _engines(request.param)
+    return engines_named(request.param)
 
 
 @pytest.fixture(params=ON_DISK)
 def disk_engines(request: pytest.FixtureRequest) -> Engines:
-    return _engines(request.param)
+    return engines_named(request.param)
 
 
 @pytest.fixture

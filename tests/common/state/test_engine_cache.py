@@ -8,10 +8,9 @@ from typing import cast
 
 import pytest
 
-from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.families import RocksNamespace
 from milestones.common.state.engines.rocks import MIB, RocksSettings
-from tests.common.state.conftest import ON_DISK
+from tests.common.state.conftest import ON_DISK, engines_named
 
 ENTRIES, STEP, READS = 600_000, 5_000, 500
 SMALL = RocksSettings(block_cache_bytes=8 * MIB)
@@ -26,9 +25,7 @@ def bytes_read() -> int:
 
 @pytest.mark.parametrize("name", ON_DISK)
 def test_in_a_full_cache_the_filter_of_a_large_file_is_kept(name: str, tmp_path: Path) -> None:
-    if name == "rocksdb":
-        pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
-    engine = open_engines(name, SMALL).open(tmp_path / "engine")
+    engine = engines_named(name, SMALL).open(tmp_path / "engine")
     store = cast("RocksNamespace", engine.open("store"))
     numbers = random.Random(name)
     for first in range(ENTRIES // STEP):  # each over all keys, so that the compaction makes one file of them

@@ -25,6 +25,7 @@ from tests.milestones.chaos import checks
 from tests.milestones.chaos.disturbances import MOST_THREADS, Disturbances
 from tests.milestones.chaos.threads import SteppedPolling
 from tests.milestones.chaos.world import ChaosWorld
+from tests.noted import noted
 
 STEPS, DEPTH, LAST_STEPS = 240, 3, 800
 GENTLE = 0.4
@@ -284,11 +285,8 @@ class Chaos(Disturbances):
 def play(seed: int, stage: str = "m4") -> Chaos:
     """Have a seed's run; an error names it."""
     chaos = Chaos(seed, stage)
-    try:
+    with noted(f"seed {seed}"):
         chaos.play()
-    except BaseException as error:
-        error.add_note(f"seed {seed}")
-        raise
     return chaos
 
 

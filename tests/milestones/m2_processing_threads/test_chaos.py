@@ -20,6 +20,7 @@ from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import CloseMode, RemovedTask
 from tests.milestones.m2_processing_threads.failures import final_failure
 from tests.milestones.work import PAUSE_MS, Work
+from tests.noted import noted
 
 TASKS, THREADS, STEPS = 6, 3, 150
 TIMEOUT_MS = 2_000
@@ -247,14 +248,11 @@ class Chaos:
 def play(kind: type[Chaos], seeds: range) -> None:
     for seed in seeds:
         chaos = kind(seed)
-        for _ in range(STEPS):
-            actor = chaos.rng.choice([*chaos.hands, None])
-            try:
+        with noted(f"seed {seed}"):
+            for _ in range(STEPS):
+                actor = chaos.rng.choice([*chaos.hands, None])
                 chaos.once() if actor is None else actor.step()
                 chaos.check()
-            except BaseException as error:
-                error.add_note(f"seed {seed}")
-                raise
         chaos.settle()
 
 

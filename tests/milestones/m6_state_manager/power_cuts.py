@@ -34,6 +34,7 @@ from milestones.m6_state_manager.snapshots.maker import NoneMade
 from milestones.m6_state_manager.state_thread import StateKeeper
 from tests.milestones.m6_state_manager.states import COUNTS, SUMS, UNLOGGED
 from tests.milestones.m6_state_manager.task_lives import TaskLife
+from tests.noted import noted
 
 INTERVAL_MS = 1_000
 LONGEST_MS = 120
@@ -212,12 +213,9 @@ def play(seed: int, cuts: int, directory: Path) -> Instance:
     instance = Instance(seed, directory)
     try:
         for cut in range(cuts):
-            try:
+            with noted(f"seed {seed}, failure {cut}"):
                 instance.run()
                 instance.fail()
-            except BaseException as error:
-                error.add_note(f"seed {seed}, failure {cut}")
-                raise
     finally:
         instance.close()
     return instance

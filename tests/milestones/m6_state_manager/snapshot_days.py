@@ -27,6 +27,7 @@ from milestones.common.testing import StepClock
 from milestones.m6_state_manager.manager import RangeStateManager
 from tests.milestones.m6_state_manager.states import found
 from tests.milestones.m6_state_manager.test_snapshot_process import CHANGELOG, Made
+from tests.noted import noted
 
 INTERVAL_MS = 600_000
 KEYS, VALUE_BYTES = 600, 60
@@ -231,12 +232,11 @@ def play(seed: int, directory: Path, steps: int = 24 * 6, **settings: float) -> 
     """A day; an error names the seed and the snapshot."""
     day = Day(seed, directory, **settings)
     try:
-        for _ in range(steps):
-            day.step()
-        day.end()
-    except BaseException as error:
-        error.add_note(f"seed {seed}, snapshot {len(day.kept)}")
-        raise
+        for number in range(steps):
+            with noted(f"seed {seed}, snapshot {number}"):
+                day.step()
+        with noted(f"seed {seed}, at the end"):
+            day.end()
     finally:
         day.close()
     return day

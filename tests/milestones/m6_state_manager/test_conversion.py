@@ -125,7 +125,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, at: int, state: Path, left: Path) -> No
 
 
 def left_over(state: Path) -> list[str]:
-    """What is there under a name that no owner gives."""
+    """The entries of the state directory whose names no part of the product gives for good."""
     return [str(path.relative_to(state)) for path in state.rglob(".*") if path.name != ".lock"]
 
 
