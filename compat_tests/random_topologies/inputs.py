@@ -23,8 +23,9 @@ from compat_tests.random_topologies.shapes import LATE_MS, LEAP_MS
 LETTERS = "ab"
 HOUR_MS = 3_600_000
 HOURS_AGO = 6
-LAST = "cdefghij"
-"""Values of the records that end a case, which are others than all before."""
+LAST = "cdefghijklmnopqrstuvwxyz"
+"""Values of the records that end a case, which are others than all before: so many that, as keys, they fill each
+partition of a topic of up to five."""
 
 
 class Inputs:
@@ -53,11 +54,13 @@ class Inputs:
 
     def last(self) -> dict[str, list[Sent]]:
         """Records by which the windows of all partitions close, whatever steps they pass; the last ones of a case."""
-        keys = [b"k%d" % number for number in range(4 * max(self._case.plan.sources))]
+        plan = self._case.plan
+        most = max(*plan.sources, *(path.again for path in plan.paths))
+        keys = [b"k%d" % number for number in range(4 * most)]
         records = [(key, letter.encode()) for letter in LAST for key in keys]
         return {
             f"in{source}": [Sent(key, value, self._time("", late=0)) for key, value in records]
-            for source in self._case.plan.used
+            for source in plan.used
         }
 
     def round_of(self, row: Row) -> int:
