@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from compat_tests.oracles.placement import partition_of
 from compat_tests.random_topologies.cases import random_case
 from compat_tests.random_topologies.inputs import Inputs
 from compat_tests.random_topologies.plans import Path, Plan
 from compat_tests.random_topologies.shapes import COUNT, Windows
-from milestones.common.partitioner import partition_of
 
 CLOSING = Windows("tumbling", 10, on_close=True)
 
