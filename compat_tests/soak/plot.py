@@ -1,7 +1,7 @@
 """Draws what the processes of a soak have used: `python -m compat_tests.soak.plot SAMPLES.csv PLOT.png`.
 
-*Guarantees*: one panel for each of memory, handles, threads; the instance that is never killed is the strong line, the
-others, which begin anew with each kill, are faint.
+*Guarantees*: one panel for each of memory, handles, threads, disk; the instance that is never killed is the strong
+line, the others, which begin anew with each kill, are faint.
 *Assumes*: a file as `samples.write` makes it; matplotlib.
 """
 
@@ -13,7 +13,12 @@ from pathlib import Path
 
 from compat_tests.soak.samples import Sample, read
 
-PANELS = (("rss_mb", "resident memory, MB"), ("handles", "open files and connections"), ("threads", "threads"))
+PANELS = (
+    ("rss_mb", "resident memory, MB"),
+    ("handles", "open files and connections"),
+    ("threads", "threads"),
+    ("disk_mb", "disk, MB"),
+)
 STEADY = "#1f5fa8"
 OTHERS = "#c9c9c9"
 
@@ -22,7 +27,7 @@ def draw(samples: Sequence[Sample], file: Path) -> None:
     """Write the plot; its format is the file name's."""
     from matplotlib.figure import Figure
 
-    last, figure = samples[-1], Figure(figsize=(8, 6), layout="constrained")
+    last, figure = samples[-1], Figure(figsize=(8, 8), layout="constrained")
     axes = figure.subplots(len(PANELS), 1, sharex=True)
     for panel, (name, label) in zip(axes, PANELS, strict=True):
         for instance in sorted({one.instance for one in samples}, reverse=True):

@@ -5,6 +5,7 @@
 | memory | more resident memory in the last quarter of the time than in the second |
 | handles | more open files and connections |
 | threads | more threads |
+| disk | more bytes below its state directory |
 | samples | too few were taken to say anything of a trend |
 
 *Guarantees*: `flat` is pure. A quarter is judged by its median: what comes with a rebalance and goes again is nothing.
@@ -14,7 +15,9 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, get_type_hints
@@ -41,20 +44,29 @@ class Sample(NamedTuple):
     records: int
     kills: int
     cuts: int = 0
+    disk_mb: float = 0.0
 
 
 ALLOWED: dict[str, tuple[Callable[[Sample], float], float]] = {
     "memory": (lambda sample: sample.rss_mb, 16),
     "handles": (lambda sample: sample.handles, 8),
     "threads": (lambda sample: sample.threads, 2),
+    "disk": (lambda sample: sample.disk_mb, 16),
 }
 """What is measured, and how much more than a twentieth it may grow: its own unit."""
 
 
 def sample(
-    elapsed_s: float, name: str, starts: int, pid: int, records: int, kills: int, cuts: int = 0
+    elapsed_s: float,
+    name: str,
+    starts: int,
+    pid: int,
+    records: int,
+    kills: int,
+    cuts: int = 0,
+    home: Path | None = None,
 ) -> Sample | None:
-    """None when the process has ended."""
+    """One look at a process and at its state directory `home`; None when the process has ended."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -62,7 +74,18 @@ def sample(
             used = round(rss, 1), process.num_fds(), process.num_threads()
     except psutil.NoSuchProcess:
         return None
-    return Sample(round(elapsed_s, 1), name, starts, *used, records, kills, cuts)
+    disk = 0.0 if home is None else round(size_of(home) / MEGABYTE, 1)
+    return Sample(round(elapsed_s, 1), name, starts, *used, records, kills, cuts, disk)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files below, without those that go meanwhile."""
+    size = 0
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += (Path(directory) / name).stat().st_size
+    return size
 
 
 def flat(samples: Sequence[Sample]) -> Findings:

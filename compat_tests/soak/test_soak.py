@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE, FRAGILE_COUNT
+from compat_tests.cases.owned import all_is_owned, all_is_owned_an_hour_later
 from compat_tests.cases.refusals import DEAD, REFUSALS
 from compat_tests.harness.feed import Sent
 from compat_tests.harness.instance import Instance
@@ -21,12 +25,14 @@ from compat_tests.oracles.findings import hold
 from compat_tests.random_topologies.campaign import Campaign
 from compat_tests.random_topologies.cases import cases_of_commits, random_case
 from compat_tests.soak.samples import Sample, flat, sample, write
+from milestones.common.state.snapshots.repository import SnapshotRepository
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 
 MOST_CASES = 2_000
 MOST_FAILURES = 3
 """A soak that has found so many ends: each is shrunk, which takes minutes."""
+SNAPSHOT_MS = 5_000
 KILL_S, CUT_S, SAMPLE_S, BATCH_S, LATE_S = 20.0, 15.0, 2.0, 0.2, 3.0
 REFUSED_ONE_IN = 1_000
 COMMIT = {"at_least_once": Api.OFFSET_COMMIT, "exactly_once_v2": Api.END_TXN}
@@ -120,7 +126,49 @@ def test_a_live_group_with_refused_records_and_late_answers_stays_exact_and_flat
     hold(flat(seen.of("a")), group[0].leftovers())
 
 
-def started(world: World, application: str, **settings: str) -> list[Instance]:
+def test_a_live_group_that_makes_snapshots_is_killed_moved_and_wiped_and_stays_exact_and_flat(
+    world: World, until: float, say: Callable[[str], None], report_file: Callable[[str], Path]
+) -> None:
+    """Every few seconds a snapshot is made, and of two instances one is killed, stopped, or loses its disk, in turn:
+    the other ones take its tasks over, and it begins with snapshots when it has nothing else."""
+    if not world.has("state_manager"):
+        pytest.skip("instances make snapshots from m6 on")
+    world.input("in", 6, out=4)
+    url = f"file://{world.directory}/snapshots"
+    group = started(
+        world, "count-by-value", snapshot_url=url, snapshot_interval_ms=SNAPSHOT_MS, num_standby_replicas=1
+    )
+    seen = Seen(report_file(f"soak-snapshots-{world.stage}-{world.guarantee}.csv"), say)
+    strikes = cycle((killed, killed, moved, moved, wiped, wiped))
+    under_fire(world, group, until, seen, lambda: world.groups(BATCH, 2_000, 500), lambda one: next(strikes)(one))
+    end_and_judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+    hold(flat(seen.of("a")), group[0].leftovers())
+    for one in group:
+        all_is_owned(world, one)
+    all_is_owned_an_hour_later(SnapshotRepository(url, world.application_id))
+    logs = [one.log_file.read_text(errors="replace") for one in group[1:]]
+    assert all("begins with the" in log for log in logs), "a wiped instance begins with snapshots"
+
+
+def killed(victim: Instance) -> None:
+    victim.kill()
+    victim.start()
+
+
+def moved(victim: Instance) -> None:
+    """Its tasks go to the others, and come back."""
+    victim.stop()
+    victim.start()
+
+
+def wiped(victim: Instance) -> None:
+    """Its disk is gone."""
+    victim.kill()
+    shutil.rmtree(victim.state_dir)
+    victim.start()
+
+
+def started(world: World, application: str, **settings: Any) -> list[Instance]:
     """Three instances, the first of which reaches Kafka through the proxy, if there is one."""
     group = [world.instance(application, name, num_stream_threads=2, **settings) for name in "abc"]
     if (proxy := world.broker.proxy) is not None:
@@ -146,8 +194,16 @@ class Seen:
         self._say(text)
 
 
-def under_fire(world: World, group: list[Instance], until: float, seen: Seen, batch: Callable[[], list[Sent]]) -> None:
-    """The same load all the time, a kill every 20 s, and between them an answer to a commit that is lost or late."""
+def under_fire(
+    world: World,
+    group: list[Instance],
+    until: float,
+    seen: Seen,
+    batch: Callable[[], list[Sent]],
+    strike: Callable[[Instance], None] = killed,
+) -> None:
+    """The same load all the time, a `strike` every 20 s, and between them an answer to a commit that is lost or
+    late."""
     feed, kills, samples = world.feeds["in"], 0, seen.samples
     began = time.monotonic()
     next_kill, next_cut, next_sample = began + KILL_S, began + CUT_S, began
@@ -158,8 +214,7 @@ def under_fire(world: World, group: list[Instance], until: float, seen: Seen, ba
         if now >= next_kill:
             victim = group[1 + kills % (len(group) - 1)]
             kills, next_kill = kills + 1, now + KILL_S
-            victim.kill()
-            victim.start()
+            strike(victim)
             seen.tell(f"{now - began:.0f} s, {len(feed.rows)} records, {kills} kills; {samples[-len(group)]}")
         if now >= next_cut and (proxy := world.broker.proxy) is not None:
             next_cut = now + CUT_S
@@ -170,7 +225,10 @@ def under_fire(world: World, group: list[Instance], until: float, seen: Seen, ba
         if now >= next_sample:
             next_sample = now + SAMPLE_S
             met = sum(cut.hits for cut in cuts)
-            looked = [sample(now - began, one.name, one.starts, one.pid, len(feed.rows), kills, met) for one in group]
+            looked = [
+                sample(now - began, one.name, one.starts, one.pid, len(feed.rows), kills, met, one.state_dir)
+                for one in group
+            ]
             samples += [one for one in looked if one is not None]
         world.let_pass(now + BATCH_S - time.monotonic(), "the next batch is due")
     seen.tell(f"{kills} kills, {sum(cut.hits for cut in cuts)} answers lost or late, {len(feed.rows)} records")
