@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 WAYS_OUT: Final = "run the version that wrote it, or remove the state, which is restored from the changelogs"
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode
-LOST: Final = -1
+LOST, UNKNOWN = -1, -2
 """In place of a commit's number."""
 
 
@@ -32,8 +32,8 @@ LOST: Final = -1
 class RangeRow:
     """One task. By store: `offsets`, the changelog offset up to which (exclusive) it is complete; `changelog_ids`,
     Kafka's id of that topic, where it is known; `births`, an id that is new when the store was emptied. `commit`: the
-    number of the last one that was written, 0 where none is known, `LOST` where a store without changelog has lost what
-    it had; by input partition, `positions` (next offsets) and `stream_times` (ms) of it. `process_id`,
+    number of the last one that was written, 0 where none was, `LOST` where a store without changelog has lost what it
+    had, `UNKNOWN` where an earlier stage has written the stores; by input partition, `positions` (next offsets) and `stream_times` (ms) of it. `process_id`,
     `transactional_id`: of the last writer."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)

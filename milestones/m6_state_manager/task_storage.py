@@ -26,7 +26,7 @@ from milestones.common.state.steps import joint_steps
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.stores.kinds import kind_of
 from milestones.common.testing.faults import reach
-from milestones.m6_state_manager.range_row import LOST, RangeRow
+from milestones.m6_state_manager.range_row import LOST, UNKNOWN, RangeRow
 from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, span_of
 
 if TYPE_CHECKING:
@@ -152,9 +152,7 @@ class RangeTaskStorage:
 
     def commit_number(self) -> int | None:
         """None also of state that an earlier stage has left, until the first commit."""
-        if self._database is None or (self.task.partition in self._database.rows and not self._row.commit):
-            return None
-        return self._row.commit
+        return None if self._database is None or self._row.commit == UNKNOWN else self._row.commit
 
     def _cut(self, batches: Mapping[str, Batch]) -> list[dict[str, Batch]]:
         """The steps of a commit, at least one."""

@@ -36,7 +36,7 @@ from milestones.common.state.manifest import StoreManifest, TaskManifest
 from milestones.common.state.task_storage import ROCKSDB
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.mending.database_folder import CORRUPT, engine_of, set_aside
-from milestones.m6_state_manager.range_row import RangeRow
+from milestones.m6_state_manager.range_row import LOST, UNKNOWN, RangeRow
 from milestones.m6_state_manager.ranges import BYTES, prefix_of, span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine, opened
 
@@ -199,7 +199,7 @@ def take_in(
     if task.partition not in database.rows:
         _begin(database, task, manifest)
         reach("conversion.begun")
-        offsets, births, count = dict[str, int](), dict[str, str](), 0
+        offsets, births, count, commit = dict[str, int](), dict[str, str](), 0, UNKNOWN
         for store, written in manifest.stores.items():
             try:
                 offset, taken = _take_store(path, store, written, database, task, convert)
@@ -208,6 +208,8 @@ def take_in(
                 log.error(
                     "store %r of task %s isn't taken over, its files are kept in %s: %s", store, task, kept, error
                 )
+                if written.changelog_id is None:  # it follows no topic that could restore it
+                    commit = LOST
                 continue
             reach("conversion.store")
             count += taken
@@ -216,7 +218,7 @@ def take_in(
                 offsets[store] = offset
         ids = {name: store.changelog_id for name, store in manifest.stores.items() if store.changelog_id is not None}
         row = RangeRow(
-            offsets, ids, births, process_id=manifest.process_id, transactional_id=manifest.transactional_id
+            offsets, ids, births, commit, process_id=manifest.process_id, transactional_id=manifest.transactional_id
         )
         database.write(task.partition, {}, row)
         database.sync()

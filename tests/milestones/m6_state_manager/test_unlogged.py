@@ -113,6 +113,30 @@ def test_a_task_that_comes_to_an_empty_disk_lacks_its_store_without_changelog(
         life(manager, metadata, refuses_behind=True)
 
 
+@pytest.mark.parametrize("beside", ["restoration", "changelog id", "standby"])
+def test_what_is_written_of_other_stores_before_the_task_begins_does_not_hide_that_one_is_lacking(
+    manager: RangeStateManager, beside: str
+) -> None:
+    """On the disk of another instance: a store with changelog is restored there, maybe as a standby's."""
+    specs = LOGGED, UNLOGGED
+    h = life(manager, specs=specs)
+    metadata = committed(h)
+    closed(h)
+    manager.remove(TASK)
+    storage = manager.open(TASK, specs)
+    if beside == "changelog id":
+        storage.keep_changelog_ids({"logged": "an id"})
+    else:
+        storage.apply({"logged": {b"a": b"v"}}, {"logged": 1})
+    if beside == "standby":
+        storage.close()
+        storage = manager.open(TASK, specs)
+    assert storage.commit_number() == 0
+    storage.close()
+    with pytest.raises(StateError, match=r"\['unlogged'\] are of commit 0, Kafka's offsets of commit 1"):
+        life(manager, metadata, specs=specs, refuses_behind=True)
+
+
 def test_a_store_that_was_damaged_is_named_and_taken_or_refused_until_the_next_commit(
     manager: RangeStateManager, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -152,6 +176,20 @@ def test_what_an_earlier_stage_has_left_is_taken_until_the_first_commit(director
     assert h.state.commit_number() == 2
     closed(h)
     closed(life(ranges, metadata, refuses_behind=True))
+    ranges.release()
+
+
+def test_a_store_that_could_not_be_taken_over_is_named(directory: StateDirectory) -> None:
+    folders = start(directory, folder_state_manager)
+    h = life(folders)
+    metadata = committed(h)
+    closed(h)
+    for file in (directory.task_path(TASK) / "rocksdb" / "unlogged").glob("MANIFEST-*"):
+        file.write_bytes(b"nonsense" * 100)
+    ranges = start(directory, RangeStateManager)
+    with pytest.raises(StateError, match=r"\['unlogged'\] are what is left of them"):
+        life(ranges, metadata, refuses_behind=True)
+    ranges._open[TASK].close()
     ranges.release()
 
 
