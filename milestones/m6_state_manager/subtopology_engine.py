@@ -213,6 +213,7 @@ class SubtopologyEngine:
             self.changed.emptied(self.number, partition, stores)
             reach("wipe.begun")
             self.engine.wipe(dict.fromkeys(stores, span), {ROWS: {span[0]: data}}, wait=wait)
+            self.changed.emptied(self.number, partition, stores)  # a checkpoint in between has what they had
             reach("wipe.made")
             if row is None:
                 self.rows.pop(partition, None)

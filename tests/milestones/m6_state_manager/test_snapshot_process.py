@@ -181,6 +181,25 @@ def test_an_emptied_store_begins_with_a_base_again(made: Made) -> None:
     assert (manifest.base, made.restored()) == (None, rows(0, 5))
 
 
+def test_what_a_store_had_that_is_emptied_right_after_a_snapshot_does_not_come_back(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.write(rows(0, 1_000))
+    (database,) = made.manager.databases()
+    wipe = database.engine.wipe
+
+    def after_a_snapshot(*args: Any, **named: Any) -> None:
+        assert made.snapshot().manifest is not None
+        wipe(*args, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(database.engine, "wipe", after_a_snapshot)
+        made.storage.clear("counts")
+    made.write(rows(0, 5))
+    assert made.snapshot().manifest is not None
+    assert made.restored() == rows(0, 5)
+
+
 def test_where_nothing_has_changed_none_is_made(made: Made) -> None:
     made.write(rows(0, 10))
     assert made.snapshot().manifest is not None
