@@ -164,8 +164,11 @@ class SubtopologyEngine:
 
     def partitions(self) -> list[int]:
         """Those that have a row, or are open."""
-        held = {store.task.partition for stores in list(self.owners.values()) for store in stores}
-        return sorted({*self.rows, *held})
+        return sorted({*self.rows, *self._held()})
+
+    def _held(self) -> set[int]:
+        """Those that are open."""
+        return {store.task.partition for stores in list(self.owners.values()) for store in stores}
 
     # -- writes
 
@@ -247,10 +250,12 @@ class SubtopologyEngine:
                 self.write(partition, {}, row, wait=False)
 
     def settle(self) -> None:
-        """Empty what is to be emptied, if that is possible now. `StateError`."""
-        for partition in {partition for partition, _ in self._to_empty}:
-            with suppress(StateBusyError):
-                self._empty(partition)
+        """Empty what is to be emptied, if that is possible now, of tasks that no thread has: a holder does it with its
+        next write, and may be writing its row now. `StateError`."""
+        with self.noting:
+            for partition in {partition for partition, _ in self._to_empty} - self._held():
+                with suppress(StateBusyError):
+                    self._empty(partition)
 
     def expire(self, partition: int, store: str, spans: Collection[Span]) -> list[Span]:
         """Delete what no reader asks for any more; returns the spans of the column family. It never waits:

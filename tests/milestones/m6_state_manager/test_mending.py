@@ -16,8 +16,10 @@ from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.steps import STEP_ENTRIES
 from milestones.m6_state_manager import subtopology_engine
+from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.mending import mender
 from milestones.m6_state_manager.mending.database_folder import aside
+from milestones.m6_state_manager.ranges import prefix_of
 from tests.milestones.m6_state_manager.damage import flip, mend, written
 from tests.milestones.m6_state_manager.states import (
     COUNTS,
@@ -213,6 +215,32 @@ def test_a_store_that_is_emptied_meanwhile_is_empty_at_once_and_takes_writes_aft
         assert found(storage) == {}
         storage.apply({"counts": entries(4)}, {"counts": 1})
         assert found(storage) == entries(4)
+
+
+def test_a_row_that_is_written_while_the_state_thread_empties_stores_stays(
+    manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = manager.open(TASK, [COUNTS, SUMS])
+    storage.apply({"counts": entries(3), "sums": entries(3)}, {"counts": 5, "sums": 5})
+    (database,) = manager.databases()
+    database.damage("a test says so")
+    storage.clear("counts")
+    database.gate.open()
+    wipe, writes = database.engine.wipe, [lambda: storage.apply({"sums": entries(4)}, {"sums": 9})]
+
+    def meanwhile(*args: Any, **named: Any) -> None:
+        writes.pop()()
+        wipe(*args, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(database.engine, "wipe", meanwhile)
+        database.settle()
+    for write in writes:
+        write()
+    assert (found(storage), storage.offsets()) == ({}, {"counts": None, "sums": 9})
+    storage.close()
+    database.settle()
+    assert database.open_store("counts").get(prefix_of(TASK.partition) + b"key-000000") is None
 
 
 def test_a_restoration_from_table_files_goes_on_after_the_mending(damaged: Damaged, tmp_path: Path) -> None:
