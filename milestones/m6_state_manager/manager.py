@@ -205,8 +205,7 @@ class RangeStateManager:
             pass
         self._agree(database, specs)
         for spec in specs:
-            others = database.owners.get(spec.name, ())
-            database.owners[spec.name] = (*others, StoreId(task, spec.name))
+            database.owners.setdefault(spec.name, set()).add(StoreId(task, spec.name))
         return database
 
     def _close(self, task: TaskId, held: Any) -> None:
@@ -219,7 +218,7 @@ class RangeStateManager:
         database = self._databases.get(task.subtopology)
         if database is not None:
             for store, owners in list(database.owners.items()):
-                database.owners[store] = tuple(owner for owner in owners if owner.task != task)
+                owners.discard(StoreId(task, store))  # one step, as other tasks are opened and closed meanwhile
 
     def open_global(self, specs: Sequence[StoreSpec]) -> LocalGlobalStorage:
         return self._others.open_global(specs)

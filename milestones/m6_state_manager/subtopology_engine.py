@@ -94,7 +94,7 @@ class SubtopologyEngine:
         path: Path,
         engines: Engines,
         folder: str | None = None,
-        owners: dict[str, tuple[StoreId, ...]] | None = None,
+        owners: dict[str, set[StoreId]] | None = None,
         changed: ChangedKeys | None = None,
     ) -> None:
         """Open what lies in `path`; `folder`: in place of the database that counts there. `StateCorruptError`,
@@ -103,7 +103,7 @@ class SubtopologyEngine:
         self.manifest = TaskManifest.read(path)
         self.number, self.path, self.engine_name = number, path, engines.name
         self.folder = path / (folder or current(path))
-        self.owners: dict[str, tuple[StoreId, ...]] = {} if owners is None else owners
+        self.owners: dict[str, set[StoreId]] = {} if owners is None else owners
         self.engine: Engine = engines.open(self.folder, self.owners)
         try:
             self._families: dict[str, Namespace] = {}
@@ -168,7 +168,7 @@ class SubtopologyEngine:
 
     def _held(self) -> set[int]:
         """Those that are open."""
-        return {store.task.partition for stores in list(self.owners.values()) for store in stores}
+        return {store.task.partition for stores in list(self.owners.values()) for store in list(stores)}
 
     # -- writes
 

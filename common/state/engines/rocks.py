@@ -319,7 +319,7 @@ class Contents:
         return failure(error, f"{self.name(namespace)} in {self.path}", self.owners.get(namespace, ()))
 
     def _everything(self) -> list[StoreId]:
-        return [store for stores in list(self.owners.values()) for store in stores]
+        return [store for stores in list(self.owners.values()) for store in list(stores)]
 
     def closed(self, namespace: str | None = None) -> StateError:
         """The error of a call to a closed namespace, or to the closed database."""

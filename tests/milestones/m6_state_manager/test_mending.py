@@ -259,6 +259,36 @@ def test_a_restoration_from_table_files_goes_on_after_the_mending(damaged: Damag
     assert found(damaged.neighbour) == entries(3 * STEP_ENTRIES)
 
 
+def test_a_task_that_was_opened_while_another_one_closed_is_mended_as_any_other(
+    manager: RangeStateManager, tmp_path: Path
+) -> None:
+    """By another thread. It has no row yet: it takes table files in."""
+    leaving = manager.open(TASK, [COUNTS])
+    (database,) = manager.databases()
+    opened: list[Any] = []
+
+    class Meanwhile(dict[str, Any]):
+        def items(self) -> Any:
+            found = list(super().items())
+            if not opened:
+                opened.append(manager.open(NEIGHBOUR, [COUNTS]))
+            return found
+
+    database.owners = Meanwhile(database.owners)
+    leaving.close()
+    (storage,) = opened
+    writer = SstWriter(tmp_path)
+    writer.write(iter(sorted(entries(3 * STEP_ENTRIES).items())))
+    steps = storage.ingest("counts", list(writer.files))
+    next(steps)
+    database.damage("a test says so")
+    mend(manager)
+    for _ in steps:
+        pass
+    storage.apply({}, {"counts": 5})
+    assert found(storage) == entries(3 * STEP_ENTRIES)
+
+
 def test_changelog_ids_that_come_meanwhile_are_kept(directory: StateDirectory) -> None:
     d = Damaged(directory)
     d.meet()
