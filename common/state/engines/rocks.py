@@ -9,7 +9,8 @@ end of the process. The changelog replays the batches that a power failure takes
 are gone, too. A store without changelog loses these batches. What a power failure leaves is a prefix of all batches of
 a database, over its column families: recovery ends at a log that ends within a batch, whatever logs follow it. A log
 that ends between two batches and has a follower would be taken for a whole one; but it is on the disk before the table
-file that takes its place, and `sync` has the older logs on the disk first.
+file that takes its place, and `sync` has the older logs on the disk first. Noise at a log's end is left out, too, also
+what the library would never come past (`log_tails.py`).
 
 A write that RocksDB would hold back, as flushes or compactions are behind, is refused (`no_slowdown`), made anew and
 tried again (`unstalled`): `rocksdict` holds the GIL while it waits. A caller that can't wait is told so by a

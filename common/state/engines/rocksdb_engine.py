@@ -21,6 +21,7 @@ import rocksdb
 
 from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
 from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
+from milestones.common.state.engines.log_tails import readable
 from milestones.common.state.engines.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, RocksSettings, pack_offset
 from milestones.common.state.engines.sst import write_entries
 from milestones.common.state.steps import steps
@@ -227,6 +228,7 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
         self._path, self._family_options = path, family_options
         try:
             path.mkdir(parents=True, exist_ok=True)
+            readable(path)
             names = rocksdb.list_column_families(str(path), options()) if (path / "CURRENT").exists() else []
             self._namespaces = FamilyTable[RocksDbNamespace](path, (name.decode() for name in names))
             column_families = {name.encode(): family_options() for name in self._namespaces.families}

@@ -38,6 +38,7 @@ from rocksdict import (
 from milestones.common.errors import StateError
 from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
 from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
+from milestones.common.state.engines.log_tails import readable
 from milestones.common.state.engines.rocks import (
     ARENA_BLOCK_BYTES,
     BLOCK_BYTES,
@@ -249,6 +250,7 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
         self._at_once.no_slowdown = True
         try:
             path.mkdir(parents=True, exist_ok=True)
+            readable(path)
             names = Rdict.list_cf(str(path), options()) if (path / "CURRENT").exists() else []
             self._namespaces = FamilyTable[RocksDictNamespace](path, names)
             families = {name: options() for name in self._namespaces.families}

@@ -32,6 +32,7 @@ from milestones.m6_state_manager.mending.database_folder import DATABASE
 from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint, TornError
 from milestones.m6_state_manager.snapshots.maker import NoneMade
 from milestones.m6_state_manager.state_thread import StateKeeper
+from tests.common.state.opened_beside import NOISES
 from tests.milestones.m6_state_manager.states import COUNTS, SUMS, UNLOGGED
 from tests.milestones.m6_state_manager.task_lives import TaskLife
 from tests.noted import noted
@@ -50,6 +51,12 @@ TASKS: dict[TaskId, list[StoreSpec]] = {
     **{TaskId(1, partition): [COUNTS, UNLOGGED] for partition in range(2)},
 }
 
+TAILS: dict[str, Callable[[random.Random, int], bytes]] = {
+    "zeros": lambda _, size: bytes(size),
+    "ones": lambda _, size: b"\xff" * size,
+    "noise": lambda rng, size: rng.choice(NOISES)(rng, size),
+}
+"""What a log has in place of what wasn't synced."""
 
 WATCHED = {"apply", "wipe", "sync"}
 """Calls of an engine."""
@@ -169,17 +176,16 @@ class Instance:
         return sorted(folder.glob("*.log"), key=lambda log: int(log.stem))
 
     def _cut(self, number: int, folder: Path) -> None:
-        """Have the newest log end, or be zeros or ones, from a random byte on. No noise: the library's reader of logs
-        never ends where that looks like the header of a record in a log file that is used again."""
+        """Have the newest log end, or be zeros, ones or noise, from a random byte on."""
         logs = self._logs(folder)
         synced, size = self._synced.get((number, logs[-1].name), 0), logs[-1].stat().st_size
         at = self.rng.randint(synced, size)
-        how = self.rng.choice(["cut", "cut", "zeros", "ones"])
+        how = self.rng.choice(["cut", "cut", "zeros", "ones", "noise"])
         with logs[-1].open("r+b") as opened:
             opened.truncate(at)
             if how != "cut":
                 opened.seek(at)
-                opened.write((b"\0" if how == "zeros" else b"\xff") * (size - at))
+                opened.write(TAILS[how](self.rng, size - at))
         self.happened[f"log: {how}"] += 1
         self.happened["several logs"] += len(logs) > 1
         self.most["bytes of a log"] = max(self.most["bytes of a log"], size - at)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from milestones.common.state.engines.log_tails import USED_AGAIN
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint
+from tests.common.state.opened_beside import opened
 from tests.milestones.m6_state_manager.power_cuts import play
 
 FAILURES, STORES, HEADER = 6, ("counts", "sums"), 7
@@ -68,6 +70,17 @@ def test_of_two_logs_the_second_one_counts_no_more_when_the_first_one_ends_in_a_
 ) -> None:
     logs = TwoLogs(tmp_path)
     os.truncate(logs.first, logs.ends[29] + beyond)
+    assert logs.numbers() == [[*range(30)]] * 2
+
+
+def test_of_two_logs_the_second_one_counts_no_more_when_the_first_one_has_noise_between_two_writes(
+    tmp_path: Path,
+) -> None:
+    logs = TwoLogs(tmp_path)
+    with logs.first.open("r+b") as file:
+        file.seek(logs.ends[29])
+        file.write(HEADER * bytes([min(USED_AGAIN)]))
+    assert opened("rocksdict", [logs.folder]) == ["opened"]
     assert logs.numbers() == [[*range(30)]] * 2
 
 
