@@ -138,12 +138,17 @@ def test_a_damaged_database_is_mended_and_only_the_damaged_partition_is_restored
 
 
 @pytest.mark.short_under("exactly_once_v2")
-def test_an_earlier_stage_begins_with_what_can_be_read_of_a_damaged_database(world: World) -> None:
-    app = counting(world)
+@pytest.mark.parametrize("killed", [False, True], ids=["at once", "after a kill once all was given out"])
+def test_an_earlier_stage_begins_with_what_can_be_read_of_a_damaged_database(world: World, killed: bool) -> None:
+    app, lost = counting(world), f"store 'counts' of task {HIT}_0 isn't given out"
     damage(world, app)
     send(world, 500)
-    app.start(milestones=the_one_before(world.stage))
-    app.says(f"store 'counts' of task {HIT}_0 isn't given out")
+    before = the_one_before(world.stage)
+    if killed:
+        app.start(fault="conversion.all-given:kill", milestones=before).dies(-9, lost)
+    app.start(milestones=before)
+    if not killed:
+        app.says(lost)
     world.processed()
     assert restored_whole(app) == {f"{HIT}_0"}, app.restored()
     end_and_judge(world, COUNT, COUNT_BESIDE)

@@ -34,6 +34,7 @@ from milestones.m6_state_manager.conversion.layouts import (
     folder_jobs,
     folders,
     give_out,
+    is_whole,
     range_jobs,
     ranges_on_disk,
 )
@@ -116,20 +117,19 @@ def give_all_out(directory: StateDirectory, engines: Engines, weights: Mapping[i
     path = directory.path / DATABASES
     numbers = by_importance((int(name) for name in names(path) if name.isdigit()), weights)
     found = {number: ranges_on_disk(path / str(number), engines) for number in numbers}
-    whole = dict.fromkeys(numbers, True)
 
     def jobs(task: TaskId) -> Sequence[RangeJob]:
         return range_jobs(directory, task, found[task.subtopology])
 
     def each(task: TaskId, of: Sequence[RangeJob], convert: Convert) -> None:
         ranges = found[task.subtopology]
-        whole[ranges.number] &= give_out(directory, task, ranges, of, convert)
+        give_out(directory, task, ranges, of, convert)
         if task == ranges.tasks[-1]:
-            _end(ranges, whole=whole[ranges.number])
+            _end(directory, ranges)
 
     for ranges in found.values():
         if not ranges.rows:
-            _end(ranges, whole=True)
+            _end(directory, ranges)
     tasks = [task for ranges in found.values() for task in ranges.tasks]
     places = [ranges.database for ranges in found.values() if ranges.rows]
     # An engine of which one process at a time may open a database is read by this one.
@@ -137,10 +137,10 @@ def give_all_out(directory: StateDirectory, engines: Engines, weights: Mapping[i
     _convert("given out", tasks, jobs, each, places, helped=helped)
 
 
-def _end(ranges: RangesOnDisk, *, whole: bool) -> None:
+def _end(directory: StateDirectory, ranges: RangesOnDisk) -> None:
     """Remove a database of which all is in folders; set it aside where that isn't all, or what was set aside before."""
     reach("conversion.all-given")
-    damaged = ranges.path / CORRUPT if whole else ranges.path
+    damaged = ranges.path / CORRUPT if is_whole(directory, ranges) else ranges.path
     if damaged.exists():
         kept = set_aside(damaged, ranges.path.with_name(f"{ranges.number}-{CORRUPT}"))
         log.error("the files of sub-topology %d, some of which can't be read, are kept in %s", ranges.number, kept)

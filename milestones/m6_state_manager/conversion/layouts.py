@@ -318,9 +318,13 @@ def range_jobs(directory: StateDirectory, task: TaskId, ranges: RangesOnDisk) ->
     row, folder = ranges.rows[task.partition], _working(directory, task) / ROCKSDB
     return [
         RangeJob(ranges.database, ranges.engine, store, task.partition, row.offsets.get(store), folder / store)
-        for store in ranges.stores
-        if store in row.births
+        for store in _stores(ranges, task)
     ]
+
+
+def _stores(ranges: RangesOnDisk, task: TaskId) -> list[str]:
+    """The stores of a task that are in the database: a row also knows some that were removed from it."""
+    return [store for store in ranges.stores if store in ranges.rows[task.partition].births]
 
 
 def _working(directory: StateDirectory, task: TaskId) -> Path:
@@ -328,14 +332,21 @@ def _working(directory: StateDirectory, task: TaskId) -> Path:
     return directory.path / f"{INCOMING}-{task}"
 
 
+def is_whole(directory: StateDirectory, ranges: RangesOnDisk) -> bool:
+    """Whether the folders of the tasks, all of which were given out, have all that the database has: a store that
+    couldn't be read has no folder, whichever start has met it."""
+    given = [(directory.task_path(task), store) for task in ranges.tasks for store in _stores(ranges, task)]
+    return all(_folder(path, store) is not None for path, store in given)
+
+
 def give_out(
     directory: StateDirectory, task: TaskId, ranges: RangesOnDisk, jobs: Sequence[RangeJob], convert: Convert
-) -> bool:
-    """Have a task's range in a folder of its own; whether all of it could be read. `jobs`: its `range_jobs`; `convert`:
-    as of `take_in`. The range stays, until the whole database goes. `StateError`."""
-    target, began, whole, count = directory.task_path(task), time.monotonic(), True, 0
+) -> None:
+    """Have a task's range in a folder of its own, but for stores that can't be read. `jobs`: its `range_jobs`;
+    `convert`: as of `take_in`. The range stays, until the whole database goes. `StateError`."""
+    target, began, count = directory.task_path(task), time.monotonic(), 0
     if TaskManifest.read(target) is not None:
-        return True
+        return
     for job in jobs:
         try:
             count += convert(job).entries
@@ -345,7 +356,6 @@ def give_out(
                 job.store, task, error,
             )  # fmt: skip
             remove_tree(job.target)
-            whole = False
     working = _working(directory, task)
     make_directory(working / ROCKSDB)
     sync_directory(working / ROCKSDB)
@@ -357,7 +367,6 @@ def give_out(
     sync_directory(directory.path)
     reach("conversion.folder")
     log.info("task %s: %d entries were given out in %.1f s", task, count, time.monotonic() - began)
-    return whole
 
 
 def _task_manifest(task: TaskId, ranges: RangesOnDisk) -> TaskManifest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from milestones.m6_state_manager.conversion import layouts
 from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+from tests.milestones.m6_state_manager.damage import ENTRIES, random_entries
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, OTHER, SUMS, TASK, UNLOGGED, entries, found
 
 SPECS = [COUNTS, SUMS, UNLOGGED]
@@ -129,9 +130,9 @@ def left_over(state: Path) -> list[str]:
     return [str(path.relative_to(state)) for path in state.rglob(".*") if path.name != ".lock"]
 
 
-def killed_at_steps(home: StateDirectory, after: Any, expected: Any, few: Any, steps: range) -> int:
-    """Have a conversion to the layout `after` end at these of its steps, each on a copy of `home`, and see that either
-    layout's next start has what is expected; the step that none comes after."""
+def killed_at_steps(home: StateDirectory, after: Any, see: Callable[[Path], object], steps: range) -> int:
+    """Have a conversion to the layout `after` end at these of its steps, each on a copy of `home`, and `see` to what is
+    left; the step that none comes after."""
     for at in steps:
         state = home.path.parent.with_name(f"{at}")
         left = state.with_name(f"{at}-left")
@@ -142,15 +143,26 @@ def killed_at_steps(home: StateDirectory, after: Any, expected: Any, few: Any, s
             start(directory, after).release()
             return at
         directory.close()
+        see(left)
+        shutil.rmtree(left)
+        shutil.rmtree(state)
+    raise AssertionError(f"the conversion doesn't come to an end within {steps}")
+
+
+def either_layout_has(expected: Any, few: Any) -> Callable[[Path], None]:
+    """See that either layout's next start has what is expected."""
+
+    def see(left: Path) -> None:
         for following in (FOLDERS, RANGES):
-            again = state.with_name(f"{at}-{following.__name__}")
+            again = left.with_name(f"{left.name}-{following.__name__}")
             shutil.copytree(left, again)
             opened = start(StateDirectory(again, "words"), following)
-            assert content(opened, *few) == expected, at
+            assert content(opened, *few) == expected, left
             opened.release()
-            assert left_over(again) == [], at
+            assert left_over(again) == [], left
             shutil.rmtree(again)
-    raise AssertionError(f"the conversion doesn't come to an end within {steps}")
+
+    return see
 
 
 @pytest.mark.parametrize(("before", "after"), [(FOLDERS, RANGES), (RANGES, FOLDERS)])
@@ -162,7 +174,46 @@ def test_a_kill_at_any_step_of_a_conversion_costs_nothing_whatever_stage_starts_
     few = [TASK, NEIGHBOUR], [COUNTS, UNLOGGED]
     expected = fill(first, *few)
     first.release()
-    assert killed_at_steps(home, after, expected, few, range(1_000)) > 20
+    assert killed_at_steps(home, after, either_layout_has(expected, few), range(1_000)) > 20
+
+
+@pytest.mark.parametrize(("before", "after"), [(FOLDERS, RANGES), (RANGES, FOLDERS)])
+def test_the_files_of_what_cant_be_read_are_kept_at_whatever_step_a_conversion_is_killed(
+    tmp_path: Path, before: Any, after: Any
+) -> None:
+    home = StateDirectory(tmp_path / "home", "words")
+    first = start(home, before)
+    few = [TASK, NEIGHBOUR], [COUNTS]
+    for task in few[0]:
+        storage = first.open(task, [COUNTS])
+        storage.apply({"counts": random_entries()}, {"counts": 7})
+        storage.close()
+    first.release()
+    start(home, before).release()
+    damaged = flipped(tmp_path / "home")
+
+    def see(left: Path) -> None:
+        opened = start(StateDirectory(left, "words"), after)
+        sizes = [len(stores["counts"]) for stores, *_ in content(opened, *few).values()]
+        assert sorted(sizes) == [0, ENTRIES]
+        opened.release()
+        kept = [file.read_bytes() for aside in (left / "words" / "engines").glob("*-corrupt") for file in files(aside)]
+        assert damaged in kept, left
+
+    assert killed_at_steps(home, after, see, range(1_000)) > 20
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def flipped(folder: Path) -> bytes:
+    """Change a byte of the entries in the largest table file; its content then."""
+    largest = max(folder.rglob("*.sst"), key=lambda file: file.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[100] ^= 0xFF
+    largest.write_bytes(data)
+    return bytes(data)
 
 
 def test_a_store_that_cant_be_read_is_left_behind_and_the_others_are_taken(
@@ -242,10 +293,7 @@ def test_a_range_that_cant_be_read_stays_behind_and_the_others_are_given_out(
     ranges = start(directory, RANGES)
     before = fill(ranges)
     ranges.release()
-    largest = max((directory.path / "engines" / "0" / "rocksdb").glob("*.sst"), key=lambda file: file.stat().st_size)
-    data = bytearray(largest.read_bytes())
-    data[100] ^= 0xFF
-    largest.write_bytes(data)
+    flipped(directory.path / "engines" / "0" / "rocksdb")
     after = content(start(directory, FOLDERS))
     assert "isn't given out, and is restored" in caplog.text
     kept = directory.path / "engines" / "0-corrupt"

@@ -25,6 +25,7 @@ from tests.milestones.m6_state_manager.test_conversion import (
     RANGES,
     TASKS,
     content,
+    either_layout_has,
     fill,
     killed_at_steps,
     start,
@@ -171,4 +172,4 @@ def test_a_kill_at_any_step_beside_helpers_costs_nothing_whatever_stage_starts_n
     few: Any = [TASK, NEIGHBOUR], [COUNTS, UNLOGGED]
     expected = fill(first, *few)
     first.release()
-    assert killed_at_steps(home, after, expected, few, steps) > least
+    assert killed_at_steps(home, after, either_layout_has(expected, few), steps) > least
