@@ -249,7 +249,8 @@ class StateKeys:
     )
     rocksdb_engine: Final = ConfigKey(
         choice("rocksdict", "rocksdb"), "rocksdict", "low",
-        doc="Python binding of RocksDB: `rocksdict`, or `rocksdb` (extra `milestones[rocksdb]`).",
+        doc="Python binding of RocksDB: `rocksdict`, or `rocksdb` (extra `milestones[rocksdb]`). With `state_manager` "
+        "`rocksdict` compresses the write-ahead log, which `rocksdb` can't read and refuses.",
     )
     rocksdb_block_cache_bytes: Final = ConfigKey(
         integer(at_least=0), 50 * MIB, "low",

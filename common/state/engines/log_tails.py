@@ -27,6 +27,8 @@ USED_AGAIN: Final = frozenset([5, 6, 7, 8, 11, 131])
 CUT_OFF: Final = b"\0\0\0\0\xff\xff\x01"
 """The header of a record whose data isn't there, in any block."""
 READ_BYTES: Final = 32 * BLOCK_BYTES
+COMPRESSES: Final = 9
+"""The type of a log's first record that says how the others are compressed."""
 
 
 def readable(path: Path) -> None:
@@ -38,6 +40,17 @@ def readable(path: Path) -> None:
         manifest = path / (path / "CURRENT").read_text(errors="replace").strip()
         if manifest.is_file() and (at := _endless_from(manifest)) is not None:
             raise ValueError(f"Corruption: {manifest} has no record at byte {at}")
+
+
+def compressed(path: Path) -> Path | None:
+    """Returns a log of the database in `path` that has compressed records; None where there is none. A library that
+    can't read such records takes them for damage at the log's end, and passes over them in silence."""
+    for log in sorted(path.glob("*.log")):
+        with log.open("rb") as file:
+            head = file.read(HEADER_BYTES)
+        if len(head) == HEADER_BYTES and head[-1] == COMPRESSES and log.stat().st_size > head[4] + HEADER_BYTES:
+            return log
+    return None
 
 
 def _see_to(log: Path) -> None:

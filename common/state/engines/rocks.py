@@ -51,7 +51,8 @@ class RocksSettings:
 
     `block_cache_bytes`: blocks, indexes and filters of all stores. `all_write_buffers_bytes`: memtables of all stores
     (a soft limit). Per store: `write_buffer_bytes`, a memtable; `max_write_buffers`, the number of memtables, with the
-    one being written; `max_open_files`, table files. `bloom_bits`: per key.
+    one being written; `max_open_files`, table files. `bloom_bits`: per key. `compresses_log`: each record of the log
+    (zstd), where the library can; the second one can't, and refuses such a log.
     """
 
     block_cache_bytes: int = 64 * MIB
@@ -60,12 +61,14 @@ class RocksSettings:
     max_write_buffers: int = 3
     max_open_files: int = 128
     bloom_bits: int = 10
+    compresses_log: bool = False
 
     def for_many_tasks(self) -> RocksSettings:
         """For databases that have the stores of many tasks: of a store's memtable all of them write into, the larger is
-        it, the less is written again by compactions."""
+        it, the less is written again by compactions. The log is compressed: it is the most of what such a database
+        writes."""
         most = max(self.write_buffer_bytes, self.all_write_buffers_bytes // 2)
-        return replace(self, write_buffer_bytes=min(4 * self.write_buffer_bytes, most))
+        return replace(self, write_buffer_bytes=min(4 * self.write_buffer_bytes, most), compresses_log=True)
 
     @property
     def block_cache_shard_bits(self) -> int:

@@ -19,14 +19,21 @@ from typing import Any
 
 import rocksdb
 
+from milestones.common.errors import StateError
 from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
 from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
-from milestones.common.state.engines.log_tails import readable
+from milestones.common.state.engines.log_tails import compressed, readable
 from milestones.common.state.engines.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, RocksSettings, pack_offset
 from milestones.common.state.engines.sst import write_entries
 from milestones.common.state.steps import steps
 
 _log = logging.getLogger(__name__)
+
+WAYS_ON = (
+    'go on with rocksdb_engine = "rocksdict", which compresses the log of state_manager; or give the state out with it '
+    "(`milestones state export`); or remove the state, which is restored from the changelogs"
+)
+"""Of a database that this library would open without what it wrote last."""
 
 
 class RocksDbEngines:
@@ -229,6 +236,8 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
         try:
             path.mkdir(parents=True, exist_ok=True)
             readable(path)
+            if (log := compressed(path)) is not None:
+                raise StateError(f"{log} has records that this library doesn't see: {WAYS_ON}")
             names = rocksdb.list_column_families(str(path), options()) if (path / "CURRENT").exists() else []
             self._namespaces = FamilyTable[RocksDbNamespace](path, (name.decode() for name in names))
             column_families = {name.encode(): family_options() for name in self._namespaces.families}

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rocksdict import (
     AccessType,
@@ -67,7 +68,7 @@ class RocksDictEngines:
         self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
 
     def open(self, directory: Path, owners: Owners = NOBODYS) -> RocksDictEngine:
-        return RocksDictEngine(directory, self.options, owners, self._access)
+        return RocksDictEngine(directory, self.options, self.family_options, owners, self._access)
 
     def memory_bytes(self) -> int:
         return self._cache.get_usage()
@@ -81,7 +82,14 @@ class RocksDictEngines:
         return self._write_buffers.get_usage() >= CROWDED * self._write_buffers.get_buffer_size()
 
     def options(self) -> Options:
-        """The options of a database and of each column family."""
+        """The options of a database."""
+        return self._with_settings(with_compressed_log() if self.settings.compresses_log else Options(raw_mode=True))
+
+    def family_options(self) -> Options:
+        """The options of a column family."""
+        return self._with_settings(Options(raw_mode=True))
+
+    def _with_settings(self, options: Options) -> Options:
         size = self.settings
         table = BlockBasedOptions()
         table.set_block_cache(self._cache)
@@ -91,7 +99,6 @@ class RocksDictEngines:
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
         table.set_format_version(5)
         table.set_checksum_type(ChecksumType.crc32c())
-        options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_block_based_table_factory(table)
         options.set_compression_type(DBCompressionType.lz4())
@@ -109,6 +116,27 @@ class RocksDictEngines:
         options.set_keep_log_file_num(1)
         options.set_max_log_file_size(1024 * 1024)
         return options
+
+
+COMPRESSED_LOG = """[Version]
+  rocksdb_version=8.0.0
+  options_file_version=1.1
+[DBOptions]
+  wal_compression=kZSTD
+[CFOptions "default"]
+[TableOptions/BlockBasedTable "default"]
+"""
+RAW_MODE = '{"raw_mode":true,"prefix_extractors":{}}'
+
+
+def with_compressed_log() -> Options:
+    """RocksDB's defaults, with each record of the log compressed. The library has no call for that, but reads the file
+    in which RocksDB keeps a database's options. A database may be opened with and without, in any order."""
+    with TemporaryDirectory(prefix="milestones-options-") as folder:
+        (Path(folder) / "OPTIONS-000001").write_text(COMPRESSED_LOG, encoding="ascii")
+        (Path(folder) / "rocksdict-config.json").write_text(RAW_MODE, encoding="ascii")
+        options, _ = Options.load_latest(folder)
+    return options
 
 
 CROWDED = 0.75
@@ -241,19 +269,26 @@ class _RocksdictSeeker:
 
 class RocksDictEngine(RocksEngine[RocksDictNamespace]):
     def __init__(
-        self, path: Path, options: Callable[[], Options], owners: Owners = NOBODYS, access: AccessType | None = None
+        self,
+        path: Path,
+        options: Callable[[], Options],
+        family_options: Callable[[], Options],
+        owners: Owners = NOBODYS,
+        access: AccessType | None = None,
     ) -> None:
-        """`options` makes the settings of the database and of each column family. Raises as `Engines.open`."""
+        """`options` and `family_options` make the settings of a database and of a column family.
+
+        Raises as `Engines.open`."""
         super().__init__(path, owners)
-        self._options = options
+        self._family_options = family_options
         self._at_once = WriteOptions()
         self._at_once.no_slowdown = True
         try:
             path.mkdir(parents=True, exist_ok=True)
             readable(path)
-            names = Rdict.list_cf(str(path), options()) if (path / "CURRENT").exists() else []
+            names = Rdict.list_cf(str(path), family_options()) if (path / "CURRENT").exists() else []
             self._namespaces = FamilyTable[RocksDictNamespace](path, names)
-            families = {name: options() for name in self._namespaces.families}
+            families = {name: family_options() for name in self._namespaces.families}
             access = access or AccessType.read_write()
             self._database = Rdict(str(path), options(), column_families=families, access_type=access)
         except Exception as error:
@@ -268,7 +303,7 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
 
         try:
             return self._namespaces.open(
-                namespace, lambda family: db.create_column_family(family, self._options()).close(), opened
+                namespace, lambda family: db.create_column_family(family, self._family_options()).close(), opened
             )
         except Exception as error:
             raise self.contents.failure(error, namespace) from error

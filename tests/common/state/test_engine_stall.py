@@ -32,7 +32,7 @@ def changed(path: Path, change: Callable[[Any], None]) -> Engine:
         change(made)
         return made
 
-    return RocksDictEngine(path, options, OWNERS)
+    return RocksDictEngine(path, options, options, OWNERS)
 
 
 def stopping(path: Path) -> Engine:
