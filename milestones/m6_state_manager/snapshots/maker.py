@@ -229,12 +229,15 @@ class SnapshotMaker:
         for task in self._manager.tasks(database.number):
             leads = self._manager.changed.range(*task.task).leads
             row = database.rows.get(task.task.partition)
-            offsets = {} if row is None else row.offsets
+            offsets, followed = ({}, {}) if row is None else (row.offsets, row.changelog_ids)
             for spec in task.persistent:
                 changelog, offset = changelogs.get((task.task, spec.name)), offsets.get(spec.name)
                 bounds = known.bounds.bounds.get(changelog) if changelog is not None else None
                 if changelog is None or offset is None or bounds is None:
                     continue
+                topic_id = known.bounds.topic_ids.get(changelog.topic)
+                if topic_id is not None and followed.get(spec.name, topic_id) != topic_id:
+                    continue  # it was deleted and made anew under the store, which has what the new one lacks
                 last = self._last.get((task.task, spec.name))
                 if behind(offset, bounds[1], leads, config.acceptable_recovery_lag) or (
                     last is not None
@@ -245,7 +248,7 @@ class SnapshotMaker:
                     continue
                 found.append(PartitionJob.of(
                     task.task, spec, changelog,
-                    changelog_id=known.bounds.topic_ids.get(changelog.topic),
+                    changelog_id=topic_id,
                     usable_until_ms=usable_until(known.settings[changelog.topic], wall_ms),
                     leads=leads, since_ms=self._times.since_ms(wall_ms, leads),
                 ))  # fmt: skip

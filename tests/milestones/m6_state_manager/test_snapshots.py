@@ -376,6 +376,15 @@ def test_a_standby_that_lags_makes_none(instance: Instance) -> None:
     assert manifest.commit_number is None
 
 
+def test_of_a_store_whose_changelog_was_made_anew_under_it_none_is_made(instance: Instance) -> None:
+    """It has what the new topic lacks: its snapshot would give another content than that."""
+    for task, id in ((TASK, "topic-0"), (NEIGHBOUR, "topic-1")):
+        instance.storages[task].keep_changelog_ids({"counts": id})
+        instance.commit(task)
+    instance.after_interval()
+    assert (instance.newest(TASK), instance.newest(NEIGHBOUR) is None) == (None, False)
+
+
 def test_with_standbys_an_active_task_makes_one_when_none_of_them_has_for_two_intervals(
     tmp_path: Path, manager: RangeStateManager
 ) -> None:
