@@ -37,11 +37,10 @@ from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.former_stores import former_stores, remove_former
 from milestones.m6_state_manager.mending.database_folder import engine_of, set_aside
 from milestones.m6_state_manager.mending.mender import Mending
-from milestones.m6_state_manager.ranges import prefix_of, span_of
+from milestones.m6_state_manager.ranges import prefix_of
 from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine, opened
 from milestones.m6_state_manager.task_storage import RangeTaskStorage
-from milestones.m6_state_manager.wiped_spans import WipedSpans
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,8 +54,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class RangeStateManager:
-    """See `StateManager`. *Owns*: the databases, by sub-topology; the open tasks; the ranges whose room can be given
-    back."""
+    """See `StateManager`. *Owns*: the databases, by sub-topology; the open tasks."""
 
     def __init__(
         self,
@@ -73,7 +71,6 @@ class RangeStateManager:
         self._opening = threading.Lock()
         self._databases: dict[int, SubtopologyEngine] = {}
         self._open: dict[TaskId, RangeTaskStorage] = {}
-        self.wiped: WipedSpans = WipedSpans()
         self.changed = ChangedKeys()
         self.room: DiskRoom = DiskRoom()
         self.tell_damage: Callable[[], object] = lambda: None
@@ -169,9 +166,7 @@ class RangeStateManager:
             writer = {"process_id": self.directory.process_id, "transactional_id": transactional_id}
             with self._opening:
                 database = self._with_stores(task, persistent)
-                storage = RangeTaskStorage(
-                    task, database, specs, writer, self.wiped.add, partial(self._close, task, held)
-                )
+                storage = RangeTaskStorage(task, database, specs, writer, partial(self._close, task, held))
                 self._open[task] = storage
         except BaseException as error:
             self._leave(task)
@@ -305,10 +300,7 @@ class RangeStateManager:
         held = self.directory.lock(task, on_disk=False, owner="the cleaner")
         try:
             with self._opening:
-                stores = database.stores()
-                database.wipe(task.partition, stores, None, wait=False)
-            for store in stores:
-                self.wiped.add(database, store, span_of(task.partition))
+                database.wipe(task.partition, database.stores(), None, wait=False)
         except StateBusyError as busy:
             raise StateLockedError(str(busy)) from busy
         finally:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from milestones.baseline.store_requests import StoreRequest, carry_out
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.m6_state_manager.manager import RangeStateManager
     from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
-    from milestones.m6_state_manager.wiped_spans import WipedSpans
     from milestones.parts import StoreAnswer
 
 log: Final = logging.getLogger(__name__)
@@ -145,14 +145,20 @@ class StateKeeper:
             log.warning("no memory is made free for what is written: %s", error)
 
     def _give_room_back(self) -> None:
-        """Have what was wiped compacted by a thread beside, as that may take long."""
-        if self._manager.wiped and (self._compacting is None or not self._compacting.is_alive()):
-            self._compacting = CompactionThread(f"{threading.current_thread().name}-compaction", self._manager.wiped)
+        """Have what was wiped compacted by a thread beside, as that may take long; remove the notes of what was."""
+        databases = self._manager.databases()
+        for database in databases:
+            try:
+                database.remove_notes()
+            except StateError as error:
+                log.debug("the notes of what was wiped in sub-topology %d stay: %s", database.number, error)
+        wiped = any(database.wiped for database in databases)
+        if wiped and (self._compacting is None or not self._compacting.is_alive()):
+            self._compacting = CompactionThread(f"{threading.current_thread().name}-compaction", databases)
             self._compacting.start()
 
     def end(self, timeout_s: float) -> None:
         """Give no more room back, mend nothing more, and wait for what is under way."""
-        self._manager.wiped.clear()
         if self._measures is not None:
             self._measures.close()
         self._mender.end(timeout_s)
@@ -162,28 +168,33 @@ class StateKeeper:
 
 
 class CompactionThread(threading.Thread):
-    """Gives the room of wiped ranges back, until none is left. *Receives*: those that are wiped meanwhile."""
+    """Gives the room of what was wiped in these databases back, until none is left. *Receives*: what is wiped
+    meanwhile. What is left at the end of the instance is given back by the next one."""
 
-    def __init__(self, name: str, wiped: WipedSpans) -> None:
+    def __init__(self, name: str, databases: Sequence[SubtopologyEngine]) -> None:
         super().__init__(name=name, daemon=True)
-        self._wiped = wiped
+        self._databases = databases
         self._at: SubtopologyEngine | None = None
+        self._over = False
 
     def interrupt(self) -> None:
-        """Have what is under way come to its end; any thread may call it, once nothing more is to be compacted."""
+        """Have what is under way come to its end, and begin nothing more; any thread may call it."""
+        self._over = True
         if (database := self._at) is not None:
             database.engine.interrupt()
 
     def run(self) -> None:
-        while (wiped := self._wiped.take()) is not None:
-            database, store, span = wiped
+        for database in self._databases:
             self._at = database
-            try:
-                database.compact(store, span)
-            except StateError as error:
-                log.info("the room of what is gone of store %r isn't given back: %s", store, error)
-            finally:
-                self._at = None
+            while not self._over and (wiped := database.wiped.take()) is not None:
+                try:
+                    database.compact(wiped)
+                except StateError as error:
+                    log.info("the room of what is gone of store %r isn't given back: %s", wiped.store, error)
+                else:
+                    if not self._over:  # one that was interrupted ends without an error
+                        database.wiped.given_back(wiped)
+            self._at = None
 
 
 class StateThread(threading.Thread):

@@ -38,6 +38,7 @@ from milestones.m6_state_manager.mending.replaced import ReplacedDatabases
 from milestones.m6_state_manager.range_row import RangeRow, rows_in
 from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, prefixed, span_of
 from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys
+from milestones.m6_state_manager.wiped_spans import NOTES, WipedSpans, notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from milestones.common.state.engine import Batch, Engine, Engines, Namespace, Span
     from milestones.common.state.spec import StoreSpec
+    from milestones.m6_state_manager.wiped_spans import Wiped
 
 log: Final = logging.getLogger(__name__)
 
@@ -108,6 +110,8 @@ class SubtopologyEngine:
         try:
             self._families: dict[str, Namespace] = {}
             self.rows = rows_in(self.engine.open(ROWS).scan(None, None), number, path)
+            noted = NOTES in self.engine.namespaces()
+            self.wiped: WipedSpans = WipedSpans(self.engine.open(NOTES).scan(None, None) if noted else ())
         except BaseException:
             self.engine.close()
             raise
@@ -141,7 +145,7 @@ class SubtopologyEngine:
 
     def stores(self) -> list[str]:
         """The stores that have a column family, opened or not."""
-        return [store for store in self.engine.namespaces() if store != ROWS]
+        return [store for store in self.engine.namespaces() if store not in (ROWS, NOTES)]
 
     def open_store(self, store: str) -> Namespace:
         """The store's column family, made when there is none."""
@@ -215,7 +219,7 @@ class SubtopologyEngine:
                 self.open_store(store)
             self.changed.emptied(self.number, partition, stores)
             reach("wipe.begun")
-            self.engine.wipe(dict.fromkeys(stores, span), {ROWS: {span[0]: data}}, wait=wait)
+            self._delete(dict.fromkeys(stores, span), {ROWS: {span[0]: data}}, wait=wait)
             self.changed.emptied(self.number, partition, stores)  # a checkpoint in between has what they had
             reach("wipe.made")
             if row is None:
@@ -257,16 +261,20 @@ class SubtopologyEngine:
                 with suppress(StateBusyError):
                     self._empty(partition)
 
-    def expire(self, partition: int, store: str, spans: Collection[Span]) -> list[Span]:
-        """Delete what no reader asks for any more; returns the spans of the column family. It never waits:
-        `StateBusyError`, `StateError`."""
+    def expire(self, partition: int, store: str, spans: Collection[Span]) -> None:
+        """Delete what no reader asks for any more. It never waits: `StateBusyError`, `StateError`."""
         prefix = prefix_of(partition)
         self.changed.expired(self.changed.range(self.number, partition), store, spans)
-        gone = [(prefix + first, prefix + beyond) for first, beyond in spans]
-        for span in gone:
+        for first, beyond in spans:
             with self._writing():
-                self.engine.wipe({store: span}, {}, wait=False)
-        return gone
+                self._delete({store: (prefix + first, prefix + beyond)}, {}, wait=False)
+
+    def _delete(self, spans: Mapping[str, Span], batches: Mapping[str, Batch], *, wait: bool) -> None:
+        """As `Engine.wipe`, with a note of what was deleted in the same step."""
+        self.open_store(NOTES)
+        notes = notes_of(spans)
+        self.engine.wipe(spans, {**batches, NOTES: notes}, wait=wait)
+        self.wiped.add(notes)
 
     def link(self, partition: int, store: str, files: Sequence[Path]) -> None:
         """Link sorted table files of the partition's keys into the store, which is empty. No such write waits:
@@ -289,13 +297,24 @@ class SubtopologyEngine:
         if damaged is not None:
             raise damaged
 
-    def compact(self, store: str, span: Span) -> None:
-        """Give back the room of what was deleted in the span. May take long. `StateError`."""
+    def compact(self, wiped: Wiped) -> None:
+        """Give back the room of what was deleted. May take long. `StateError`."""
+        if wiped.store not in self.stores():
+            return
         try:
-            self.engine.compact(store, span)
+            self.engine.open(wiped.store)
+            self.engine.compact(wiped.store, wiped.span)
         except StateCorruptError as error:
             self.damage(str(error))
             raise
+
+    def remove_notes(self) -> None:
+        """Remove the notes of what was wiped whose room is given back. `StateBusyError`, `StateError`."""
+        if done := self.wiped.done():
+            with self._writing():
+                self.open_store(NOTES)  # the database may have been replaced since
+                self.engine.apply({NOTES: dict.fromkeys(done)}, {}, wait=False)
+            self.wiped.removed(done)
 
     def sync(self) -> None:
         """Have all that was written on the disk. `StateBusyError` when the database proves damaged, `StateError`."""
@@ -385,8 +404,7 @@ class SubtopologyEngine:
         read. Those of them that aren't emptied anyway. No write is under way. `StateError`."""
         with self.noting:
             for partition, store in self._to_empty:
-                other.open_store(store)
-                other.engine.wipe({store: span_of(partition)}, {})
+                other.wipe(partition, [store], None)
             all_lost = {place: why for place, why in {**self.lost, **lost}.items() if place not in self._to_empty}
             new = all_lost.keys() - self.lost.keys()
             rows = dict(self.rows)
@@ -402,6 +420,7 @@ class SubtopologyEngine:
             self.replaced.add(self.engine, self.folder)
             self.engine, self.folder, self._families = other.engine, other.folder, other._families
             self.rows, self.lost, self._to_empty, self.unsynced = rows, all_lost, set(), False
+            self.wiped = other.wiped
             self.epoch += 1
             self.room.written(self.path)
             self._rebase(None)

@@ -27,7 +27,7 @@ from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.stores.kinds import kind_of
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.range_row import LOST, UNKNOWN, RangeRow
-from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, span_of
+from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of
 
 if TYPE_CHECKING:
     from milestones.common.state.engine import Batch, Namespace, Span
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
 log: Final = logging.getLogger(__name__)
-
-Wiped = Callable[["SubtopologyEngine", str, "Span"], None]
-"""(database, store, span): the span's room can be given back."""
 
 
 class RangeTaskStorage:
@@ -51,13 +48,12 @@ class RangeTaskStorage:
         database: SubtopologyEngine | None,
         specs: Sequence[StoreSpec],
         writer: Mapping[str, Any],
-        wiped: Wiped,
         closed: Callable[[], None],
     ) -> None:
         """`database`: None without persistent stores. `writer`: the fields of the task's row that name the writer;
-        `wiped` is told which room can be given back; `closed` frees the task."""
+        `closed` frees the task."""
         self.task = task
-        self._database, self._writer, self._wiped, self._closed = database, writer, wiped, closed
+        self._database, self._writer, self._closed = database, writer, closed
         self._own = writer["process_id"], writer["transactional_id"]
         self._specs = {spec.name: spec for spec in specs if spec.persistent}
         self._ranges: dict[str, RangeNamespace] = {}
@@ -174,8 +170,7 @@ class RangeTaskStorage:
         if store in self._in_memory:
             self._in_memory[store].expire(spans)
         else:
-            for span in self._engine.expire(self.task.partition, store, spans):
-                self._wiped(self._engine, store, span)
+            self._engine.expire(self.task.partition, store, spans)
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:
         if reason is not None:
@@ -189,7 +184,6 @@ class RangeTaskStorage:
                 row = replace(row, commit=LOST)
             self._engine.empty(self.task.partition, [store], row)
         self._ranges.pop(store).close()
-        self._wiped(self._engine, store, span_of(self.task.partition))
         return self._open_range(store)
 
     def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:

@@ -238,7 +238,17 @@ def _begin(database: SubtopologyEngine, task: TaskId, manifest: TaskManifest) ->
         known = replace(manifest, task=database.path.name, transactional_id=None, stores={})
     database.manifest = replace(known, stores={**stores, **known.stores})
     database.manifest.write(database.path)
-    database.wipe(task.partition, list(manifest.stores), None)
+    # Files are linked below a range that was never emptied: nothing is to be compacted then.
+    if left := [store for store in database.stores() if store in stores and _has_entries(database, task, store)]:
+        database.wipe(task.partition, left, None)
+
+
+def _has_entries(database: SubtopologyEngine, task: TaskId, store: str) -> bool:
+    """Whether the task's range has something, or may have, as it can't be read."""
+    try:
+        return any(True for _ in database.open_store(store).scan(*span_of(task.partition)))
+    except StateCorruptError:
+        return True
 
 
 def _take_store(

@@ -16,6 +16,7 @@ from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.rocks import MIB, RocksSettings
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.testing import StepClock
@@ -24,8 +25,10 @@ from milestones.m6_state_manager.mending import mender
 from milestones.m6_state_manager.mending.database_folder import aside
 from milestones.m6_state_manager.opening import StateThreadOpening
 from milestones.m6_state_manager.state_thread import DatabaseDamaged, StateKeeper
-from milestones.testing import until
-from tests.milestones.m6_state_manager.damage import flip, written
+from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
+from milestones.m6_state_manager.wiped_spans import NOTES, notes_of
+from milestones.testing import Not, until
+from tests.milestones.m6_state_manager.damage import flip, mend, table_files, written
 from tests.milestones.m6_state_manager.states import (
     COUNTS,
     NEIGHBOUR,
@@ -140,12 +143,88 @@ def test_the_room_of_wiped_ranges_is_given_back_beside(steps: Steps, manager: Ra
     (mine,) = steps.opened(TASK)
     mine.apply({"counts": entries(1_000, b"x" * 1_000)}, {"counts": 1})
     mine.clear("counts")
-    assert len(manager.wiped) == 1
+    (database,) = manager.databases()
+    assert len(database.wiped) == 1
+    room_is_given_back(steps)
+
+
+def room_is_given_back(steps: Steps) -> None:
+    """The state thread has all that was wiped of the only database compacted, and its notes removed."""
+    (database,) = steps.context.state.databases()
+
+    def is_back() -> object:
+        steps.clock.advance(INTERVAL_MS)
+        steps.keeper.run_once()
+        return not notes_in(database) or Not("notes are left")
+
+    until(is_back, "it is compacted", 20)
+    assert not database.wiped
+    assert database.engine.statistics()["estimate-num-keys"] < 10
+
+
+def notes_in(database: SubtopologyEngine) -> int:
+    return len(list(database.engine.open(NOTES).scan(None, None)))
+
+
+WAYS = {
+    "rocksdict": ("a task is removed", "a store is emptied", "rows expire", "beside a mending"),
+    "rocksdb": ("a task is removed", "a store is emptied", "rows expire"),
+}
+
+
+@pytest.mark.parametrize(("engine", "way"), [(engine, way) for engine, ways in WAYS.items() for way in ways])
+def test_the_room_of_what_was_wiped_is_given_back_after_a_restart(
+    directory: StateDirectory, engine: str, way: str
+) -> None:
+    if engine == "rocksdb":
+        pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
+    manager = reopened(directory, engines=open_engines(engine))
+    storage = manager.open(TASK, [COUNTS])
+    storage.apply({"counts": {b"%06d" % key: os.urandom(1_000) for key in range(5_000)}}, {"counts": 1})
+    storage.close()
+    manager.release()
+    storage = (manager := reopened(directory, engines=open_engines(engine))).open(TASK, [COUNTS])
+    (database,) = manager.databases()
+    if way == "rows expire":
+        storage.expire("counts", [(b"", b"\xff")])
+    elif way == "a store is emptied":
+        storage.clear("counts")
+    elif way == "beside a mending":
+        database.gate.shut("a test", "wait")
+        storage.clear("counts")
+        mend(manager)
+    storage.close()
+    if way == "a task is removed":
+        manager.remove(TASK)
+    manager.release()
+    assert size(directory) > 4 * MIB
+    steps = Steps(manager := reopened(directory, engines=open_engines(engine)))
+    room_is_given_back(steps)
+    assert size(directory) < MIB
+    steps.keeper.requests.close()
+    steps.keeper.end(10)
+    manager.release()
+
+
+def test_a_compaction_that_ends_after_its_database_was_replaced_leaves_nothing_to_do(
+    steps: Steps, manager: RangeStateManager
+) -> None:
+    (mine,) = steps.opened(TASK)
+    mine.apply({"counts": entries(3)}, {"counts": 1})
+    mine.clear("counts")
+    (database,) = manager.databases()
+    begun = database.wiped.take()
+    assert begun is not None
+    mend(manager)
+    database.wiped.given_back(begun)
     steps.clock.advance(INTERVAL_MS)
     steps.keeper.run_once()
-    (database,) = manager.databases()
-    until(lambda: database.engine.statistics()["estimate-num-keys"] < 10, "it is compacted", 20)
-    assert not manager.wiped
+    assert (database.wiped.done(), notes_in(database)) == ([], 0)
+
+
+def size(directory: StateDirectory) -> int:
+    """The bytes of table files of the database that counts."""
+    return sum(file.stat().st_size for file in table_files(directory) if aside(file.parents[1]) != file.parent)
 
 
 def test_a_damaged_database_is_mended_beside_and_its_stores_are_set_aside_by_message(directory: StateDirectory) -> None:
@@ -270,8 +349,10 @@ def test_the_end_of_the_instance_doesnt_wait_for_a_long_compaction(
     monkeypatch.setattr(engines, "options", slow)
     manager = reopened(directory, engines=engines)
     (database,) = manager.databases()
-    database.open_store("counts")
-    manager.wiped.add(database, "counts", (b"", b"\xff"))
+    database.open_store(NOTES)
+    notes = notes_of({"counts": (b"", b"\xff")})
+    database.engine.apply({NOTES: dict(notes)}, {})
+    database.wiped.add(notes)
     steps = Steps(manager)
     steps.clock.advance(INTERVAL_MS)
     steps.keeper.run_once()
@@ -282,6 +363,7 @@ def test_the_end_of_the_instance_doesnt_wait_for_a_long_compaction(
     manager.release()
     assert time.monotonic() - began < 20
     again = reopened(directory)
+    assert len(again.databases()[0].wiped) == 1, "what was given up is to be done by the next start"
     assert len(found(again.open(TASK, [COUNTS]))) == 20_000
     again.release()
 
