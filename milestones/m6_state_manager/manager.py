@@ -36,6 +36,7 @@ from milestones.m6_state_manager.conversion.layouts import Convert, take_in
 from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.former_stores import former_stores, remove_former
 from milestones.m6_state_manager.mending.database_folder import engine_of, set_aside
+from milestones.m6_state_manager.mending.kept_files import remove_old
 from milestones.m6_state_manager.mending.mender import Mending
 from milestones.m6_state_manager.ranges import prefix_of
 from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys
@@ -265,7 +266,7 @@ class RangeStateManager:
                 idle_ms = now_ms - self.directory.idle_since(task)
                 if task not in locked and idle_ms >= delay_ms:
                     removed = self._clean(task, idle_ms) or removed
-        return removed
+        return remove_old(self.databases(), now_ms) or removed
 
     def _clean(self, task: TaskId, idle_ms: int) -> bool:
         try:

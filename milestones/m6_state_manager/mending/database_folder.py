@@ -14,6 +14,7 @@ damaged database that was replaced is set aside, at the next start at the latest
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -92,9 +93,11 @@ def aside(path: Path) -> Path:
 
 
 def set_aside(path: Path, kept: Path) -> Path:
-    """Keep damaged files, in place of those that were kept there before; where they are then. `StateError`."""
+    """Keep damaged files, in place of those that were kept there before; where they are then. The folder's time says
+    since when. `StateError`."""
     remove_tree(kept)
     make_directory(kept.parent)
     with explained("move aside", path):
+        os.utime(path)
         path.rename(kept)
     return kept

@@ -45,13 +45,13 @@ class ReplacedDatabases:
         set their files aside."""
         for replaced in list(self._replaced):
             if self._clock.monotonic_ms() - replaced.at_ms >= after_ms and not (after_ms and replaced.engine.scanned()):
-                self._replaced.remove(replaced)
                 replaced.engine.close()
                 try:
                     if replaced.folder.exists():
                         set_aside(replaced.folder, aside(self._path))
                 except StateError as error:
                     log.warning("the damaged files in %s stay there until the next start: %s", replaced.folder, error)
+                self._replaced.remove(replaced)
 
     def __len__(self) -> int:
         return len(self._replaced)
