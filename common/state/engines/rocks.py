@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import math
 import struct
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from milestones.common.clock import SystemClock
+from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import StateBusyError, StateCorruptError, StateError, StateFullError, StateLockedError
 from milestones.common.records import StoreId
 from milestones.common.state.engine import Batch, Owners
@@ -199,19 +198,20 @@ class Gate:
 
     *Concurrency*: threads swap one immutable value. It isn't the error itself, whose frames keep the database open."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock: Clock = clock or SystemClock()
         self._until: tuple[int, Callable[[int], StateBusyError]] | None = None
 
     def pass_through(self, write: Callable[[], None]) -> None:
         """Call `write`, unless it is too soon. `StateBusyError`."""
         until = self._until
-        if until is not None and (left_ms := until[0] - _now_ms()) > 0:
+        if until is not None and (left_ms := until[0] - self._clock.monotonic_ms()) > 0:
             raise until[1](left_ms)
         try:
             write()
             self._until = None
         except StateBusyError as busy:
-            self._until = _now_ms() + max(busy.pause_ms, STOPPED_PAUSE_MS), _like(busy)
+            self._until = self._clock.monotonic_ms() + max(busy.pause_ms, STOPPED_PAUSE_MS), _like(busy)
             raise
 
 
@@ -219,10 +219,6 @@ def _like(busy: StateBusyError) -> Callable[[int], StateBusyError]:
     """Makes an error of the same, by its `pause_ms`."""
     where, reason, remedy, limit_ms, full = busy.where, busy.reason, busy.remedy, busy.limit_ms, busy.full
     return lambda pause_ms: StateBusyError(where, reason, remedy, pause_ms, limit_ms, full=full)
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 def _stalled(batches: Collection[Batch], rate: int, what: str) -> StateBusyError:

@@ -18,6 +18,7 @@ from milestones.common.state.engine import Engine
 from milestones.common.state.engines import rocks
 from milestones.common.state.engines.rocks import RocksSettings
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngine, RocksDictEngines
+from milestones.common.testing import StepClock
 from tests.common.state.owners import OWNERS
 
 SMALL = RocksSettings(write_buffer_bytes=64 * 1024, max_write_buffers=2)
@@ -84,13 +85,13 @@ def stalling(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses of writes that were refused."""
     taken: list[float] = []
-    sleep = rocks.time.sleep
+    sleep = time.sleep
 
     def pause(seconds: float) -> None:
         taken.append(seconds)
         sleep(seconds)
 
-    monkeypatch.setattr(rocks.time, "sleep", pause)
+    monkeypatch.setattr(time, "sleep", pause)
     return taken
 
 
@@ -185,10 +186,10 @@ def test_a_caller_that_cant_wait_is_told_when_to_come_again_and_its_writes_arriv
     assert {error.limit_ms for error in refused} == {rocks.STALL_LIMIT_MS}
 
 
-def test_writes_that_come_too_soon_are_refused_without_a_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now_ms, tries = 0, 0
-    monkeypatch.setattr(rocks, "_now_ms", lambda: now_ms)
+def test_writes_that_come_too_soon_are_refused_without_a_try(tmp_path: Path) -> None:
+    clock, tries = StepClock(), 0
     engine: Any = RocksDictEngines().open(tmp_path / "engine", OWNERS)
+    engine._gate = rocks.Gate(clock)
     counts, write = engine.open("counts"), engine._write
 
     def full(*_: Any) -> None:
@@ -197,14 +198,16 @@ def test_writes_that_come_too_soon_are_refused_without_a_try(tmp_path: Path, mon
         raise Exception("IO error: No space left on device: While appending to file: /s/000004.log")
 
     engine._write = full
-    for now_ms in (0, 1, 400, 999):
+    for passed_ms, left_ms in ((0, 1_000), (1, 999), (399, 600), (599, 1)):
+        clock.advance(passed_ms)
         with pytest.raises(StateBusyError, match="no write is possible now, as the disk is full") as refused:
             engine.apply({"counts": {b"a": b"1"}}, {"counts": 1}, wait=False)
-        assert (refused.value.pause_ms, refused.value.limit_ms) == (rocks.FULL_PAUSE_MS - now_ms, None)
+        assert (refused.value.pause_ms, refused.value.limit_ms) == (left_ms, None)
     assert tries == 1
     with pytest.raises(StateError, match="disk full: free some space"):
         engine.apply({"counts": {b"a": b"1"}}, {"counts": 1})
-    now_ms, engine._write = 1_000, write
+    clock.advance(1)
+    engine._write = write
     engine.apply({"counts": {b"a": b"1"}}, {"counts": 1}, wait=False)
     assert counts.get(b"a") == b"1"
     engine.close()
