@@ -33,8 +33,8 @@ class RangeRow:
     """One task. By store: `offsets`, the changelog offset up to which (exclusive) it is complete; `changelog_ids`,
     Kafka's id of that topic, where it is known; `births`, an id that is new when the store was emptied. `commit`: the
     number of the last one that was written, 0 where none was, `LOST` where a store without changelog has lost what it
-    had, `UNKNOWN` where an earlier stage has written the stores; by input partition, `positions` (next offsets) and `stream_times` (ms) of it. `process_id`,
-    `transactional_id`: of the last writer."""
+    had, `UNKNOWN` where an earlier stage has written the stores; by input partition, `positions` (next offsets) and
+    `stream_times` (ms) of it. `process_id`, `transactional_id`: of the last writer."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     changelog_ids: Mapping[str, str] = field(default_factory=dict)
