@@ -300,7 +300,8 @@ class StateKeys:
     )
     snapshot_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 30_000, "low",
-        doc="When nothing has come from `snapshot_url` for so long, the changelog is read instead.",
+        doc="When nothing has come from `snapshot_url` for so long, the changelog is read instead; so it is when what "
+        "comes takes as much longer than a second for each 4 MiB.",
     )
     num_standby_replicas: Final = ConfigKey(
         integer(at_least=0), 0, "high",

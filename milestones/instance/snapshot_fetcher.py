@@ -4,8 +4,9 @@
                                                            smallest task of it first, several tasks at once
 
 *Guarantees*: a request never blocks its thread. A request is answered with the snapshots that exist, which may be none,
-or gives up once no byte has come for `snapshot_timeout_ms`. A snapshot that can't be fetched is a warning, no error. A
-store that can't be reached is one warning for all tasks that ask within that time.
+or gives up once no byte has come for `snapshot_timeout_ms`, or so long after it asked, and `PIECE_MS` for each piece
+that came meanwhile, for any task. A snapshot that can't be fetched is a warning, no error. A store that can't be
+reached, or is too slow, is one warning for all tasks that ask within that time.
 *Assumes*: the thread that asks takes the answer, or closes the request.
 """
 
@@ -19,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -43,6 +45,10 @@ END_S = 1.0
 
 THREADS: Final = 4
 """Tasks whose files are brought at once."""
+
+PIECE_MS, PIECE_BYTES = 1_000, 4 * 1024 * 1024
+"""How long may be spent on a piece: so many bytes, the beginning of a file, a look at a store partition's snapshots.
+With slower ones a start takes longer than with changelogs."""
 
 Snapshots = Mapping[str, LocalSnapshot]
 """Downloaded snapshots by store."""
@@ -109,20 +115,32 @@ class _Request:
 
     def __init__(self, fetcher: SnapshotFetcher, task: TaskId, answers: Mailbox[Snapshots], now_ms: int) -> None:
         self._fetcher, self._task, self._answers, self._asked_ms = fetcher, task, answers, now_ms
+        self._pieces = fetcher.pieces
 
     def take(self, now_ms: int) -> Snapshots | None:
         answers = self._answers.drain()
         if answers:
             return answers[0]
-        if now_ms - max(self._asked_ms, self._fetcher.progress_ms) <= self._fetcher.timeout_ms:
+        why = self._gives_up(now_ms)
+        if why is None:
             return None
         log.log(
             self._fetcher.away_level(self._asked_ms),
-            "task %s: nothing has come from %s for %d ms (snapshot_timeout_ms): its changelogs are read instead, and "
-            "those of other tasks that wait", self._task, self._fetcher.url, self._fetcher.timeout_ms,
+            "task %s: %s: its changelogs are read instead, and those of other tasks that wait", self._task, why,
         )  # fmt: skip
         self.close()
         return {}
+
+    def _gives_up(self, now_ms: int) -> str | None:
+        """Why the task is to wait no longer; None while it is worth it."""
+        url, timeout_ms = self._fetcher.url, self._fetcher.timeout_ms
+        if now_ms - max(self._asked_ms, self._fetcher.progress_ms) > timeout_ms:
+            return f"nothing has come from {url} for {timeout_ms} ms (snapshot_timeout_ms)"
+        waited_ms, pieces = now_ms - self._asked_ms, self._fetcher.pieces - self._pieces
+        if waited_ms > timeout_ms + pieces * PIECE_MS:
+            came = f"{pieces:.0f} times 4 MiB, or a file's beginning, in {waited_ms} ms"
+            return f"{url} is too slow: {came} (snapshot_timeout_ms, and {PIECE_MS} ms each)"
+        return None
 
     def close(self) -> None:
         self._answers.close()
@@ -168,7 +186,7 @@ class SnapshotFetcher:
 
     *Owns*: the connection to `snapshot_url`, its threads, a folder for downloads under way. *Receives*: `AskSnapshots`.
     *Sends*: `Snapshots`, which the receiver owns from then on. Publishes `progress_ms`: the monotonic time of the last
-    progress.
+    progress; `pieces`: how many have come.
     """
 
     url: str
@@ -189,6 +207,8 @@ class SnapshotFetcher:
         self._weights = weights or {}
         self.url, self.timeout_ms = repository.url, timeout_ms
         self.progress_ms: int = clock.monotonic_ms()
+        self.pieces = 0.0
+        self._counting = threading.Lock()
         self._threads = [
             threading.Thread(target=self.run, name=f"{name}-{number}", daemon=True) for number in range(1, THREADS + 1)
         ]
@@ -263,7 +283,7 @@ class SnapshotFetcher:
             with self._told(request, store):
                 self._wanted(request)
                 manifest = self._repository.newest(changelog, store, now_ms=self._clock.wall_ms())
-                self._progress(request)
+                self._progress(request, 1)
                 if manifest is not None and (why := manifest.unfit(spec, self._clock.wall_ms())) is not None:
                     raise SnapshotError(why)
                 if manifest is not None:
@@ -276,7 +296,7 @@ class SnapshotFetcher:
         for store, manifest in manifests.items():
             with self._told(request, store):
                 self._wanted(request)
-                found[store] = self._repository.fetch(manifest, self._directory, lambda _: self._progress(request))
+                found[store] = self._repository.fetch(manifest, self._directory, partial(self._came, request))
         try:
             request.reply_to.try_put(found)
         except MailboxClosedError:
@@ -301,8 +321,14 @@ class SnapshotFetcher:
                 request.task, store, error,
             )  # fmt: skip
 
-    def _progress(self, request: AskSnapshots) -> None:
+    def _came(self, request: AskSnapshots, size: int) -> None:
+        """So many bytes of a file; 0 at its beginning."""
+        self._progress(request, size / PIECE_BYTES or 1)
+
+    def _progress(self, request: AskSnapshots, pieces: float) -> None:
         self.progress_ms = self._clock.monotonic_ms()
+        with self._counting:
+            self.pieces += pieces
         self._wanted(request)
 
     def _wanted(self, request: AskSnapshots) -> None:

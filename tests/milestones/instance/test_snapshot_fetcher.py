@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compat_tests.network.serving import Quiet, serving
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError
 from milestones.common.records import TaskId
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.testing import StepClock
-from milestones.instance.snapshot_fetcher import Fetching, NoSnapshots, SnapshotFetcher, snapshot_source
+from milestones.instance.snapshot_fetcher import (
+    PIECE_BYTES,
+    PIECE_MS,
+    Fetching,
+    NoSnapshots,
+    SnapshotFetcher,
+    snapshot_source,
+)
 from tests.common.state.test_repository import local
 from tests.common.state.test_sealing import K1
 from tests.common.state.test_snapshot import MANIFEST
 from tests.milestones.fakes import CHANGELOG, World
 
 PLACE = TaskId(0, MANIFEST.partition)
+MIB = 1024 * 1024
 
 
 class Fetched:
@@ -191,6 +202,68 @@ def test_bytes_that_come_for_anybody_are_a_reason_to_wait_on(f: Fetched) -> None
     waiting = f.ask()
     assert waiting.take(f.clock.monotonic_ms() + 29_000) is None
     assert asked.take(f.clock.monotonic_ms() + 40_000) == {}
+
+
+class Trickle(Quiet):
+    """A store over HTTP from which a MiB comes in `ms_per_mib` of a clock; whoever `waits` is asked each time."""
+
+    clock: StepClock
+    waits: Fetching
+    ms_per_mib: int
+    given_up: list[tuple[int, object]]
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        while piece := source.read(MIB):
+            if len(piece) == MIB:
+                self.clock.advance(self.ms_per_mib)
+                answer = self.waits.take(self.clock.monotonic_ms())
+                if answer is not None:
+                    self.given_up.append((self.clock.monotonic_ms(), answer))
+                    return
+            outputfile.write(piece)
+
+
+Trickling = Callable[[int], tuple[Fetched, Fetching, list[tuple[int, object]]]]
+
+
+@pytest.fixture
+def trickle(tmp_path: Path) -> Iterator[Trickling]:
+    """A task that asks for two files of 64 MiB, and when it gave up with what; the argument: `ms_per_mib`."""
+    snapshot = local(tmp_path, content=bytes(64 * MIB))
+    SnapshotRepository(f"file://{tmp_path}/remote", "app").publish(snapshot)
+    handler: Any = type("Handler", (Trickle,), {})
+    with serving(partial(handler, directory=str(tmp_path / "remote"))) as url:
+
+        def asked(ms_per_mib: int) -> tuple[Fetched, Fetching, list[tuple[int, object]]]:
+            f = Fetched(tmp_path, url)
+            handler.clock, handler.waits, handler.ms_per_mib, handler.given_up = f.clock, f.ask(), ms_per_mib, []
+            return f, handler.waits, handler.given_up
+
+        yield asked
+
+
+def test_a_store_that_trickles_is_given_up_at_its_bound_and_named(
+    trickle: Trickling, caplog: pytest.LogCaptureFixture
+) -> None:
+    f, _, given_up = trickle(2_000)
+    began_ms = f.clock.monotonic_ms()
+    f.serve()
+    ((at_ms, answer),) = given_up
+    assert answer == {}
+    assert 30_000 < at_ms - began_ms <= 30_000 + 2_000 + PIECE_MS * (2 + 40 * MIB / PIECE_BYTES)
+    (warning,) = warnings(caplog)
+    assert "is too slow" in warning
+    assert "snapshot_timeout_ms" in warning
+    assert "its changelogs are read instead" in warning
+    assert f.here() == []
+
+
+def test_a_store_that_is_just_fast_enough_is_waited_for_however_long_it_takes(trickle: Trickling) -> None:
+    f, asked, given_up = trickle(PIECE_MS * MIB // PIECE_BYTES)
+    f.serve()
+    assert given_up == []
+    assert (asked.take(f.clock.monotonic_ms()) or {}).keys() == {"counts"}
+    assert f.clock.monotonic_ms() > 30_000
 
 
 def test_an_answer_that_nobody_takes_is_deleted(f: Fetched, tmp_path: Path) -> None:
