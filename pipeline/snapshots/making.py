@@ -61,7 +61,7 @@ def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
         with ScratchStore(directory / "store", job.spec) as scratch:
             base = None if newest is None else _begin_with(newest, repository, scratch, directory)
             records = scratch.fold(job.consumer, job.changelog, job.first if base is None else base, job.end)
-            snapshot = _write(scratch, job, directory / "files", repository.generation(job.changelog))
+            snapshot = _write(scratch, job, directory / "files", _generation(repository, job))
             if job.parquet is not None:
                 write_parquet(_spec(payload, job), job.changelog, scratch.entries(), job.parquet, job.options)
         manifest = repository.publish(snapshot)
@@ -101,6 +101,15 @@ def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifes
     return newest if why is None else None
 
 
+def _generation(repository: SnapshotRepository, job: SnapshotJob) -> int:
+    """Spark is no member of the group: the generation of the newest snapshot that counts, if one does that a member has
+    made, of that one. So the generations of a group that was deleted don't outlive its members' snapshots."""
+    found = list(repository.counting(
+        job.changelog, job.spec.name, changelog_id=job.changelog_id, now_ms=job.created_ms
+    ))  # fmt: skip
+    return next((one.generation for one in [*filter(lambda one: one.by_member, found), *found]), 0)
+
+
 def _fresh(newest: SnapshotManifest, job: SnapshotJob) -> bool:
     """Half of its time at least is left."""
     until = newest.usable_until_ms
@@ -121,8 +130,7 @@ def _begin_with(
 
 
 def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path, generation: int) -> LocalSnapshot:
-    """The store's content as table files: a base. Spark is no member of the group, and counts to the generation that
-    made the newest snapshot."""
+    """The store's content as table files: a base."""
     directory.mkdir()
     writer = SstWriter(directory)
     writer.write(scratch.entries())

@@ -45,8 +45,8 @@ class Pruned:
 def prune(
     repository: SnapshotRepository, changelog: TopicPartition, clock: Clock, *, changelog_id: str | None = None
 ) -> Pruned:
-    """Remove what isn't needed of one partition. `changelog_id`: Kafka's id of the topic, if it is known: snapshots of
-    another one aren't among the two that are kept. `SnapshotError`."""
+    """Remove what isn't needed of one partition. `changelog_id`: Kafka's id of the topic, by default that of what
+    `latest.json` names: snapshots of another one aren't among the two that are kept. `SnapshotError`."""
     place, now_ms = repository.place(changelog), clock.wall_ms()
     objects = repository.objects.below(place)
     listed = repository.published(changelog, objects)
@@ -58,9 +58,11 @@ def prune(
             "is taken away: %s", place, held_up,
         )  # fmt: skip
         return Pruned(held_up=held_up)
+    if changelog_id is None and (hint := repository.hint(changelog)[0]) is not None:
+        changelog_id = hint.changelog_id
     kept = _kept(found, now_ms, changelog_id)
     if kept and kept[0].manifest is not None:
-        repository.hint_at(kept[0].manifest)
+        repository.hint_at(kept[0].manifest, now_ms)
     needed = {f"{place}/{one.path_of(file)}" for one in _manifests(kept) for file in one.files}
     needed |= {one.path for one in kept} | {f"{place}/{LATEST}"}
     unneeded = [one for one in objects if one.path not in needed and now_ms - one.modified_ms >= GRACE_MS]
@@ -86,7 +88,7 @@ def _kept(found: list[Listed], now_ms: int, changelog_id: str | None) -> list[Li
     """The two newest, of those that can be used if there are any, and those that were among them an hour ago."""
     ranked = sorted(
         (
-            (not (one.manifest.of_another_topic(changelog_id) or one.manifest.expired(now_ms)), one.manifest.rank, one)
+            (one.manifest.counts(changelog_id, now_ms), one.manifest.rank, one)
             for one in found
             if one.manifest is not None
         ),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import IO, Final, Protocol
 from milestones.common.errors import ConfigError, StateError, StateFormatError
 from milestones.common.records import TopicPartition
 from milestones.common.state.disk import explained, make_directory
+from milestones.common.state.snapshots.local_snapshot import LocalSnapshot, described
 from milestones.common.state.snapshots.manifest_json import decode, encode
 from milestones.common.state.snapshots.objects import (
     AbandonedError,
@@ -46,28 +46,6 @@ class SnapshotGoneError(SnapshotError):
 
 class SnapshotKeyError(SnapshotError):
     """A file is encrypted with a key that isn't among those of this instance, or with another one of that id."""
-
-
-@dataclass(frozen=True)
-class LocalSnapshot:
-    """A snapshot whose files are on this machine, in a folder of their own. One that is to be published may leave out
-    the files of the snapshots that it is built on."""
-
-    manifest: SnapshotManifest
-    directory: Path
-
-    @property
-    def files(self) -> list[Path]:
-        """The snapshot's files, in the order in which they are taken in."""
-        return [self.path_of(file) for file in self.manifest.files]
-
-    def path_of(self, file: SnapshotFile) -> Path:
-        """Where a file of the snapshot is here."""
-        return self.directory / (f"{file.folder.replace('/', '-')}-" * bool(file.folder) + file.name)
-
-    def remove(self) -> None:
-        """Delete the rest of the snapshot's files. Harmless when repeated."""
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -143,11 +121,41 @@ class SnapshotRepository:
         """The newest snapshot of a changelog partition of `store`, None when there is none.
 
         One that can't be read, or is of another store or partition, is passed over with a warning. So is one of
-        another topic than `changelog_id`, or too old at `now_ms` (wall clock), unless there is no other.
+        another topic than `changelog_id`, by default than what `latest.json` names, or too old at `now_ms` (wall
+        clock), unless there is no other.
         `SnapshotError`, `StateFormatError` when none of those that are there can be read, or the store can't."""
         hint, troubles = self.hint(changelog)
+        if changelog_id is None and hint is not None:
+            changelog_id = hint.changelog_id
         unfit: SnapshotManifest | None = None
-        for name in sorted(self._names(changelog, hint), reverse=True):
+        for manifest in self._readable(changelog, store, hint, troubles):
+            if manifest.counts(changelog_id, now_ms):
+                self._warn(troubles)
+                return manifest
+            unfit = unfit or manifest
+        if unfit is None and troubles:
+            raise troubles[0]
+        self._warn(troubles)
+        return unfit
+
+    def counting(
+        self, changelog: TopicPartition, store: str, *, changelog_id: str | None, now_ms: int
+    ) -> Iterator[SnapshotManifest]:
+        """Those that can be read and are of this topic and not too old, the newest first. `SnapshotError`."""
+        found = self._readable(changelog, store, self.hint(changelog)[0], [])
+        return (manifest for manifest in found if manifest.counts(changelog_id, now_ms))
+
+    def _readable(
+        self,
+        changelog: TopicPartition,
+        store: str,
+        hint: SnapshotManifest | None,
+        troubles: list[StateError],
+        above: str = "",
+    ) -> Iterator[SnapshotManifest]:
+        """All of the store whose names are above this one, the newest first. `troubles` gets why others can't be read,
+        or don't belong there."""
+        for name in sorted((name for name in self._names(changelog, hint) if name > above), reverse=True):
             path = f"{self.place(changelog)}/{MANIFESTS}/{name}.json"
             try:
                 manifest = hint if hint is not None and name == hint.name else self._manifest(path)
@@ -158,15 +166,8 @@ class SnapshotRepository:
                 continue
             if (why := manifest.foreign(self.application_id, store, changelog)) is not None:
                 troubles.append(SnapshotError(f"{path} at {self.url} isn't what belongs there: {why}"))
-            elif manifest.of_another_topic(changelog_id) or (now_ms is not None and manifest.expired(now_ms)):
-                unfit = unfit or manifest
             else:
-                self._warn(troubles)
-                return manifest
-        if unfit is None and troubles:
-            raise troubles[0]
-        self._warn(troubles)
-        return unfit
+                yield manifest
 
     def hint(self, changelog: TopicPartition) -> tuple[SnapshotManifest | None, list[StateError]]:
         """The manifest in `latest.json`, and why there is none."""
@@ -195,11 +196,6 @@ class SnapshotRepository:
     def _warn(self, troubles: list[StateError]) -> None:
         for trouble in troubles:
             log.warning("a snapshot is passed over: %s", trouble)
-
-    def generation(self, changelog: TopicPartition) -> int:
-        """The newest generation of which there is a snapshot, also one that can't be used; 0 without any."""
-        names = self._names(changelog, self.hint(changelog)[0])
-        return max((int(begin) for name in names if (begin := name.partition("-")[0]).isdecimal()), default=0)
 
     def partitions(self) -> list[TopicPartition]:
         """All that have snapshots."""
@@ -315,7 +311,7 @@ class SnapshotRepository:
         if not self.objects.create(path, content) and self.objects.read(path) != content:
             raise SnapshotError(f"{path} at {self.url} is there, and another one")
         reach("snapshot.published")
-        self.hint_at(manifest)
+        self.hint_at(manifest, manifest.created_ms)
         return manifest
 
     def _with_own_files(self, snapshot: LocalSnapshot) -> SnapshotManifest:
@@ -346,16 +342,17 @@ class SnapshotRepository:
         finally:
             sealed.unlink(missing_ok=True)
 
-    def hint_at(self, manifest: SnapshotManifest) -> None:
-        """Have `latest.json` name the snapshot, unless a newer one is there. What can't be written is a warning: only
-        readers over plain HTTP need it."""
+    def hint_at(self, manifest: SnapshotManifest, now_ms: int) -> None:
+        """Have `latest.json` name the snapshot, or a newer one that is there and counts at that time (wall clock). What
+        can't be written is a warning: only readers over plain HTTP need it."""
         changelog = manifest.partition_of
         try:
             hint, troubles = self.hint(changelog)
-            newest = max(self._names(changelog, hint) | {manifest.name})
+            above = self._readable(changelog, manifest.store, hint, troubles, manifest.name)
+            newest = next((one for one in above if one.counts(manifest.changelog_id, now_ms)), manifest)
             newer_format = any(isinstance(trouble, StateFormatError) and trouble.newer for trouble in troubles)
-            if newest == manifest.name and not newer_format and (hint is None or hint.id != manifest.id):
-                self.objects.write(f"{self.place(changelog)}/{LATEST}", encode(manifest))
+            if not newer_format and (hint is None or hint.id != newest.id):
+                self.objects.write(f"{self.place(changelog)}/{LATEST}", encode(newest))
         except SnapshotError as error:
             log.warning("%s", error)
 
@@ -384,13 +381,6 @@ def _failure(step: Callable[..., None], *given: bytes) -> str | None:
     except UnsealError as error:
         return str(error)
     return None
-
-
-def described(path: Path, entries: int, deletions: int = 0) -> SnapshotFile:
-    """The manifest's line about a file that was written."""
-    with path.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    return SnapshotFile(path.name, path.stat().st_size, entries, digest, deletions=deletions)
 
 
 __all__ = [

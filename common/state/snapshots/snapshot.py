@@ -118,6 +118,11 @@ class SnapshotManifest:
         return self.generation, self.offset, self.created_ms, self.id
 
     @property
+    def by_member(self) -> bool:
+        """Whether a member of the group has made it, whose generation it has; Spark has no prefix in front of keys."""
+        return bool(self.key_prefix)
+
+    @property
     def partition_of(self) -> TopicPartition:
         """The changelog's partition."""
         return TopicPartition(self.changelog, self.partition)
@@ -177,6 +182,10 @@ class SnapshotManifest:
     def expired(self, now_ms: int) -> bool:
         """Whether a store can't begin with it any more, at this time (wall clock)."""
         return self.usable_until_ms is not None and now_ms > self.usable_until_ms
+
+    def counts(self, changelog_id: str | None, now_ms: int | None) -> bool:
+        """Whether a store may begin with it, as far as time and the changelog's topic go. None: not known."""
+        return not (self.of_another_topic(changelog_id) or (now_ms is not None and self.expired(now_ms)))
 
     def misplaced(self, changelog_id: str | None, first: int, end: int) -> str | None:
         """Why the present changelog can't follow the snapshot; None when it can. `changelog_id`: Kafka's, None when

@@ -123,7 +123,7 @@ class Maker:
         newest = self._newest(store, now_ms)
         if newest is None or newest.of_another_topic(store.changelog_id) or newest.expired(now_ms):
             return  # it counts for nothing, whatever its generation: the group's numbers may have begun anew
-        if (made_in := newest.generation) > (own := self._job.generation):
+        if newest.generation > (own := self._job.generation) and (made_in := self._generation(store, now_ms)) > own:
             raise NotMade(f"a member of generation {made_in} has made one, this is one of {own}")
         if not fresh(newest, now_ms):
             return
@@ -132,6 +132,14 @@ class Maker:
             raise NotMade(f"there is one at offset {newest.offset}, this would be one at {offset}", newest)
         if store.since_ms is not None and newest.created_ms > store.since_ms:
             raise NotMade("another instance has made one lately")
+
+    def _generation(self, store: PartitionJob, now_ms: int) -> int:
+        """Of the newest snapshot that counts and that a member has made: Spark hands a generation on, which may be that
+        of a group that is no more. `ObjectStoreError`."""
+        found = self._repository.counting(
+            store.changelog, store.store, changelog_id=store.changelog_id, now_ms=now_ms
+        )
+        return next((one.generation for one in found if one.by_member), 0)
 
     def _newest(self, store: PartitionJob, now_ms: int) -> SnapshotManifest | None:
         """The newest one that can be read. `ObjectStoreError`."""

@@ -188,6 +188,26 @@ def test_the_hint_is_mended(k: Kept) -> None:
     assert k.repository.hint(CHANGELOG) == (newest, [])
 
 
+def test_the_hint_follows_a_group_that_counts_anew_once_those_of_before_do_not_count(k: Kept) -> None:
+    before = k.publish(generation=90, usable_until_ms=k.clock.wall_ms() + GRACE_MS)
+    new = [k.publish(generation=1) for _ in range(2)][1]
+    k.prune()
+    assert k.repository.hint(CHANGELOG) == (before, [])
+    k.clock.advance(2 * GRACE_MS)
+    k.prune()
+    assert k.repository.hint(CHANGELOG) == (new, [])
+
+
+def test_who_does_not_know_the_topic_removes_those_of_another_one_than_the_hints(k: Kept) -> None:
+    for _ in range(3):
+        k.publish(generation=90, changelog_id="then")
+    good = [k.publish(generation=1) for _ in range(2)]
+    k.clock.advance(GRACE_MS)
+    k.prune()
+    assert k.manifests == good[::-1]
+    assert k.repository.hint(CHANGELOG) == (good[1], [])
+
+
 def test_of_the_first_formats_snapshots_the_same_is_kept(tmp_path: Path) -> None:
     first_format(tmp_path / "remote")
     repository = SnapshotRepository(f"file://{tmp_path}/remote", "app")

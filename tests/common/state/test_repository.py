@@ -215,7 +215,47 @@ def test_of_two_publishers_the_one_of_the_newer_generation_is_found_whoever_is_t
     assert repository.newest(CHANGELOG, "counts") == owner.manifest
     hint, _ = repository.hint(CHANGELOG)
     assert hint == owner.manifest, "over plain HTTP, too"
-    assert repository.generation(CHANGELOG) == 10
+
+
+OF_A_GROUP_THAT_IS_NO_MORE = [{"usable_until_ms": 2_000}, {"changelog_id": "then", "usable_until_ms": None}]
+
+
+@pytest.mark.parametrize("fields", OF_A_GROUP_THAT_IS_NO_MORE, ids=["too old", "of a topic that is gone"])
+def test_a_group_whose_generations_begin_anew_is_found_over_plain_http_too(
+    served: tuple[str, Path], tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    url, folder = served
+    owner, reader = SnapshotRepository(f"file://{folder}", "app"), SnapshotRepository(url, "app")
+    owner.publish(local(tmp_path, 900, generation=90, **fields))
+    new = owner.publish(local(tmp_path, 10, generation=1, created_ms=3_000))
+    assert reader.newest(CHANGELOG, "counts", now_ms=3_000) == new
+    zombie = local(tmp_path, 950, generation=0, created_ms=3_000)
+    owner.publish(zombie)
+    assert reader.newest(CHANGELOG, "counts", now_ms=3_000) == new
+
+
+def test_who_does_not_know_the_topic_takes_the_one_of_the_topic_that_the_hint_knows(
+    repository: SnapshotRepository, tmp_path: Path
+) -> None:
+    repository.publish(local(tmp_path, 900, generation=90, changelog_id="then"))
+    new = repository.publish(local(tmp_path, 10, generation=1))
+    if isinstance(repository.objects, FakeObjects):
+        repository.objects.late_ms = 0
+    assert repository.newest(CHANGELOG, "counts", now_ms=3_000) == new
+
+
+def test_those_that_count_are_told_the_newest_first(repository: SnapshotRepository, tmp_path: Path) -> None:
+    good = [local(tmp_path, offset, generation=generation) for offset, generation in ((10, 3), (20, 2), (10, 2))]
+    others = [
+        local(tmp_path, 900, generation=9, usable_until_ms=2_000),
+        local(tmp_path, 800, generation=8, changelog_id="then"),
+    ]
+    for snapshot in (*good, *others):
+        repository.publish(snapshot)
+    if isinstance(repository.objects, FakeObjects):
+        repository.objects.late_ms = 0
+    found = repository.counting(CHANGELOG, "counts", changelog_id="topic-1", now_ms=3_000)
+    assert [*found] == [snapshot.manifest for snapshot in good]
 
 
 def test_what_is_published_is_found_though_the_store_lists_it_late(tmp_path: Path, clock: StepClock) -> None:
@@ -279,12 +319,12 @@ def test_one_that_is_too_old_or_of_a_topic_that_is_gone_is_taken_for_want_of_ano
     ]
     for snapshot in dead:
         repository.publish(snapshot)
+    if isinstance(repository.objects, FakeObjects):
+        repository.objects.late_ms = 0
     found = partial(repository.newest, CHANGELOG, "counts", changelog_id="topic-1", now_ms=3_000)
     assert found() == dead[0].manifest
     good = local(tmp_path, 10, generation=1)
     repository.publish(good)
-    if isinstance(repository.objects, FakeObjects):
-        repository.objects.late_ms = 0
     assert found() == good.manifest
     assert repository.newest(CHANGELOG, "counts") == dead[0].manifest
 

@@ -25,6 +25,7 @@ from milestones.m6_state_manager.ranges import prefix_of
 from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint
 from milestones.m6_state_manager.snapshots.jobs import CheckpointJob, PartitionJob, SnapshotResult
 from milestones.m6_state_manager.snapshots.process import Maker
+from tests.common.state.test_repository import local
 from tests.common.state.test_sealing import K1
 from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, TASK, found
 
@@ -242,6 +243,18 @@ def test_a_newer_generations_snapshot_that_nothing_can_begin_with_is_in_no_membe
     newest = made.repository.newest(CHANGELOG, "counts", changelog_id="topic-1", now_ms=made.clock.wall_ms())
     assert newest is not None
     assert newest.generation == 1
+
+
+def test_a_newer_generation_that_only_spark_has_handed_on_is_in_no_members_way(made: Made, tmp_path: Path) -> None:
+    """The group was deleted, and Spark's snapshots count to its generation still."""
+    made.repository.publish(local(tmp_path, 5, generation=90, application_id="words", changelog=CHANGELOG.topic,
+                                  partition=CHANGELOG.partition, created_ms=made.clock.wall_ms()))  # fmt: skip
+    made.write(rows(0, 10))
+    manifest = made.snapshot(generation=1).manifest
+    assert manifest is not None
+    assert manifest.by_member
+    made.write(rows(10, 20))
+    assert "a member of generation 1 has made one, this is one of 0" in made.snapshot(generation=0).why
 
 
 def test_where_others_have_made_snapshots_for_long_and_removed_those_of_this_member_it_makes_a_base(

@@ -208,6 +208,27 @@ def test_it_is_built_on_a_snapshot_that_an_instance_of_m6_has_made(app: App) -> 
     assert app.content() == {b"b": b"2", b"c": b"3", b"d": b"5"}
 
 
+def test_a_generation_that_only_spark_has_handed_on_gives_way_to_that_of_the_group_s_members(app: App) -> None:
+    """The group of generation 90 was deleted."""
+    app.write(("a", "1"))
+    repository, nothing = SnapshotRepository(app.url, app.name), app.directory / "nothing"
+    spark = app.made().manifest
+    before = replace(spark, id="before", generation=90, files=())
+    for manifest in (before, replace(before, id="now", generation=2, key_prefix=b"\0\0\0\0")):
+        repository.publish(LocalSnapshot(manifest, nothing))
+    app.write(("b", "2"))
+    assert app.made().manifest.generation == 2
+
+
+def test_what_is_too_old_has_no_generation_to_hand_on(app: App) -> None:
+    app.write(("a", "1"))
+    repository, nothing = SnapshotRepository(app.url, app.name), app.directory / "nothing"
+    dead = replace(app.made().manifest, id="dead", generation=90, files=(), usable_until_ms=1, key_prefix=b"\0\0\0\0")
+    repository.publish(LocalSnapshot(dead, nothing))
+    app.write(("b", "2"))
+    assert app.made().manifest.generation == 0
+
+
 def test_an_encrypted_snapshot_is_built_on_with_its_key_only(app: App) -> None:
     key, other = (f"{id}:{b64encode(id.encode() * 16).decode()}" for id in ("k1", "k2"))
     app.config = app.config.replace(snapshot_encryption_key=key)
