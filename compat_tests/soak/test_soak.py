@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 MOST_CASES = 2_000
 MOST_FAILURES = 3
 """A soak that has found so many ends: each is shrunk, which takes minutes."""
-SNAPSHOT_MS = 5_000
+SNAPSHOT_MS = 2_000
 KILL_S, CUT_S, SAMPLE_S, BATCH_S, LATE_S = 20.0, 15.0, 2.0, 0.2, 3.0
 REFUSED_ONE_IN = 1_000
 COMMIT = {"at_least_once": Api.OFFSET_COMMIT, "exactly_once_v2": Api.END_TXN}
@@ -129,7 +129,7 @@ def test_a_live_group_with_refused_records_and_late_answers_stays_exact_and_flat
 def test_a_live_group_that_makes_snapshots_is_killed_moved_and_wiped_and_stays_exact_and_flat(
     world: World, until: float, say: Callable[[str], None], report_file: Callable[[str], Path]
 ) -> None:
-    """Every few seconds a snapshot is made, and of two instances one is killed, stopped, or loses its disk, in turn:
+    """Every two seconds a snapshot is made, a delta mostly, and of two instances one is killed, stopped, or loses its disk, in turn:
     the other ones take its tasks over, and it begins with snapshots when it has nothing else."""
     if not world.has("state_manager"):
         pytest.skip("instances make snapshots from m6 on")

@@ -7,8 +7,8 @@ types of a log file that is used again, in a log that didn't begin so, it reads 
 
 *Guarantees*: such a log has damage in that place that the reader takes for damage, and ends there: a prefix of all
 batches is recovered, as with any other damage. A log without such types isn't changed.
-*Assumes*: whoever opens the database may write its files. A record's checksum isn't looked at: the reader begins each
-block anew, as this module does, and within a block it ends before a wrong one, where this module goes on.
+*Assumes*: the engine that opens the database may write its files. A record's checksum isn't looked at: the reader
+begins each block anew, as this module does; within a block the reader ends before a wrong one, this module behind it.
 """
 
 from __future__ import annotations
