@@ -33,6 +33,8 @@ MOST_CASES = 2_000
 MOST_FAILURES = 3
 """A soak that has found so many ends: each is shrunk, which takes minutes."""
 SNAPSHOT_MS = 2_000
+MEMTABLE_BYTES = 256 * 1024
+"""So little that memtables are full, and flushed, many times: until the first time memory and disk grow."""
 KILL_S, CUT_S, SAMPLE_S, BATCH_S, LATE_S = 20.0, 15.0, 2.0, 0.2, 3.0
 REFUSED_ONE_IN = 1_000
 COMMIT = {"at_least_once": Api.OFFSET_COMMIT, "exactly_once_v2": Api.END_TXN}
@@ -135,9 +137,8 @@ def test_a_live_group_that_makes_snapshots_is_killed_moved_and_wiped_and_stays_e
         pytest.skip("instances make snapshots from m6 on")
     world.input("in", 6, out=4)
     url = f"file://{world.directory}/snapshots"
-    group = started(
-        world, "count-by-value", snapshot_url=url, snapshot_interval_ms=SNAPSHOT_MS, num_standby_replicas=1
-    )
+    settings = {"snapshot_interval_ms": SNAPSHOT_MS, "rocksdb_write_buffer_bytes": MEMTABLE_BYTES}
+    group = started(world, "count-by-value", snapshot_url=url, num_standby_replicas=1, **settings)
     seen = Seen(report_file(f"soak-snapshots-{world.stage}-{world.guarantee}.csv"), say)
     strikes = cycle((killed, killed, moved, moved, wiped, wiped))
     under_fire(world, group, until, seen, lambda: world.groups(BATCH, 2_000, 500), lambda one: next(strikes)(one))
