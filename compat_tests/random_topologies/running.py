@@ -186,6 +186,7 @@ class Course:
         if fault.calm:
             self.feed_until_they_run(self.group)
             if self._case.plan.shaped:
+                self._disarm()
                 self._leap()
         self.feed(fault.after)
         if fault.kind == "join":
@@ -305,16 +306,20 @@ class Course:
 
     def come_to_rest(self) -> None:
         """Everybody back and unarmed, all inputs processed, a clean end."""
-        for one in self.group:
-            if one.name in self._armed and one.running:
-                self._halt(one)
-                self._begin(one)
+        self._disarm()
         if self._case.plan.shaped:
             self._leap()
             for source, rows in self.inputs.last().items():
                 self._world.feeds[source].send(rows)
         self._all_processed()
         stop_all(self.group)
+
+    def _disarm(self) -> None:
+        """Nobody dies from now on while inputs are waited for: without more of them nobody comes back."""
+        for one in self.group:
+            if one.name in self._armed and one.running:
+                self._halt(one)
+                self._begin(one)
 
     def _leap(self) -> None:
         """The inputs' next round: all that has come is processed before."""
