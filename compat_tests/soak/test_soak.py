@@ -131,8 +131,8 @@ def test_a_live_group_with_refused_records_and_late_answers_stays_exact_and_flat
 def test_a_live_group_that_makes_snapshots_is_killed_moved_and_wiped_and_stays_exact_and_flat(
     world: World, until: float, say: Callable[[str], None], report_file: Callable[[str], Path]
 ) -> None:
-    """Every two seconds a snapshot is made, a delta mostly, and of two instances one is killed, stopped, or loses its disk, in turn:
-    the other ones take its tasks over, and it begins with snapshots when it has nothing else."""
+    """Every two seconds a snapshot is made, a delta mostly, and of two instances one is killed, stopped, or loses its
+    disk, in turn: the other ones take its tasks over, and it begins with snapshots when it has nothing else."""
     if not world.has("state_manager"):
         pytest.skip("instances make snapshots from m6 on")
     world.input("in", 6, out=4)
