@@ -26,7 +26,7 @@ from milestones.common.state.disk import make_directory, remove_tree, scratch, s
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.testing.faults import reach
-from milestones.m6_state_manager.mending.database_folder import aside, following
+from milestones.m6_state_manager.mending.database_folder import aside, current, following, make_current
 from milestones.m6_state_manager.ranges import span_of
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 
@@ -71,6 +71,8 @@ class Mending:
             lost = database.replace_by(other, self._lost)
         except BaseException:
             other.engine.close()
+            if current(database.path) == folder:  # it isn't known whether a power failure would leave that so
+                make_current(database.path, database.folder.name)
             remove_tree(other.folder)
             raise
         database.gate.open()

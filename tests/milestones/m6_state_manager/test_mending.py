@@ -18,7 +18,7 @@ from milestones.common.state.steps import STEP_ENTRIES
 from milestones.m6_state_manager import subtopology_engine
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.mending import mender
-from milestones.m6_state_manager.mending.database_folder import aside
+from milestones.m6_state_manager.mending.database_folder import aside, current, make_current
 from milestones.m6_state_manager.ranges import prefix_of
 from tests.milestones.m6_state_manager.damage import flip, mend, written
 from tests.milestones.m6_state_manager.states import (
@@ -365,6 +365,30 @@ def test_a_mending_that_fails_leaves_all_as_it_was_and_can_be_repeated(
 
 def full(*_: Any) -> Any:
     raise StateError("disk full: free some space")
+
+
+def test_the_database_that_counts_is_there_whatever_the_disk_says_when_another_one_takes_its_place(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is written, then the folder's entries aren't brought to the disk."""
+    d = Damaged(directory)
+    d.meet()
+    with monkeypatch.context() as patched:
+        patched.setattr(subtopology_engine, "make_current", written_and_failed)
+        with pytest.raises(StateError, match="disk full"):
+            mend(d.manager)
+    assert (d.database.path / current(d.database.path)).is_dir()
+    mend(d.manager)
+    assert found(d.neighbour) == d.contents[NEIGHBOUR, "counts"]
+    d.end()
+    again = reopened(directory)
+    assert found(again.open(NEIGHBOUR, [COUNTS])) == d.contents[NEIGHBOUR, "counts"]
+    again.release()
+
+
+def written_and_failed(path: Path, folder: str) -> None:
+    make_current(path, folder)
+    full()
 
 
 def test_a_kill_at_any_step_of_a_mending_loses_nothing_that_can_be_read(
