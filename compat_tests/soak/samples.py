@@ -79,13 +79,14 @@ def sample(
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files below, without those that go meanwhile."""
-    size = 0
+    """Bytes of the files below, without those that go meanwhile. One with several names counts once."""
+    sizes: dict[int, int] = {}
     for directory, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):
-                size += (Path(directory) / name).stat().st_size
-    return size
+                found = (Path(directory) / name).stat()
+                sizes[found.st_ino] = found.st_size
+    return sum(sizes.values())
 
 
 def flat(samples: Sequence[Sample]) -> Findings:

@@ -57,6 +57,7 @@ def test_samples_are_drawn(tmp_path: Path) -> None:
 def test_a_process_that_lives_is_measured_and_one_that_has_ended_is_not(tmp_path: Path) -> None:
     (tmp_path / "engines").mkdir()
     (tmp_path / "engines" / "table").write_bytes(bytes(3 << 20))
+    (tmp_path / "checkpoint").hardlink_to(tmp_path / "engines" / "table")
     own = sample(1.0, "a", 1, os.getpid(), 5, 0, home=tmp_path)
     assert own is not None
     assert own.rss_mb > 1
