@@ -74,7 +74,8 @@ def _endless_from(log: Path) -> int | None:
 
 
 def endless_from(log: BinaryIO) -> int | None:
-    """Where the log has the first record that the reader doesn't come past; None where it comes to the end."""
+    """Where the log has the first record that the reader doesn't come past; None where it comes to the end. What is
+    appended meanwhile isn't looked at: it would begin anywhere in a block."""
     before = 0
     while data := log.read(READ_BYTES):
         for start in range(0, len(data), BLOCK_BYTES):
@@ -86,5 +87,7 @@ def endless_from(log: BinaryIO) -> int | None:
                 if not kind:  # room that was never written
                     break
                 at += HEADER_BYTES + data[at + 4] + (data[at + 5] << 8)
+        if len(data) < READ_BYTES:
+            break
         before += len(data)
     return None

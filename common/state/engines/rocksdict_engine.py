@@ -59,7 +59,8 @@ class RocksDictEngines:
     name = "rocksdict"
 
     def __init__(self, settings: RocksSettings | None = None, *, read_only: bool = False) -> None:
-        """`read_only`: nothing is written into what is opened; no other process may write to it either."""
+        """`read_only`: nothing is written into what is opened, but that a log which the library would read for ever is
+        cut (`log_tails.py`); no other process may write to it either."""
         self.settings: RocksSettings = settings or RocksSettings()
         self._access = AccessType.read_only(False) if read_only else AccessType.read_write()
         # None of the many parts of an LRU cache has room for the filter of a million entries: each read would read it.

@@ -135,3 +135,17 @@ def test_a_log_is_endless_from_its_first_record_that_is_of_a_log_used_again(
 )
 def test_a_log_that_began_as_one_used_again_or_has_none_of_its_records_comes_to_an_end(log: bytes) -> None:
     assert endless_from(io.BytesIO(log)) is None
+
+
+def test_what_is_appended_while_a_log_is_looked_at_is_not_taken_for_noise() -> None:
+    class Growing(io.BytesIO):
+        """A log of one record that gets another one once it was read; the middle of its data looks like noise."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            found, at = super().read(size), self.tell()
+            self.write(bytes([0, 0, 0, 0, 0, 0, min(USED_AGAIN)]) * 10)
+            self.seek(at)
+            return found
+
+    record = b"\0\0\0\0" + bytes([10, 0, 1]) + bytes(10)
+    assert endless_from(Growing(record)) is None
