@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -104,10 +105,13 @@ def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifes
 def _generation(repository: SnapshotRepository, job: SnapshotJob) -> int:
     """Spark is no member of the group: the generation of the newest snapshot that counts, if one does that a member has
     made, of that one. So the generations of a group that was deleted don't outlive its members' snapshots."""
-    found = list(repository.counting(
+    found = repository.counting(
         job.changelog, job.spec.name, changelog_id=job.changelog_id, now_ms=job.created_ms
-    ))  # fmt: skip
-    return next((one.generation for one in [*filter(lambda one: one.by_member, found), *found]), 0)
+    )
+    newest = next(found, None)
+    if newest is None:
+        return 0
+    return next((one.generation for one in chain((newest,), found) if one.by_member), newest.generation)
 
 
 def _fresh(newest: SnapshotManifest, job: SnapshotJob) -> bool:
