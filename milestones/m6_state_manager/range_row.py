@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 WAYS_OUT: Final = "run the version that wrote it, or remove the state, which is restored from the changelogs"
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode
-LOST, UNKNOWN = -1, -2
-"""In place of a commit's number."""
+LOST: Final = -1
+UNKNOWN: Final = -2
+"""Both in place of a commit's number."""
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,7 @@ def test_bytes_that_come_for_anybody_are_a_reason_to_wait_on(f: Fetched) -> None
 
 
 class Trickle(Quiet):
-    """A store over HTTP from which a MiB comes in `ms_per_mib` of a clock; whoever `waits` is asked each time."""
+    """A store over HTTP from which a MiB comes in `ms_per_mib` of a clock; each MiB asks `waits`."""
 
     clock: StepClock
     waits: Fetching

@@ -24,13 +24,13 @@ MENDED, GIVEN_OUT, TAKEN_IN, FOREIGN = "0/corrupt", "0-corrupt", "0_1-counts-cor
 
 
 def kept(directory: StateDirectory) -> set[str]:
-    """What is there of files that were set aside, by name."""
+    """The names of the files that were set aside, and are there."""
     engines = directory.path / DATABASES
     return {name for name in (MENDED, GIVEN_OUT, TAKEN_IN, FOREIGN) if (engines / name).is_dir()}
 
 
 def cleaned(manager: RangeStateManager, after_ms: int) -> set[str]:
-    """What is there once the cleaner has come so long after the files were set aside."""
+    """The files that the cleaner leaves when it comes so long after they were set aside."""
     engines = manager.directory.path / DATABASES
     (since_ms,) = {(engines / name).stat().st_mtime_ns // 1_000_000 for name in kept(manager.directory)}
     manager.clean(since_ms + after_ms, 2**60)
