@@ -23,7 +23,7 @@ from milestones.common.errors import StateError
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.snapshots.garbage import prune
 from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotRepository, described
-from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
+from milestones.common.state.snapshots.snapshot import SPARK, SnapshotManifest, new_id
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import kind_of
 from milestones.instance.application import Application
@@ -151,6 +151,7 @@ def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path, generation:
         created_ms=job.created_ms,
         usable_until_ms=job.usable_until_ms,
         files=tuple(described(path, entries) for path, entries in writer.files.items()),
+        made_by=SPARK,
         arrangement=kind_of(job.spec).arrangement(job.spec),
         generation=generation,
     )

@@ -2,7 +2,7 @@
 
 Format 2 is what this version writes, and format 3 where a reader of format 2 would take the files wrongly: their keys
 have a prefix, or a part of what they say is gone. Format 1 has neither deltas nor what a task's commit says; its files
-lie in the folder of their manifest.
+lie in the folder of their manifest. Where `made_by` isn't written, format 3 is an instance's, the others are Spark's.
 
 *Guarantees*: a part of a manifest that becomes part of a path is a plain name, or two of them. A manifest of a newer
 format is told apart from one that is damaged.
@@ -20,7 +20,7 @@ from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
 from milestones.common.state.disk import is_plain_name
 from milestones.common.state.manifest import text
-from milestones.common.state.snapshots.snapshot import Lineage, SnapshotFile, SnapshotManifest
+from milestones.common.state.snapshots.snapshot import INSTANCE, SPARK, Lineage, SnapshotFile, SnapshotManifest
 
 FORMAT, PREFIXED_FORMAT = 2, 3
 
@@ -52,9 +52,9 @@ def decode(data: bytes, where: str) -> SnapshotManifest:
         if version == 1:
             return _of(_as_format_2(written))
         if version == FORMAT:
-            return _of({**written, "key_prefix": "", "gone": []})
+            return _of({"made_by": SPARK, **written, "key_prefix": "", "gone": []})
         if version == PREFIXED_FORMAT:
-            return _of(written)
+            return _of({"made_by": INSTANCE, **written})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateFormatError(f"{where} isn't a snapshot's manifest ({type(error).__name__}: {error})") from error
     raise StateFormatError(f"{where} has format {version!r}, and this version knows 1 to {PREFIXED_FORMAT}", newer=True)
@@ -64,11 +64,11 @@ def _as_format_2(written: Mapping[str, Any]) -> dict[str, Any]:
     folder = f"{int(written['created_ms']):015d}-{int(written['offset'])}-{text(written['id'])}"
     added: dict[str, Any] = {"generation": 0, "commit_number": None, "positions": {}, "stream_times": {}, "base": None}
     files = [{**file, "folder": folder, "deletions": 0, "key_id": None} for file in written["files"]]
-    return {"arrangement": "", **written, **added, "files": files, "key_prefix": "", "gone": []}
+    return {"made_by": SPARK, "arrangement": "", **written, **added, "files": files, "key_prefix": "", "gone": []}
 
 
 def _of(written: Mapping[str, Any]) -> SnapshotManifest:
-    texts = {name: text(written[name]) for name in ("id", "application_id", "store", "kind", "changelog")}
+    texts = {name: text(written[name]) for name in ("id", "application_id", "store", "kind", "changelog", "made_by")}
     numbers = {name: int(written[name]) for name in ("layout", "partition", "offset", "created_ms", "generation")}
     known: dict[str, Any] = {**texts, **numbers}
     if not (is_plain_name(texts["id"]) and is_plain_name(texts["changelog"])):

@@ -34,6 +34,8 @@ MOST_DELTAS: Final = 8
 """On one base."""
 FOLDED_AT: Final = 0.5
 """The share of its base's bytes at which the deltas of a base are folded into a new one."""
+INSTANCE, SPARK = "instance", "spark"
+"""What makes snapshots: an instance, a member of the group, whose generation they have; Spark, which hands one on."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,13 @@ class SnapshotManifest:
 
     `id` differs between snapshots of the same offset, such as those of two attempts. `offset`: the changelog's next
     offset after the content. `changelog_id`: Kafka's id of the topic, None where brokers tell none. `usable_until_ms`:
-    wall clock; None without an end. `arrangement`: `Kind.arrangement`. `generation`: of the group member that made it.
-    `commit_number`: of the commit that it ends with, None where that isn't known. `positions`: the input offsets that
-    belong to the content, `stream_times`: in ms; both by input partition, and empty where they aren't known. `base`:
-    None when the snapshot is a base. `key_prefix`: what all keys in the files have in front of the store's own, so that
-    an engine that keeps them so can link the files. `gone`: spans of the store's keys of which nothing is there any
-    more, whatever the files say: no reader asks for them.
+    wall clock; None without an end. `made_by`: `INSTANCE`, `SPARK`, or what a newer version names. `arrangement`:
+    `Kind.arrangement`. `generation`: of the group member that made it, or that Spark hands on. `commit_number`: of the
+    commit that it ends with, None where that isn't known. `positions`: the input offsets that belong to the content,
+    `stream_times`: in ms; both by input partition, and empty where they aren't known. `base`: None when the snapshot is
+    a base. `key_prefix`: what all keys in the files have in front of the store's own, so that an engine that keeps them
+    so can link the files. `gone`: spans of the store's keys of which nothing is there any more, whatever the files say:
+    no reader asks for them.
     """
 
     id: str
@@ -88,6 +91,7 @@ class SnapshotManifest:
     created_ms: int
     usable_until_ms: int | None
     files: tuple[SnapshotFile, ...]
+    made_by: str = field(kw_only=True)
     arrangement: str = ""
     generation: int = 0
     commit_number: int | None = None
@@ -119,8 +123,8 @@ class SnapshotManifest:
 
     @property
     def by_member(self) -> bool:
-        """Whether a member of the group has made it, whose generation it has; Spark has no prefix in front of keys."""
-        return bool(self.key_prefix)
+        """Whether a member of the group has made it, whose generation it has."""
+        return self.made_by == INSTANCE
 
     @property
     def partition_of(self) -> TopicPartition:

@@ -40,7 +40,7 @@ from milestones.common.state.snapshots.repository import (
     SnapshotRepository,
     described,
 )
-from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
+from milestones.common.state.snapshots.snapshot import INSTANCE, SnapshotManifest, new_id
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.ranges import prefix_of, span_of
 from milestones.m6_state_manager.snapshots.jobs import NICE, RESULTS, CheckpointJob, PartitionJob, SnapshotResult
@@ -185,6 +185,7 @@ class Maker:
             created_ms=self._job.created_ms,
             usable_until_ms=store.usable_until_ms,
             files=files.described(),
+            made_by=INSTANCE,
             arrangement=store.arrangement,
             generation=self._job.generation,
             commit_number=row.commit or None if store.leads else None,

@@ -11,14 +11,14 @@ import pytest
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
 from milestones.common.state.snapshots.manifest_json import decode, encode
-from milestones.common.state.snapshots.snapshot import Lineage, SnapshotFile, SnapshotManifest
+from milestones.common.state.snapshots.snapshot import INSTANCE, SPARK, Lineage, SnapshotFile, SnapshotManifest
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import kind_of
 
 MANIFEST = SnapshotManifest(
     id="a1", application_id="app", store="counts", kind="key-value", layout=1, changelog="app-counts-changelog",
     changelog_id="topic-1", partition=3, offset=100, created_ms=1_000, usable_until_ms=2_000,
-    files=(SnapshotFile("00000.sst", 10, 2, "ab"), SnapshotFile("00001.sst", 5, 1, "cd")),
+    files=(SnapshotFile("00000.sst", 10, 2, "ab"), SnapshotFile("00001.sst", 5, 1, "cd")), made_by=SPARK,
 )  # fmt: skip
 
 
@@ -34,12 +34,21 @@ FULL = replace(
 )  # fmt: skip
 """A delta with all that a manifest can say."""
 
-PREFIXED = replace(MANIFEST, key_prefix=b"\0\0\0\3", gone=((b"", b"\0\7"), (b"\xff", b"\xff\7")))
+PREFIXED = replace(
+    MANIFEST, key_prefix=b"\0\0\0\3", gone=((b"", b"\0\7"), (b"\xff", b"\xff\7")), made_by=INSTANCE,
+)  # fmt: skip
 """Of files that are linked into a range."""
 
 
 def changed(of: SnapshotManifest = MANIFEST, **fields: Any) -> bytes:
     return json.dumps(json.loads(encode(of)) | fields).encode()
+
+
+def unsigned(of: SnapshotManifest) -> bytes:
+    """As versions wrote it that named no maker."""
+    written = json.loads(encode(of))
+    del written["made_by"]
+    return json.dumps(written).encode()
 
 
 def format_1(**fields: Any) -> bytes:
@@ -57,8 +66,12 @@ def format_1(**fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "manifest", [MANIFEST, FULL, PREFIXED, replace(MANIFEST, changelog_id=None, usable_until_ms=None, files=())]
-)
+    "manifest",
+    [
+        MANIFEST, FULL, PREFIXED, replace(PREFIXED, made_by=SPARK), replace(MANIFEST, made_by="another's"),
+        replace(MANIFEST, changelog_id=None, usable_until_ms=None, files=()),
+    ],
+)  # fmt: skip
 def test_a_manifest_comes_back_as_it_was_written(manifest: SnapshotManifest) -> None:
     assert decode(encode(manifest), "here") == manifest
     assert (MANIFEST.entries, MANIFEST.size) == (3, 15)
@@ -78,6 +91,24 @@ def test_only_a_snapshot_that_an_earlier_reader_would_take_wrongly_has_the_forma
         assert json.loads(encode(formats[number]))["format"] == number
     assert json.loads(encode(replace(PREFIXED, key_prefix=b"")))["format"] == 3
     assert "key_prefix" not in json.loads(encode(FULL))
+
+
+@pytest.mark.parametrize("manifest", [MANIFEST, FULL, PREFIXED])
+def test_where_no_maker_is_named_an_instance_has_made_what_has_a_prefix_and_spark_the_rest(
+    manifest: SnapshotManifest,
+) -> None:
+    assert decode(unsigned(manifest), "here") == manifest
+    assert manifest.by_member is (manifest is PREFIXED)
+    assert decode(format_1(), "here").made_by == SPARK
+
+
+def test_who_made_it_is_no_reason_for_an_earlier_reader_to_refuse_it() -> None:
+    for manifest, number in ((MANIFEST, 2), (PREFIXED, 3)):
+        for maker in (INSTANCE, SPARK):
+            assert json.loads(encode(replace(manifest, made_by=maker)))["format"] == number
+    assert [replace(PREFIXED, made_by=maker).by_member for maker in (INSTANCE, SPARK, "another's")] == [
+        True, False, False,
+    ]  # fmt: skip
 
 
 def test_what_is_gone_of_a_store_stays_gone_with_further_deltas() -> None:
@@ -112,7 +143,7 @@ NO_FOLDERS = ("../../etc", "..", "", "/etc", "a/b/c", "files/..", "files//x", 7,
     *({"files": [{**STRAY, "name": "x", "folder": folder}]} for folder in NO_FOLDERS),
     {"files": [{**STRAY, "name": "x"}] * 2},
     *({field: value} for field in ("id", "changelog") for value in ("../../else", "..", "", "a/b", 7, None, ["a"])),
-    *({field: 7} for field in ("application_id", "store", "kind", "changelog_id")),
+    *({field: 7} for field in ("application_id", "store", "kind", "changelog_id", "made_by")),
     *({field: -1} for field in ("partition", "offset", "generation", "created_ms")),
 ], ids=str)  # fmt: skip
 def test_what_cannot_be_part_of_a_folders_name_and_what_is_no_text_is_refused(change: dict[str, Any]) -> None:

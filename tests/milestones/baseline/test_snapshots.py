@@ -14,7 +14,7 @@ from milestones.baseline.restoration import InlineRestoration
 from milestones.common.records import TopicPartition
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.snapshots.repository import LocalSnapshot, described
-from milestones.common.state.snapshots.snapshot import SnapshotManifest
+from milestones.common.state.snapshots.snapshot import INSTANCE, SnapshotManifest
 from milestones.common.state.steps import STEP_ENTRIES
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.m1_state_updater.reader_hooks import UpdaterHooks
@@ -78,7 +78,9 @@ class Restoring(InlineRestoring):
         writer = SstWriter(folder)
         writer.write(iter(sorted(content.items())))
         files = tuple(described(path, count, writer.deletions[path]) for path, count in writer.files.items())
-        manifest = SnapshotManifest(id, "app", "counts", "key-value", 1, CHANGELOG, topic_id, 0, offset, 0, None, files)
+        manifest = SnapshotManifest(
+            id, "app", "counts", "key-value", 1, CHANGELOG, topic_id, 0, offset, 0, None, files, made_by=INSTANCE,
+        )  # fmt: skip
         manifest = replace(manifest, **fields)
         snapshot = LocalSnapshot(manifest if on is None else on.manifest.with_delta(manifest), folder)
         if on is not None:

@@ -13,10 +13,12 @@ import pytest
 from milestones.common.errors import StateError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.engines.sst import entries as files_entries
 from milestones.common.state.snapshots.garbage import GRACE_MS
 from milestones.common.state.snapshots.objects import ObjectStoreError
 from milestones.common.state.snapshots.repository import SnapshotRepository
+from milestones.common.state.snapshots.snapshot import SPARK
 from milestones.common.state.storage import CommitMade
 from milestones.common.testing import StepClock
 from milestones.m6_state_manager.manager import RangeStateManager
@@ -148,6 +150,22 @@ def test_deltas_with_deletions_give_what_the_store_had(made: Made) -> None:
     assert max(sizes[1:]) < sizes[0] / 4
 
 
+@pytest.mark.parametrize("prefix", [b"", prefix_of(TASK.partition)])
+def test_a_store_that_began_with_files_of_sparks_has_a_base_and_then_deltas(made: Made, prefix: bytes) -> None:
+    folder = made.directory / "sparks"
+    folder.mkdir(parents=True)
+    writer = SstWriter(folder)
+    writer.write((prefix + key, value) for key, value in rows(0, 3_000).items())
+    for _ in made.storage.ingest("counts", list(writer.files), prefix):
+        pass
+    for step in range(3):
+        made.write({b"key-%05d" % step: None, b"new": b"%d" % step})
+        manifest = made.snapshot().manifest
+        assert manifest is not None
+        assert (manifest.deltas, made.restored()) == (step, found(made.storage))
+    assert found(made.storage) == {**rows(3, 3_000), b"new": b"2"}
+
+
 def test_what_has_expired_does_not_come_back_with_a_delta(made: Made) -> None:
     made.write(rows(0, 3_000))
     made.snapshot()
@@ -245,10 +263,15 @@ def test_a_newer_generations_snapshot_that_nothing_can_begin_with_is_in_no_membe
     assert newest.generation == 1
 
 
-def test_a_newer_generation_that_only_spark_has_handed_on_is_in_no_members_way(made: Made, tmp_path: Path) -> None:
+@pytest.mark.parametrize("key_prefix", [b"", prefix_of(TASK.partition)])
+def test_a_newer_generation_that_only_spark_has_handed_on_is_in_no_members_way(
+    made: Made, tmp_path: Path, key_prefix: bytes
+) -> None:
     """The group was deleted, and Spark's snapshots count to its generation still."""
-    made.repository.publish(local(tmp_path, 5, generation=90, application_id="words", changelog=CHANGELOG.topic,
-                                  partition=CHANGELOG.partition, created_ms=made.clock.wall_ms()))  # fmt: skip
+    made.repository.publish(local(
+        tmp_path, 5, generation=90, application_id="words", changelog=CHANGELOG.topic, partition=CHANGELOG.partition,
+        created_ms=made.clock.wall_ms(), made_by=SPARK, key_prefix=key_prefix,
+    ))  # fmt: skip
     made.write(rows(0, 10))
     manifest = made.snapshot(generation=1).manifest
     assert manifest is not None

@@ -22,6 +22,7 @@ from milestones.common.records import TopicPartition as Partition
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotRepository, described
+from milestones.common.state.snapshots.snapshot import INSTANCE
 from milestones.common.state.spec import StoreSpec
 from milestones.common.testing import StepClock
 from milestones.flags import STAGES
@@ -182,7 +183,7 @@ def test_it_is_built_on_a_delta_with_deletions_that_an_instance_has_made_and_cou
     writer = SstWriter(folder)
     writer.write(iter([(b"a", None), (b"b", b"4")]))
     files = tuple(described(path, count, writer.deletions[path]) for path, count in writer.files.items())
-    own = replace(base, id="delta", offset=base.offset + 3, generation=8, files=files)
+    own = replace(base, id="delta", offset=base.offset + 3, generation=8, files=files, made_by=INSTANCE)
     repository = SnapshotRepository(app.url, app.name)
     repository.publish(LocalSnapshot(base.with_delta(own), folder))
     app.write(("d", "5"))
@@ -199,7 +200,9 @@ def test_it_is_built_on_a_snapshot_that_an_instance_of_m6_has_made(app: App) -> 
     writer = SstWriter(folder)
     writer.write(iter([(prefix + b"a", b"1"), (prefix + b"b", b"2"), (prefix + b"c", b"3"), (prefix + b"gone", b"4")]))
     files = tuple(described(path, count) for path, count in writer.files.items())
-    own = replace(spark, id="own", generation=8, files=files, key_prefix=prefix, gone=((b"g", b"h"),))
+    own = replace(
+        spark, id="own", generation=8, files=files, key_prefix=prefix, gone=((b"g", b"h"),), made_by=INSTANCE
+    )
     SnapshotRepository(app.url, app.name).publish(LocalSnapshot(own, folder))
     app.write(("a", None), ("d", "5"))
     made = app.made()
@@ -214,7 +217,7 @@ def test_a_generation_that_only_spark_has_handed_on_gives_way_to_that_of_the_gro
     repository, nothing = SnapshotRepository(app.url, app.name), app.directory / "nothing"
     spark = app.made().manifest
     before = replace(spark, id="before", generation=90, files=())
-    for manifest in (before, replace(before, id="now", generation=2, key_prefix=b"\0\0\0\0")):
+    for manifest in (before, replace(before, id="now", generation=2, made_by=INSTANCE)):
         repository.publish(LocalSnapshot(manifest, nothing))
     app.write(("b", "2"))
     assert app.made().manifest.generation == 2
@@ -223,7 +226,7 @@ def test_a_generation_that_only_spark_has_handed_on_gives_way_to_that_of_the_gro
 def test_what_is_too_old_has_no_generation_to_hand_on(app: App) -> None:
     app.write(("a", "1"))
     repository, nothing = SnapshotRepository(app.url, app.name), app.directory / "nothing"
-    dead = replace(app.made().manifest, id="dead", generation=90, files=(), usable_until_ms=1, key_prefix=b"\0\0\0\0")
+    dead = replace(app.made().manifest, id="dead", generation=90, files=(), usable_until_ms=1, made_by=INSTANCE)
     repository.publish(LocalSnapshot(dead, nothing))
     app.write(("b", "2"))
     assert app.made().manifest.generation == 0
