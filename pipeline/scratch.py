@@ -3,36 +3,39 @@
 The fold is the runtime's own (`Layout.restored`), over the engine that restoration fills: what is in it is what a
 restoration would give.
 
-*Guarantees*: nothing is left at the end of the `with`.
+*Guarantees*: nothing is left at the end of the `with`. A snapshot's files are linked, whether keys have the partition
+in front or not.
 *Assumes*: room on the local disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from milestones.common.records import TopicPartition
-from milestones.common.state.engine import Span
+from milestones.common.state.engine import Namespace, Span
 from milestones.common.state.engines.rocks import MIB, RocksSettings
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.engines.sst import taken_in
 from milestones.common.state.snapshots.repository import LocalSnapshot
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import layout_of
+from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, prefixed
 from milestones.pipeline.reading import read
 
 SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB)
 
 
 class ScratchStore:
-    """One store partition in `directory`."""
+    """One store partition in `directory`. Keys are there as the snapshot has them that it begins with."""
 
     def __init__(self, directory: Path, spec: StoreSpec) -> None:
         self._store, self._layout = spec.name, layout_of(spec)
         self._engine = RocksDictEngines(SETTINGS).open(directory)
-        self._namespace = self._engine.open(spec.name)
+        self._namespace: Namespace = self._engine.open(spec.name)
+        self._prefix = b""
 
     def __enter__(self) -> ScratchStore:
         return self
@@ -43,26 +46,36 @@ class ScratchStore:
     def ingest(self, snapshot: LocalSnapshot) -> None:
         """Begin with a snapshot's files. `StateCorruptError`."""
         manifest = snapshot.manifest
-        for _ in taken_in(self._engine, self._store, snapshot.files, manifest.key_prefix):
+        taken_away = manifest.key_prefix
+        if taken_away == prefix_of(manifest.partition):
+            family = self._engine.open(self._store)
+            self._namespace = RangeNamespace(self._store, family, manifest.partition, family.offset)
+            self._prefix, taken_away = taken_away, b""
+        for _ in taken_in(self._engine, self._store, snapshot.files, taken_away):
             pass
         if manifest.gone:
-            self._engine.expire(self._store, manifest.gone)
+            self._expire(manifest.gone)
 
     def empty(self) -> None:
         self._engine.drop(self._store)
-        self._namespace = self._engine.open(self._store)
+        self._namespace, self._prefix = self._engine.open(self._store), b""
 
     def fold(self, consumer: Mapping[str, Any], changelog: TopicPartition, first: int, end: int) -> int:
         """Fold the changelog's committed records with first <= offset < end; how many. `consumer`: a restore consumer's
         settings. Errors as of `read`."""
         records, expired = 0, list[Span]()
         for batch in read(consumer, changelog, first, end):
-            self._engine.apply({self._store: self._layout.restored(batch, self._namespace)}, {})
+            entries = self._layout.restored(batch, self._namespace)
+            self._engine.apply({self._store: prefixed(entries, self._prefix)}, {})
             if (gone := self._layout.expired()) != expired:
-                self._engine.expire(self._store, gone)
+                self._expire(gone)
                 expired = gone
             records += len(batch)
         return records
+
+    def _expire(self, spans: Iterable[Span]) -> None:
+        prefix = self._prefix
+        self._engine.expire(self._store, [(prefix + first, prefix + beyond) for first, beyond in spans])
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """All content in the order of its keys."""

@@ -62,8 +62,9 @@ def compact_changelog(
 
     `url`: where to, `snapshot_url` by default. `stores`: only these. `parquet`: their content as Parquet too. Settings
     as of `Streams`, by name or as `config`. It may run beside the application: what is committed when it begins is what
-    is in it. `ConfigError`, `SourceTopicError` (nothing to make snapshots of), `KafkaUnreachableError`, `SparkJobError`
-    (which says why).
+    is in it. The setting `milestones` is that of the instances: their stage links the files, others read them.
+    `ConfigError`, `SourceTopicError` (nothing to make snapshots of), `KafkaUnreachableError`, `SparkJobError` (which
+    says why).
     """
     began = time.monotonic()
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
@@ -22,13 +22,18 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.snapshots.snapshot import usable_until
 from milestones.common.state.spec import StoreSpec
+from milestones.flags import parse_milestones
 from milestones.instance.application import Application
+from milestones.m6_state_manager.ranges import prefix_of
+
+RANGES: Final = "state_manager"
+"""The flag of stages whose stores are ranges of keys, with the partition in front."""
 
 
 @dataclass(frozen=True)
 class SnapshotJob:
     """One store partition. `first`, `end`: the offsets of its changelog that count, committed ones only; `end` is
-    where the snapshot will be. `created_ms`, `usable_until_ms`: as in the manifest. `options`,
+    where the snapshot will be. `created_ms`, `usable_until_ms`, `key_prefix`: as in the manifest. `options`,
     `encryption_key`, `timeout_ms`: as of `SnapshotRepository`. `parquet`: URL of a folder for its content as Parquet
     too, None for none."""
 
@@ -47,6 +52,7 @@ class SnapshotJob:
     encryption_key: str | None = field(default=None, repr=False)
     timeout_ms: int = 30_000
     parquet: str | None = None
+    key_prefix: bytes = b""
 
     def repository(self) -> SnapshotRepository:
         """Where the snapshot goes."""
@@ -82,6 +88,7 @@ def _jobs(
     committed = cluster.committed(application.id, inputs) if inputs else {}
     ids, settings = cluster.topic_ids(topics), cluster.topic_settings(topics)
     consumer = config.restore_consumer_settings(f"{application.id}-snapshots")
+    ranges = RANGES in parse_milestones(config.milestones)
     jobs = []
     for task, logs in sorted(plan.changelogs.items()):
         sub = application.subtopology(task.subtopology)
@@ -96,6 +103,7 @@ def _jobs(
                 application.id, url, task, spec.bare, at, ids.get(at.topic), first, end, created_ms,
                 usable_until(settings[at.topic], created_ms), consumer,
                 config.snapshot_options, config.snapshot_encryption_key, config.snapshot_timeout_ms,
+                key_prefix=prefix_of(task.partition) if ranges else b"",
             ))  # fmt: skip
     return jobs
 

@@ -136,8 +136,8 @@ def _begin_with(
 def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path, generation: int) -> LocalSnapshot:
     """The store's content as table files: a base."""
     directory.mkdir()
-    writer = SstWriter(directory)
-    writer.write(scratch.entries())
+    writer, prefix = SstWriter(directory), job.key_prefix
+    writer.write((prefix + key, value) for key, value in scratch.entries())
     manifest = SnapshotManifest(
         id=new_id(),
         application_id=job.application_id,
@@ -154,5 +154,6 @@ def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path, generation:
         made_by=SPARK,
         arrangement=kind_of(job.spec).arrangement(job.spec),
         generation=generation,
+        key_prefix=prefix,
     )
     return LocalSnapshot(manifest, directory)

@@ -38,7 +38,8 @@ def snapshot(
     Reads the changelogs, also while the application runs, and writes to URL what they come to: a folder
     (file:///...), S3, GCS, Azure. Without URL, to the setting `snapshot_url`. Give the instances the same
     `snapshot_url`: a store that is empty begins with its snapshot and reads only the rest of its changelog. A snapshot
-    is built on the one before it.
+    is built on the one before it. Files are written as the stage keeps stores that `milestones` names: name that of
+    the instances.
 
     \b
     Examples:

@@ -1,117 +1,22 @@
-"""Changelogs into snapshots, on a real Spark and a real Kafka, and instances that restore from them."""
+"""Changelogs into snapshots, on a real Spark and a real Kafka."""
 
 from __future__ import annotations
 
-import logging
-import threading
 from base64 import b64encode
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from compat_tests.network.serving import Quiet, serving
-from milestones import StateRestoreListener, Streams, StreamsConfig, StreamsState, Topology, serdes
-from milestones.common.clock import SystemClock
 from milestones.common.errors import ConfigError, SourceTopicError
-from milestones.common.records import TopicPartition as Partition
-from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.engines.sst import SstWriter
 from milestones.common.state.snapshots.repository import LocalSnapshot, SnapshotRepository, described
-from milestones.common.state.snapshots.snapshot import INSTANCE
-from milestones.common.state.spec import StoreSpec
+from milestones.common.state.snapshots.snapshot import INSTANCE, SPARK
 from milestones.common.testing import StepClock
-from milestones.flags import STAGES
-from milestones.testing import KafkaProbe
-from tests.milestones.fakes import Counting
-from tests.topics import commit, named
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from milestones.pipeline.snapshots import CompactionRun
-    from milestones.pipeline.snapshots.making import MadeSnapshot
+from tests.pipeline.snapshots.apps import NOW_MS, App
+from tests.topics import commit
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-
-TIMEOUT_S = 40
-NAMES = [stage.name for stage in STAGES]
-NOW_MS = SystemClock().wall_ms()
-"""The records' time: what is old would be compacted at once."""
-Entries = dict[bytes, bytes]
-
-
-class App:
-    """An application of which there is only the changelog, with two partitions, and an input without records."""
-
-    def __init__(self, kafka: str, directory: Path, spark: SparkSession) -> None:
-        self.kafka, self.directory, self.spark = kafka, directory, spark
-        self.name, self.probe = named("snap"), KafkaProbe(kafka)
-        self.url = f"file://{directory}/snapshots"
-        self.topology = self._topology()
-        self.config = StreamsConfig(
-            application_id=self.name, bootstrap_servers=kafka, processing_guarantee="exactly_once_v2",
-            state_dir=str(directory / "state"), snapshot_timeout_ms=3_000,
-        )  # fmt: skip
-        self.changelog = f"{self.name}-counts-changelog"
-        self.probe.create({f"{self.name}-in": 2})
-        self.create_changelog()
-
-    def _topology(self, **spec: Any) -> Topology:
-        topology = Topology()
-        topology.add_source("source", f"{self.name}-in", key=serdes.STRING, value=serdes.STRING)
-        topology.add_processor("counting", Counting, "source")
-        store = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.STRING, **spec)
-        return topology.add_state_store(store, "counting")
-
-    def create_changelog(self) -> None:
-        self.probe.create({self.changelog: 2}, {"cleanup.policy": "compact"})
-
-    def delete_changelog(self) -> None:
-        for future in self.probe.admin.delete_topics([self.changelog]).values():
-            future.result(TIMEOUT_S)
-
-    def write(self, *records: tuple[str, str | None], partition: int = 0, end: str = "commit") -> None:
-        """One transaction; `end`: what becomes of it."""
-        producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": named(self.name)})
-        producer.init_transactions(TIMEOUT_S)
-        producer.begin_transaction()
-        for key, value in records:
-            data = None if value is None else value.encode()
-            producer.produce(self.changelog, data, key.encode(), partition, timestamp=NOW_MS)
-        assert producer.flush(TIMEOUT_S) == 0
-        if end == "commit":
-            producer.commit_transaction(TIMEOUT_S)
-        elif end == "abort":
-            producer.abort_transaction(TIMEOUT_S)
-
-    def compact(self, **options: Any) -> CompactionRun:
-        from milestones.pipeline.snapshots import compact_changelog
-
-        return compact_changelog(self.topology, self.spark, self.url, config=self.config, **options)
-
-    def made(self, **options: Any) -> MadeSnapshot:
-        """What became of partition 0."""
-        return next(made for made in self.compact(**options).snapshots if made.manifest.partition == 0)
-
-    def content(self, partition: int = 0) -> Entries:
-        """Of the newest snapshot."""
-        from milestones.common.state.engines.sst import entries
-
-        repository = SnapshotRepository(self.url, self.name)
-        newest = repository.newest(Partition(self.changelog, partition), "counts")
-        assert newest is not None
-        return dict(entries(repository.fetch(newest, self.directory / "fetched").files))
-
-
-@pytest.fixture
-def app(kafka: str, tmp_path: Path, spark: SparkSession) -> App:
-    return App(kafka, tmp_path, spark)
-
 
 # -- what is in a snapshot
 
@@ -172,16 +77,19 @@ def test_the_next_one_is_built_on_the_last_and_reads_only_what_came_since(app: A
     assert app.content() == {b"b": b"2", b"c": b"3"}
 
 
+@pytest.mark.parametrize(("stage", "prefix"), [("m5", b""), ("m6", b"\0\0\0\0")])
 def test_it_is_built_on_a_delta_with_deletions_that_an_instance_has_made_and_counts_to_its_generation(
-    app: App,
+    app: App, stage: str, prefix: bytes
 ) -> None:
+    app.config = app.config.replace(milestones=stage)
     app.write(("a", "1"), ("b", "2"), ("c", "3"))
     base = app.made().manifest
+    assert (base.made_by, base.key_prefix) == (SPARK, prefix)
     app.write(("a", None), ("b", "4"))
     folder = app.directory / "delta"
     folder.mkdir()
     writer = SstWriter(folder)
-    writer.write(iter([(b"a", None), (b"b", b"4")]))
+    writer.write(iter([(prefix + b"a", None), (prefix + b"b", b"4")]))
     files = tuple(described(path, count, writer.deletions[path]) for path, count in writer.files.items())
     own = replace(base, id="delta", offset=base.offset + 3, generation=8, files=files, made_by=INSTANCE)
     repository = SnapshotRepository(app.url, app.name)
@@ -213,6 +121,7 @@ def test_it_is_built_on_a_snapshot_that_an_instance_of_m6_has_made(app: App) -> 
 
 def test_a_generation_that_only_spark_has_handed_on_gives_way_to_that_of_the_group_s_members(app: App) -> None:
     """The group of generation 90 was deleted."""
+    app.config = app.config.replace(milestones="m6")
     app.write(("a", "1"))
     repository, nothing = SnapshotRepository(app.url, app.name), app.directory / "nothing"
     spark = app.made().manifest
@@ -307,83 +216,3 @@ def test_an_application_that_never_ran_has_nothing_to_make_snapshots_of(app: App
     app.delete_changelog()
     with pytest.raises(SourceTopicError, match="has to run once"):
         app.compact()
-
-
-# -- instances that restore
-
-
-class Told(StateRestoreListener):
-    def __init__(self) -> None:
-        self.restored: dict[int, int] = {}
-        self.done = threading.Event()
-
-    def on_restore_end(self, partition: Partition, store: str, total_restored: int) -> None:
-        self.restored[partition.partition] = total_restored
-        if len(self.restored) == 2:
-            self.done.set()
-
-
-def restored(app: App, stage: str, url: str | None) -> tuple[dict[int, int], dict[int, Entries]]:
-    """Records read by an instance with an empty disk, and what its stores have."""
-    told, state_dir = Told(), app.directory / named("state")
-    config = app.config.replace(milestones=stage, state_dir=str(state_dir), snapshot_url=url)
-    streams = Streams(app.topology, config)
-    streams.set_global_state_restore_listener(told)
-    streams.start()
-    try:
-        assert told.done.wait(TIMEOUT_S), streams.status()
-    finally:
-        assert streams.close(TIMEOUT_S)
-    assert streams.state is StreamsState.NOT_RUNNING
-    found: dict[int, Entries] = {}
-    for partition in (0, 1):
-        engine = RocksDictEngines().open(state_dir / app.name / f"0_{partition}" / "rocksdb" / "counts")
-        found[partition] = dict(engine.open("counts").scan(None, None))
-        engine.close()
-    return told.restored, found
-
-
-@pytest.fixture
-def served(app: App) -> Iterator[str]:
-    """The snapshots, over HTTP on loopback."""
-    (app.directory / "snapshots").mkdir()
-    with serving(partial(Quiet, directory=str(app.directory / "snapshots"))) as url:
-        yield f"{url}/"
-
-
-def filled(app: App) -> None:
-    """A changelog, its snapshot, and what came after that."""
-    for partition in (0, 1):
-        app.write(*((f"key-{number % 700}", str(number)) for number in range(1_000)), partition=partition)
-        app.write(*((f"key-{number}", None) for number in range(0, 700, 7)), partition=partition)
-    app.compact()
-    for partition in (0, 1):
-        app.write(("key-1", None), ("key-0", "back"), ("new", "1"), partition=partition)
-        app.write(("key-2", "aborted"), partition=partition, end="abort")
-
-
-@pytest.mark.parametrize("stage", NAMES)
-def test_an_empty_instance_reads_only_what_came_after_the_snapshot_and_has_the_same_content(
-    app: App, stage: str, served: str
-) -> None:
-    filled(app)
-    replayed, expected = restored(app, stage, None)
-    assert replayed == {0: 1_103, 1: 1_103}
-    for url in (app.url, served):
-        assert restored(app, stage, url) == ({0: 3, 1: 3}, expected)
-
-
-@pytest.mark.parametrize("stage", NAMES)
-@pytest.mark.parametrize("trouble", ["unreachable", "damaged"])
-def test_without_a_usable_snapshot_an_instance_warns_and_has_the_same_content(
-    app: App, stage: str, trouble: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    filled(app)
-    for file in (app.directory / "snapshots").rglob("*.sst"):
-        file.write_bytes(file.read_bytes()[:-100])
-    url = "http://127.0.0.1:1/snapshots" if trouble == "unreachable" else app.url
-    with caplog.at_level(logging.WARNING):
-        counts, content = restored(app, stage, url)
-    assert "is restored from its changelog" in caplog.text
-    assert counts == {0: 1_103, 1: 1_103}
-    assert content == restored(app, stage, None)[1]
