@@ -11,7 +11,8 @@ import pytest
 
 from compat_tests.apps.topologies import named
 from compat_tests.cases.flows import COUNT
-from compat_tests.cases.steps import counted
+from compat_tests.cases.steps import counted, feed_until_it_says
+from compat_tests.cases.test_live_snapshots import DELTA, MANY, begins_with_snapshots, lose, maker, with_input
 from compat_tests.harness.followers import METRICS, caught_up
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge, judge_disks
@@ -37,7 +38,9 @@ def url_of(world: World) -> str:
 
 
 def compact(world: World, spark: SparkSession) -> CompactionRun:
-    config = StreamsConfig(application_id=world.application_id, bootstrap_servers=world.cluster.bootstrap_servers)
+    config = StreamsConfig(
+        application_id=world.application_id, bootstrap_servers=world.cluster.bootstrap_servers, milestones=world.stage
+    )
     return compact_changelog(named("count")(world.application_id), spark, url_of(world), config=config)
 
 
@@ -161,6 +164,26 @@ def test_a_standby_and_a_snapshot_made_while_each_commit_changes_each_key_are_ex
     print(f"{len(feed.rows)} updates, {log} changelog records, {third.restored().total()} of them restored")
     assert third.restored().total() < log
     end_and_judge(world, COUNT, crashed=True)
+
+
+@pytest.mark.last_stage
+@pytest.mark.short_under("exactly_once_v2")
+def test_instances_and_spark_build_on_each_others_snapshots(world: World, spark: SparkSession) -> None:
+    with_input(world).feeds["in"].send(world.records(MANY, keys=MANY))
+    app = maker(world).start()
+    for _ in range(2):
+        feed_until_it_says(world, app, DELTA, times=2)
+        app.stop()
+        for made in compact(world, spark).snapshots:
+            assert made.new
+            assert (made.base or 0) > 0
+            assert made.manifest.key_prefix
+        lose(app)
+        app.start()
+        for task in ("0_0", "0_1"):
+            app.says(f"task {task}: store counts begins with")
+    app.stop()
+    begins_with_snapshots(world, app, lost=True)
 
 
 @pytest.mark.last_stage
