@@ -294,10 +294,10 @@ def snapshot_(
         _live_snapshots(records, tail, rounds, seed, every)
         return
     with _cluster() as (at, runs):
-        work = snapshot.Snapshot(at, runs, records, tail, seed)
+        work = snapshot.Snapshot(at, runs, records, tail, seed, stage_names)
         made = work.prepare(progress)
         with snapshot.serving(runs / "snapshots") as served:
-            found = snapshot.measure(work, stage_names, rounds, seed, served, progress)
+            found = snapshot.measure(work, rounds, seed, served, progress)
     title = f"snapshot: {records:,} records, and {records * tail:,.0f} after that; medians of {rounds}"
     out().print(snapshot.table(title, found, made))
 
@@ -311,7 +311,7 @@ def _live_snapshots(records: int, tail: float, rounds: int, seed: int, every_ms:
             live.LiveCount(at, runs, records, max(1, records // 10), seed), every_ms, rounds, seed, progress
         )
         sizes = live.delta_share(runs, records, seed)
-        work = live.LiveSnapshot(at, runs, records, tail, seed)
+        work = live.LiveSnapshot(at, runs, records, tail, seed, [live.STAGE])
         work.prepare(progress)
         with serving(runs / "snapshots") as served:
             found = live.restored(work, rounds, served, progress)

@@ -24,7 +24,17 @@ from benchmarks.process import Measured, Usage
 from benchmarks.report import columns
 from benchmarks.restore.work import rows
 from benchmarks.snapshot import HELD, MADE, STORE
-from benchmarks.snapshot.work import APPLICATION, HTTP, PARTITIONS, REPLAY, TIMEOUT_S, Compaction, Restored, Snapshot
+from benchmarks.snapshot.work import (
+    APPLICATION,
+    HTTP,
+    PARTITIONS,
+    REPLAY,
+    TIMEOUT_S,
+    Compaction,
+    Restored,
+    Snapshot,
+    kept,
+)
 
 STAGE = "m6"
 WITH, WITHOUT = "with snapshots", "without"
@@ -85,7 +95,7 @@ class LiveSnapshot(Snapshot):
         self._cluster.fill(rows(changelog, self._records, self._seed))
         directory = self._directory / "maker"
         directory.mkdir()
-        file = self.settings(directory, STAGE, self.url, snapshot_interval_ms="1000")
+        file = self.settings(directory, STAGE, self.url(STAGE), snapshot_interval_ms="1000")
         log_file = directory.with_suffix(".log")
         with Measured([sys.executable, "-m", "benchmarks.snapshot.app", str(file)], log_file) as process:
             process.wait(lambda: log_file.read_text("utf-8", "replace").count(MADE) >= PARTITIONS, TIMEOUT_S)
@@ -99,7 +109,7 @@ def restored(work: Snapshot, rounds: int, served: str, log: Callable[[str], None
     """Replays, and restorations over HTTP, in turn."""
     found = []
     for _ in range(rounds):
-        for way, url in ((REPLAY, None), (HTTP, served)):
+        for way, url in ((REPLAY, None), (HTTP, f"{served}/{kept(STAGE)}")):
             found.append(work.restore(STAGE, way, url))
             log(f"{way}: {found[-1].seconds:.2f} s, {found[-1].records:,} records read")
     return found

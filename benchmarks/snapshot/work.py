@@ -13,7 +13,7 @@ import hashlib
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,7 @@ from benchmarks.snapshot import ASSIGNED, ENDED, STORE
 from benchmarks.snapshot.app import topology
 from milestones import StreamsConfig
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
+from milestones.flags import parse_milestones
 from milestones.m6_state_manager.reading import on_disk
 
 PARTITIONS = 4
@@ -62,26 +63,32 @@ class Compaction:
 
 
 class Snapshot:
-    """The work. `tail`: share of the records that come after the snapshot."""
+    """The work. `tail`: share of the records that come after the snapshot. `stages`: that restore."""
 
-    def __init__(self, cluster: Cluster, directory: Path, records: int, tail: float, seed: int) -> None:
+    def __init__(
+        self, cluster: Cluster, directory: Path, records: int, tail: float, seed: int, stages: Sequence[str]
+    ) -> None:
         self._cluster, self._directory, self._records = cluster, directory, records
         self._tail, self._seed, self._runs = int(records * tail), seed, 0
         self._expected: str | None = None
-        self.url = f"file://{directory}/snapshots"
+        self.stages, self._url = stages, f"file://{directory}/snapshots"
+
+    def url(self, stage: str) -> str:
+        """Of the snapshots that are made for the stage."""
+        return f"{self._url}/{kept(stage)}"
 
     def prepare(self, log: Callable[[str], None]) -> list[Compaction]:
-        """Fill the changelog, make its snapshot on Spark, fill the rest."""
+        """Fill the changelog, make its snapshots on Spark, as the stages keep keys, fill the rest."""
         changelog = f"{APPLICATION}-{STORE}-changelog"
         self._cluster.create(f"{APPLICATION}-input", PARTITIONS, FOREVER)
         self._cluster.create(changelog, PARTITIONS, COMPACTED)
         self._cluster.fill(rows(changelog, self._records, self._seed))
         log(f"{self._records:,} records in the changelog")
-        made = self._compact()
+        made = self._compact({kept(stage): stage for stage in self.stages})
         self._cluster.fill(rows(changelog, max(1, self._tail), self._seed + 1))
         return made
 
-    def _compact(self) -> list[Compaction]:
+    def _compact(self, stages: Mapping[str, str]) -> list[Compaction]:
         from milestones.pipeline import spark_session
         from milestones.pipeline.snapshots import compact_changelog
 
@@ -89,11 +96,15 @@ class Snapshot:
             application_id=APPLICATION, bootstrap_servers=self._cluster.bootstrap_servers,
             processing_guarantee="exactly_once_v2",
         )  # fmt: skip
+        found = []
         with spark_session("snapshots") as spark:
             spark.range(1).count()
-            run = compact_changelog(topology(APPLICATION), spark, self.url, config=config)
-        megabytes = sum(made.manifest.size for made in run.snapshots) / 1e6
-        return [Compaction("the changelog into snapshots", run.seconds, run.records, run.entries, megabytes)]
+            for way, stage in stages.items():
+                run = compact_changelog(topology(APPLICATION), spark, self.url(stage), config=config, milestones=stage)
+                megabytes = sum(made.manifest.size for made in run.snapshots) / 1e6
+                what = f"the changelog into snapshots for {way}"
+                found.append(Compaction(what, run.seconds, run.records, run.entries, megabytes))
+        return found
 
     def settings(self, directory: Path, stage: str, url: str | None, **others: str) -> Path:
         """The file of an instance's settings, whose state is in `directory`."""
@@ -125,20 +136,23 @@ class Snapshot:
         return Restored(stage, way, seconds, sum(count for _, count in ended))
 
 
-def measure(
-    work: Snapshot, stages: Sequence[str], rounds: int, seed: int, served: str, log: Callable[[str], None]
-) -> list[Restored]:
-    """All runs, in an order by seed; the first one is a replay. `served`: the snapshots over HTTP."""
-    ways = {REPLAY: None, FILE: work.url, HTTP: served}
+def kept(stage: str) -> str:
+    """How the stage keeps stores: the folder of the snapshots that are made for it."""
+    return "ranges" if "state_manager" in parse_milestones(stage) else "folders"
+
+
+def measure(work: Snapshot, rounds: int, seed: int, served: str, log: Callable[[str], None]) -> list[Restored]:
+    """All runs, in an order by seed; the first one is a replay. `served`: all snapshots, over HTTP."""
     found: list[Restored] = []
     rng = random.Random(seed)
     for number in range(rounds):
-        order = [(stage, way) for stage in stages for way in ways]
+        order = [(stage, way) for stage in work.stages for way in (REPLAY, FILE, HTTP)]
         rng.shuffle(order)
         if number == 0:
             order.sort(key=lambda each: each[1] != REPLAY)
         for stage, way in order:
-            found.append(work.restore(stage, way, ways[way]))
+            url = {REPLAY: None, FILE: work.url(stage), HTTP: f"{served}/{kept(stage)}"}[way]
+            found.append(work.restore(stage, way, url))
             log(f"{stage}, {way}: {found[-1].seconds:.2f} s, {found[-1].records:,} records read")
     return found
 
