@@ -3,7 +3,7 @@
     column family:  | partition (4, big-endian) | key of the store |  -> value
 
 *Guarantees*: a range has no key of another one. Entries are in the order of the store's own keys. A namespace that was
-closed raises `StateError`, also a scan that began before. Damage is an error that names the range.
+closed raises `StateError`, also a scan that began before. Damage is an error that names the range, or its task.
 *Assumes*: the range's holder reads and writes it; partitions are below 2^31, as Kafka's are.
 """
 
@@ -12,12 +12,14 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from milestones.common.errors import StateCorruptError, StateError
+from milestones.common.errors import MilestonesError, StateCorruptError, StateError
 
 if TYPE_CHECKING:
     from milestones.common.state.engine import Batch, Namespace, Span
+
+T = TypeVar("T")
 
 _PREFIX: Final = struct.Struct(">I")
 BYTES: Final = _PREFIX.size
@@ -50,14 +52,23 @@ def prefixed(batch: Batch, prefix: bytes) -> dict[bytes, bytes | None]:
     return {prefix + key: value for key, value in batch.items()}
 
 
-def unchanged(error: StateCorruptError) -> StateCorruptError:
+Met = Callable[[StateCorruptError, Callable[[], bool]], MilestonesError]
+"""What a reader is to raise that has met damage. The second one says whether the reader would read there now, too."""
+
+
+def unchanged(error: StateCorruptError, _: Callable[[], bool]) -> MilestonesError:
     """The error as it is."""
     return error
 
 
+def _still(cell: list[T], content: T) -> Callable[[], bool]:
+    """Tells whether the cell has this content."""
+    return lambda: cell[0] is content
+
+
 class RangeNamespace:
-    """See `Namespace`. `offset`: asked for the changelog offset of this range; `met`: told of damage, and returns the
-    error that names the range; `ranges`: how many the column family has.
+    """See `Namespace`. `offset`: asked for the changelog offset of this range; `met`: told of damage that a read meets;
+    `ranges`: how many the column family has.
 
     *Concurrency*: another thread may give it the column family of another database (`rebase`) beside the reads. A scan
     ends in the database in which it began."""
@@ -71,30 +82,32 @@ class RangeNamespace:
         family: Namespace,
         partition: int,
         offset: Callable[[], int | None],
-        met: Callable[[StateCorruptError], StateCorruptError] = unchanged,
+        met: Met = unchanged,
         ranges: Callable[[], int] = lambda: 1,
     ) -> None:
         self.name, self.partition = name, partition
         self._offset, self._met, self._ranges = offset, met, ranges
         self._prefix, (self._first, self._beyond) = prefix_of(partition), span_of(partition)
         self._reader: list[Callable[[bytes], bytes | None]] = [family.get]
+        self._family: list[Namespace] = [family]
+        self._few = family.reader()
         self._siblings: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
         self._lost: StateCorruptError | None = None
         self._closed = False
-        self.rebase(family)
         reader, prefix = self._reader, self._prefix
 
         def get(key: bytes) -> bytes | None:
+            read = reader[0]
             try:
-                return reader[0](prefix + key)
+                return read(prefix + key)
             except StateCorruptError as error:
-                raise met(error) from error
+                raise met(error, _still(reader, read)) from error
 
         self.get = get
 
     def rebase(self, family: Namespace) -> None:
         """Read from this column family from now on."""
-        self._family, self._few, self._lost = family, family.reader(), None
+        self._family[0], self._few, self._lost = family, family.reader(), None
         self._reader[0] = family.get
         if self._closed:  # also meanwhile
             self._reader[0] = self._refuse
@@ -112,28 +125,33 @@ class RangeNamespace:
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         self._must_be_readable()
+        family = self._family[0]
+        current = _still(self._family, family)
         try:
-            return self._stripped(self._family.scan(*self._span(start, end), reverse=reverse))
+            return self._stripped(family.scan(*self._span(start, end), reverse=reverse), current)
         except StateCorruptError as error:
-            raise self._met(error) from error
+            raise self._met(error, current) from error
 
-    def _stripped(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    def _stripped(
+        self, found: Iterator[tuple[bytes, bytes]], current: Callable[[], bool]
+    ) -> Iterator[tuple[bytes, bytes]]:
         try:
             for key, value in found:
                 self._must_be_open()
                 yield key[BYTES:], value
         except StateCorruptError as error:
-            raise self._met(error) from error
+            raise self._met(error, current) from error
 
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         self._must_be_readable()
+        family = self._family[0]
         try:
             return [(key[BYTES:], value) for key, value in self._few(*self._span(start, end), limit)]
         except StateCorruptError as error:
-            raise self._met(error) from error
+            raise self._met(error, _still(self._family, family)) from error
 
     def reader(self) -> Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]:
-        sibling = RangeNamespace(self.name, self._family, self.partition, self._offset, self._met, self._ranges)
+        sibling = RangeNamespace(self.name, self._family[0], self.partition, self._offset, self._met, self._ranges)
         self._siblings.add(sibling)
         if self._lost is not None:
             sibling.lose(self._lost)
@@ -144,7 +162,7 @@ class RangeNamespace:
 
     def approximate_entries(self) -> int:
         """The entries of all ranges in equal parts: there is no telling them apart."""
-        return self._family.approximate_entries() // max(1, self._ranges())
+        return self._family[0].approximate_entries() // max(1, self._ranges())
 
     def close(self) -> None:
         """Refuse all calls from now on. Harmless when repeated."""

@@ -6,8 +6,7 @@
               a copy of what can be read takes the database's place (`mending/mender.py`), and the gate opens
 
 *Guarantees*: a task's entries and its row are written in one atomic step. A row that was written is in `rows`. A write
-that the engine can't take for damage is refused as one that is to come later, and nothing of it is lost. A range that
-no copy has of what it had is an error to its readers and writers, until it is emptied.
+that the engine can't take for damage is refused as one that is to come later, and nothing of it is lost.
 *Assumes*: `open_store` and `close` are one thread's; a range is written by its holder only, so that N threads may
 write at once, each its own.
 """
@@ -15,19 +14,14 @@ write at once, each its own.
 from __future__ import annotations
 
 import logging
-import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.clock import SystemClock
 from milestones.common.errors import StateBusyError, StateCorruptError, StateError
-from milestones.common.records import StoreId, TaskId
 from milestones.common.state import disk
 from milestones.common.state.disk import make_directory
-from milestones.common.state.engine import EMPTY
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.testing.faults import reach
 from milestones.m6_state_manager.disk_room import DiskRoom
@@ -35,8 +29,9 @@ from milestones.m6_state_manager.mending import database_folder
 from milestones.m6_state_manager.mending.database_folder import begin_anew, current, make_current
 from milestones.m6_state_manager.mending.gate import WriteGate
 from milestones.m6_state_manager.mending.replaced import ReplacedDatabases
+from milestones.m6_state_manager.open_ranges import OpenRanges
 from milestones.m6_state_manager.range_row import RangeRow, rows_in
-from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, prefixed, span_of
+from milestones.m6_state_manager.ranges import prefix_of, prefixed, span_of
 from milestones.m6_state_manager.snapshots.changed_keys import ChangedKeys
 from milestones.m6_state_manager.wiped_spans import NOTES, WipedSpans, notes_of
 
@@ -44,8 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+    from milestones.common.records import StoreId
     from milestones.common.state.engine import Batch, Engine, Engines, Namespace, Span
     from milestones.common.state.spec import StoreSpec
+    from milestones.m6_state_manager.open_ranges import Place
     from milestones.m6_state_manager.wiped_spans import Wiped
 
 log: Final = logging.getLogger(__name__)
@@ -57,9 +54,6 @@ DAMAGED, WAIT = "it is damaged and being mended", "see the log, and that the dis
 
 LINKING: Final = ("rocksdict",)
 """The engines that can."""
-
-Place = tuple[int, str]
-"""A partition and a store: a range."""
 
 
 def opened(number: int, path: Path, engines: Engines, changed: ChangedKeys | None = None) -> SubtopologyEngine:
@@ -78,12 +72,11 @@ def opened(number: int, path: Path, engines: Engines, changed: ChangedKeys | Non
 
 class SubtopologyEngine:
     """*Owns*: the engine. `number`: of the sub-topology; `folder`: where the engine lies; `rows`: by partition, of the
-    tasks that have state here; `owners`: by store, those that are open, for errors; `lost`: why, by range whose content
-    is gone; `epoch`: rises when the engine is replaced; `linked`: rises with each step by which something comes into
-    the engine beside its log. *Sends* what it writes to `changed`.
+    tasks that have state here; `owners`: by store, those that are open, for errors; `ranges`: those that are read;
+    `epoch`: rises when the engine is replaced; `linked`: rises with each step by which something comes into the engine
+    beside its log. *Sends* what it writes to `changed`.
 
-    *Concurrency*: `noting` is held while ranges are emptied, and while the engine is replaced; no read, and no write of
-    entries, takes it."""
+    *Concurrency*: `noting` is held while ranges are emptied, and while the engine is replaced."""
 
     rows: dict[int, RangeRow]
     manifest: TaskManifest | None
@@ -120,16 +113,14 @@ class SubtopologyEngine:
         self.tell_damage: Callable[[], object] = lambda: None
         """Called when the database proves damaged, by any thread."""
         self.room = DiskRoom()
-        self.noting = threading.RLock()
-        self.lost: dict[Place, str] = {}
+        self.ranges = OpenRanges(number, self.open_store, lambda: len(self.partitions()), self.damage)
+        self.noting = self.ranges.lock
         self.epoch = 0
         self.changed: ChangedKeys = changed or ChangedKeys()
         self.linked = 0
         self.links: bool = engines.name in LINKING
         """Whether the engine takes files in without reading them."""
         self.replaced = ReplacedDatabases(path, self._clock)
-        self._to_empty: set[Place] = set()
-        self._open_ranges: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
 
     @property
     def is_full(self) -> bool:
@@ -155,17 +146,6 @@ class SubtopologyEngine:
             self.linked += 1
         return family
 
-    def open_range(self, store: str, partition: int, offset: Callable[[], int | None]) -> RangeNamespace:
-        """A range of the store, which follows when the database is replaced; one that was lost begins empty. `offset`:
-        as of `RangeNamespace`."""
-        with self.noting:
-            self.lost.pop((partition, store), None)
-            family = EMPTY if (partition, store) in self._to_empty else self.open_store(store)
-            met = partial(self.met, partition, store)
-            opened = RangeNamespace(store, family, partition, offset, met, lambda: len(self.partitions()))
-            self._open_ranges.add(opened)
-        return opened
-
     def partitions(self) -> list[int]:
         """Those that have a row, or are open."""
         return sorted({*self.rows, *self._held()})
@@ -180,12 +160,8 @@ class SubtopologyEngine:
         """See that these stores of the task can be written; the epoch in which they can. `StateCorruptError` when one
         is lost, `StateBusyError` when it isn't emptied yet, `StateError`."""
         epoch = self.epoch
-        if self.lost or self._to_empty:
-            for store in stores:
-                if why := self.lost.get((partition, store)):
-                    raise self.corrupt(partition, store, why)
-            if any((partition, store) in self._to_empty for store in stores):
-                self._empty(partition)
+        if not self.ranges.ready(partition, stores):
+            self._empty(partition)
         return epoch
 
     def write(
@@ -231,19 +207,16 @@ class SubtopologyEngine:
         reader sees what they had from now on, and no write passes before. `StateError`."""
         self.changed.emptied(self.number, partition, stores)
         with self.noting:
-            for store in stores:
-                self._to_empty.add((partition, store))
-                self.lost.pop((partition, store), None)
+            self.ranges.empty(partition, stores)
             self.rows[partition] = row
             with suppress(StateBusyError):
                 self._empty(partition)
 
     def _empty(self, partition: int) -> None:
         with self.noting:
-            places = {place for place in self._to_empty if place[0] == partition}
+            places = {place for place in self.ranges.to_empty if place[0] == partition}
             self.wipe(partition, [store for _, store in places], self.rows.get(partition), wait=False)
-            self._to_empty -= places
-            self._rebase(places)
+            self.ranges.emptied(places)
 
     def keep(self, partition: int, row: RangeRow) -> None:
         """Have this row, with nothing that was written: on the disk now, or at the latest with the next write of the
@@ -257,7 +230,7 @@ class SubtopologyEngine:
         """Empty what is to be emptied, if that is possible now, of tasks that no thread has: a holder does it with its
         next write, and may be writing its row now. `StateError`."""
         with self.noting:
-            for partition in {partition for partition, _ in self._to_empty} - self._held():
+            for partition in {partition for partition, _ in self.ranges.to_empty} - self._held():
                 with suppress(StateBusyError):
                     self._empty(partition)
 
@@ -301,11 +274,14 @@ class SubtopologyEngine:
         """Give back the room of what was deleted. May take long. `StateError`."""
         if wiped.store not in self.stores():
             return
+        engine = self.engine
         try:
-            self.engine.open(wiped.store)
-            self.engine.compact(wiped.store, wiped.span)
+            engine.open(wiped.store)
+            engine.compact(wiped.store, wiped.span)
         except StateCorruptError as error:
-            self.damage(str(error))
+            with self.noting:
+                if engine is self.engine:  # or what was met is in one that counts no more
+                    self.damage(str(error))
             raise
 
     def remove_notes(self) -> None:
@@ -390,23 +366,14 @@ class SubtopologyEngine:
             )
             self.tell_damage()
 
-    def met(self, partition: int, store: str, error: StateCorruptError) -> StateCorruptError:
-        """Note the damage that a reader of this range has met; the error that names the range."""
-        if (partition, store) not in self.lost:
-            self.damage(str(error))
-        return self.corrupt(partition, store, str(error))
-
-    def corrupt(self, partition: int, store: str, why: str) -> StateCorruptError:
-        return StateCorruptError(why, [StoreId(TaskId(self.number, partition), store)])
-
     def replace_by(self, other: SubtopologyEngine, lost: Mapping[Place, str]) -> list[Place]:
         """Have `other`, a copy, in place of the engine; `lost`: why, by range that it doesn't have, as it can't be
         read. Those of them that aren't emptied anyway. No write is under way. `StateError`."""
         with self.noting:
-            for partition, store in self._to_empty:
+            for partition, store in self.ranges.to_empty:
                 other.wipe(partition, [store], None)
-            all_lost = {place: why for place, why in {**self.lost, **lost}.items() if place not in self._to_empty}
-            new = all_lost.keys() - self.lost.keys()
+            all_lost = self.ranges.without(lost)
+            new = all_lost.keys() - self.ranges.lost.keys()
             rows = dict(self.rows)
             for partition, store in new:
                 self.changed.emptied(self.number, partition, [store])
@@ -419,21 +386,11 @@ class SubtopologyEngine:
             reach("mend.current")
             self.replaced.add(self.engine, self.folder)
             self.engine, self.folder, self._families = other.engine, other.folder, other._families
-            self.rows, self.lost, self._to_empty, self.unsynced = rows, all_lost, set(), False
-            self.wiped = other.wiped
+            self.rows, self.wiped, self.unsynced = rows, other.wiped, False
             self.epoch += 1
             self.room.written(self.path)
-            self._rebase(None)
+            self.ranges.replaced(all_lost)
             return sorted(new)
-
-    def _rebase(self, places: Collection[Place] | None) -> None:
-        """Have these open ranges (None: all) read what is in the engine."""
-        for opened in list(self._open_ranges):
-            place = opened.partition, opened.name
-            if places is None or place in places:
-                opened.rebase(self.open_store(opened.name))
-                if place in self.lost:
-                    opened.lose(self.corrupt(*place, self.lost[place]))
 
     def close(self) -> None:
         self.replaced.let_go(0)

@@ -94,7 +94,7 @@ class RangeTaskStorage:
         return self._database.rows.get(self.task.partition, RangeRow(**self._writer))
 
     def _open_range(self, store: str) -> RangeNamespace:
-        opened = self._engine.open_range(store, self.task.partition, partial(self._offset, store))
+        opened = self._engine.ranges.open(store, self.task.partition, partial(self._offset, store))
         self._ranges[store] = opened
         return opened
 

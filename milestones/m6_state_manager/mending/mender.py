@@ -33,7 +33,7 @@ from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.state.engine import Engines
-    from milestones.m6_state_manager.subtopology_engine import Place
+    from milestones.m6_state_manager.open_ranges import Place
 
 log: Final = logging.getLogger(__name__)
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from milestones.common.errors import StateBusyError, StateCorruptError, StateError, StateLockedError
+from milestones.common.errors import (
+    StateBusyError,
+    StateCorruptError,
+    StateError,
+    StateLockedError,
+    TaskCorruptedError,
+)
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
@@ -169,6 +175,59 @@ def test_a_scan_goes_on_in_the_database_in_which_it_began(damaged: Damaged) -> N
     damaged.database.replaced.let_go(0)
     assert not damaged.database.replaced
     assert aside(damaged.database.path).is_dir()
+
+
+def test_damage_that_a_scan_meets_in_a_database_that_was_replaced_says_nothing_of_the_one_in_its_place(
+    damaged: Damaged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(damaged.database.open_store("counts"), "scan", one_and_damage)
+        scan = damaged.neighbour.namespace("counts").scan(None, None)
+    next(scan)
+    damaged.meet()
+    mend(damaged.manager)
+    with pytest.raises(TaskCorruptedError, match="is replaced: block checksum mismatch") as raised:
+        next(scan)
+    assert raised.value.tasks == {NEIGHBOUR}, "it goes on from its last commit"
+    damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
+    assert found(damaged.neighbour) == damaged.contents[NEIGHBOUR, "counts"] | entries(1)
+
+
+def one_and_damage(*_: Any, **__: Any) -> Iterator[tuple[bytes, bytes]]:
+    yield prefix_of(NEIGHBOUR.partition) + b"a", b"1"
+    raise StateCorruptError("block checksum mismatch")
+
+
+def test_damage_that_a_scan_meets_in_a_range_that_no_database_has_any_more_names_the_range(
+    damaged: Damaged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(damaged.database.open_store("counts"), "scan", one_and_damage)
+        scan = damaged.damaged.namespace("counts").scan(None, None)
+    next(scan)
+    damaged.meet()
+    mend(damaged.manager)
+    with pytest.raises(StateCorruptError) as raised:
+        next(scan)
+    assert raised.value.damaged == {StoreId(TASK, "counts")}
+    damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
+
+
+def test_damage_that_a_compaction_meets_in_a_database_that_was_replaced_says_nothing_of_the_one_in_its_place(
+    damaged: Damaged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged.neighbour.clear("counts")
+    damaged.meet()
+
+    def mended_meanwhile(*_: Any) -> None:
+        mend(damaged.manager)
+        raise StateCorruptError("block checksum mismatch")
+
+    monkeypatch.setattr(damaged.database.engine, "compact", mended_meanwhile)
+    with pytest.raises(StateCorruptError):
+        damaged.database.compact(damaged.database.wiped.take())
+    damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
+    assert found(damaged.neighbour) == entries(1)
 
 
 def test_a_commit_that_a_mending_breaks_is_made_again_from_its_beginning(
