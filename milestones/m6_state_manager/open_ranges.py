@@ -1,7 +1,7 @@
 """`OpenRanges`: what the tasks of a sub-topology read, whichever database it lies in.
 
-    open -----> read --replaced by a database that has it-----> read there
-                  \\---replaced by one that doesn't: lost-----> refused --empty--> to be emptied --emptied--> read
+    open --> read --replaced by a database that has it--> read there
+    open --> read --replaced by one that hasn't--> lost: refused --empty--> to be emptied --emptied--> read: nothing
     a scan that began in the database before ends there
 
 *Guarantees*: a range that no database has is an error to its readers and writers, until it is emptied. One that is to

@@ -65,7 +65,9 @@ class PartitionJob:
 @dataclass(frozen=True)
 class CheckpointJob:
     """The snapshots that are made of one checkpoint. `directory`: has the checkpoint of the sub-topology's database,
-    and is for the files of the job; the other fields are those of `SnapshotRepository`, and the member's generation."""
+    and is for the files of the job; `generation`: the member's; `exact`: whether what a member has is always what the
+    changelog has up to some offset, also once the task is another member's; the other fields are those of
+    `SnapshotRepository`."""
 
     directory: Path
     subtopology: int
@@ -77,6 +79,7 @@ class CheckpointJob:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     encryption_key: str | None = field(default=None, repr=False)
     timeout_ms: int = 30_000
+    exact: bool = False
 
     def write(self) -> bytes:
         """Write it into the directory, without what is secret, and return that, and the place, as a line. `OSError`."""

@@ -274,7 +274,7 @@ class SnapshotMaker:
         job = CheckpointJob(
             directory, database.number, config.application_id, self._context.thread_registry.generation,
             self._clock.wall_ms(), stores, config.snapshot_url, config.snapshot_options,
-            config.snapshot_encryption_key, config.snapshot_timeout_ms,
+            config.snapshot_encryption_key, config.snapshot_timeout_ms, config.exactly_once,
         )  # fmt: skip
         try:
             self._making = _Making(database.number, job, self._launch(job), taken)

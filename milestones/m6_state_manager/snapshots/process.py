@@ -7,8 +7,8 @@
 
 *Guarantees*: a snapshot's keys have the partition in front, so that a database of this stage links its files. Whenever
 the process ends, what isn't published leaves nothing that a reader takes for a snapshot. It ends with the process that
-began it. A snapshot isn't made where one of the same content is there, nor by a member of an older generation. One
-that can't be read doesn't count.
+began it. A snapshot isn't made where one of the same content is there, nor by a member of an older generation that may
+have what the changelog hasn't. One that can't be read doesn't count.
 *Assumes*: no other process uses the checkpoint.
 """
 
@@ -54,6 +54,9 @@ log: Final = logging.getLogger(__name__)
 
 SETTINGS: Final = RocksSettings(block_cache_bytes=16 * MIB)
 
+Draft = Callable[..., SnapshotManifest]
+"""The manifest of a snapshot of a store, with these files."""
+
 
 class NotMade(Exception):
     """There is no new snapshot, and none is needed; the message says why. `there`: the one that has it all."""
@@ -95,43 +98,48 @@ class Maker:
         offset = None if row is None else row.offsets.get(store.store)
         if row is None or offset is None or store.store not in database.stores():
             raise NotMade("it was emptied, or begun, at that moment")
-        self._look(store, offset)
+        generation = self._look(store, offset)
         directory = self._job.directory / f"{store.task}-{store.store}"
         try:
-            manifest = self._published(store, row, offset, database, directory)
+            manifest = self._published(store, partial(self._draft, row, offset, generation), database, directory)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         self._prune(store)
         return manifest
 
     def _published(
-        self, store: PartitionJob, row: RangeRow, offset: int, database: SubtopologyEngine, directory: Path
+        self, store: PartitionJob, draft: Draft, database: SubtopologyEngine, directory: Path
     ) -> SnapshotManifest:
         """Publish a delta, where it can be built on what is there, else a base: the snapshots of this member
         may have been removed, once others had made newer ones. `StateError`."""
         try:
-            return self._repository.publish(self._written(store, row, offset, database, directory))
+            return self._repository.publish(self._written(store, draft, database, directory))
         except SnapshotGoneError as error:
             log.info("a base is made in place of a delta: %s", error)
             base = replace(store, on=None)
-            return self._repository.publish(self._written(base, row, offset, database, directory))
+            return self._repository.publish(self._written(base, draft, database, directory))
 
-    def _look(self, store: PartitionJob, offset: int) -> None:
-        """Look at the newest snapshot of the repository; prune, where there is nothing else to do. `NotMade`,
-        `ObjectStoreError`."""
-        now_ms = self._clock.wall_ms()
+    def _look(self, store: PartitionJob, offset: int) -> int:
+        """Look at the newest snapshot of the repository; prune, where there is nothing else to do. The generation that
+        a new one is to have. `NotMade`, `ObjectStoreError`."""
+        now_ms, own = self._clock.wall_ms(), self._job.generation
         newest = self._newest(store, now_ms)
         if newest is None or newest.of_another_topic(store.changelog_id) or newest.expired(now_ms):
-            return  # it counts for nothing, whatever its generation: the group's numbers may have begun anew
-        if newest.generation > (own := self._job.generation) and (made_in := self._generation(store, now_ms)) > own:
-            raise NotMade(f"a member of generation {made_in} has made one, this is one of {own}")
+            return own  # it counts for nothing, whatever its generation: the group's numbers may have begun anew
+        generation = own
+        if newest.generation > own:
+            if self._job.exact and offset >= newest.offset:
+                generation = newest.generation  # to be found; whether it is of a group that is no more is all the same
+            elif (made_in := self._generation(store, now_ms)) > own:
+                raise NotMade(f"a member of generation {made_in} has made one, this is one of {own}")
         if not fresh(newest, now_ms):
-            return
+            return generation
         if newest.offset >= offset:
             self._prune(store)
             raise NotMade(f"there is one at offset {newest.offset}, this would be one at {offset}", newest)
         if store.since_ms is not None and newest.created_ms > store.since_ms:
             raise NotMade("another instance has made one lately")
+        return generation
 
     def _generation(self, store: PartitionJob, now_ms: int) -> int:
         """Of the newest snapshot that counts and that a member has made: Spark hands a generation on, which may be that
@@ -157,21 +165,22 @@ class Maker:
         return newest
 
     def _written(
-        self, store: PartitionJob, row: RangeRow, offset: int, database: SubtopologyEngine, directory: Path
+        self, store: PartitionJob, draft: Draft, database: SubtopologyEngine, directory: Path
     ) -> LocalSnapshot:
         """The files, on this machine: a delta where there is something to build on, and room on it."""
-        draft = partial(self._draft, store, row, offset)
         if store.on is not None:
             files = _files(directory / "delta", _changed(store, database))
-            delta = draft(files, gone=store.gone)
+            delta = draft(store, files, gone=store.gone)
             if store.on.takes_delta(delta.size):
                 return LocalSnapshot(store.on.with_delta(delta), files.directory)
             reach("snapshot.folding")
             shutil.rmtree(files.directory)
         files = _files(directory / "base", database.open_store(store.store).scan(*span_of(store.task.partition)))
-        return LocalSnapshot(draft(files), files.directory)
+        return LocalSnapshot(draft(store, files), files.directory)
 
-    def _draft(self, store: PartitionJob, row: RangeRow, offset: int, files: _Files, **fields: Any) -> SnapshotManifest:
+    def _draft(
+        self, row: RangeRow, offset: int, generation: int, store: PartitionJob, files: _Files, **fields: Any
+    ) -> SnapshotManifest:
         return SnapshotManifest(
             id=new_id(),
             application_id=self._job.application_id,
@@ -187,7 +196,7 @@ class Maker:
             files=files.described(),
             made_by=INSTANCE,
             arrangement=store.arrangement,
-            generation=self._job.generation,
+            generation=generation,
             commit_number=row.commit or None if store.leads else None,
             positions=_partitions(row.positions) if store.leads else {},
             stream_times=_partitions(row.stream_times) if store.leads else {},

@@ -54,7 +54,7 @@ class Made:
         self.storage.note(CommitMade(self.offset, {INPUT: self.offset * 2}, {INPUT: 77}))
         self.storage.apply({"counts": batch}, {"counts": self.offset})
 
-    def snapshot(self, generation: int = 5, **fields: Any) -> SnapshotResult:
+    def snapshot(self, generation: int = 5, *, exact: bool = False, **fields: Any) -> SnapshotResult:
         """What became of one more snapshot of what has changed; as the state thread does it."""
         (database,) = self.manager.databases()
         self.clock.advance(1_000)
@@ -70,6 +70,7 @@ class Made:
         )  # fmt: skip
         job = CheckpointJob(
             directory, 0, "words", generation, self.clock.wall_ms(), (replace(store, **fields),), self.repository.url,
+            exact=exact,
         )  # fmt: skip
         told: list[SnapshotResult] = []
         Maker(job, self.repository, self.clock).run(told.append)
@@ -246,6 +247,32 @@ def test_a_member_of_an_older_generation_makes_none_and_the_newer_one_is_found(m
     assert (result.manifest, result.wrong) == (None, False)
     assert "a member of generation 7 has made one, this is one of 6" in result.why
     assert made.restored() == rows(0, 10)
+
+
+def test_under_exactly_once_a_group_that_was_made_anew_goes_on_with_snapshots_and_they_are_found(made: Made) -> None:
+    """The group was deleted, and its changelogs stay: generations are counted from the beginning again."""
+    made.write({b"a": b"1"})
+    made.snapshot(generation=90, exact=True)
+    for generation, offset in ((1, 2), (1, 3), (2, 4)):
+        made.write({b"key-%d" % offset: b"1"})
+        manifest = made.snapshot(generation, exact=True).manifest
+        assert manifest is not None
+        assert made.repository.newest(CHANGELOG, "counts") == manifest
+        assert manifest.offset == offset
+    assert made.restored() == found(made.storage)
+
+
+def test_under_exactly_once_a_member_of_an_older_generation_hides_nothing_that_has_more(
+    made: Made, tmp_path: Path
+) -> None:
+    made.write({b"a": b"1"})
+    made.repository.publish(local(tmp_path, 5, generation=90, application_id="words", changelog=CHANGELOG.topic,
+        partition=TASK.partition, changelog_id="topic-1", key_prefix=prefix_of(TASK.partition)))  # fmt: skip
+    newest = made.repository.newest(CHANGELOG, "counts")
+    assert newest is not None
+    assert made.offset < newest.offset
+    assert "a member of generation 90 has made one, this is one of 1" in made.snapshot(1, exact=True).why
+    assert made.repository.newest(CHANGELOG, "counts") == newest
 
 
 @pytest.mark.parametrize("useless", ["of another topic", "too old"])
