@@ -356,6 +356,29 @@ def test_a_bucket_that_is_away_at_the_start_is_one_warning_and_changelogs_are_re
     assert SECRET not in app.log_file.read_text()
 
 
+@pytest.mark.full
+def test_a_minute_of_503_stops_nobody_and_afterwards_snapshots_are_made_and_found(
+    makes: World, bucket: Bucket, in_bucket: Settings
+) -> None:
+    world = makes
+    making, restoring = maker(world, "making", **in_bucket).start(), maker(world, "restoring", **in_bucket)
+    feed_until_it_says(world, making, MADE, times=2)
+    bucket.answers, over_s = 503, time.monotonic() + 60
+    restoring.start()
+    world.group_is(making, restoring)
+    while time.monotonic() < over_s:
+        world.feeds["in"].send(world.records(100, keys=50))
+        world.processed(timeout_s=30)
+    assert warnings(making, NOT_MADE) >= 2, "it is tried again and again"
+    assert warnings(restoring, CANT_BE_HAD) == 1, restoring.log_tail()
+    bucket.answers = None
+    for app in (making, restoring):
+        feed_until_it_says(world, app, MADE, times=app.log().count(MADE) + 1)
+        app.stop()
+    lose(making)
+    begins_with_snapshots(world, making)
+
+
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_bucket_that_lists_late_costs_nothing(makes: World, bucket: Bucket, in_bucket: Settings) -> None:
     world = makes
