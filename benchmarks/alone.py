@@ -63,17 +63,22 @@ def reads_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path 
 @click.option("--tasks", default=8, show_default=True, type=click.IntRange(min=1),
               help="That have them in equal parts.")  # fmt: skip
 @click.option("--stores", default=1, show_default=True, type=click.IntRange(min=1), help="Of each task.")
+@click.option("--kills", default=0, show_default=True, type=click.IntRange(min=0),
+              help="Of each conversion of one more round, at random moments (kill -9).")  # fmt: skip
 @options.rounds
 @options.seed
 @options.json_file
 def convert_(json_file: Path | None, rounds: int, **data: int) -> None:
     """Take an instance's state into ranges (m6), and give it out into folders again. Needs no broker."""
     with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
-        found = convert.measure(Path(directory), rounds=rounds, log=progress, **data)
+        found, killed = convert.measure(Path(directory), rounds=rounds, log=progress, **data)
     title = f"convert: {data['entries']:,} entries of {data['tasks']} tasks with {data['stores']} stores"
     out().print(convert.table(f"{title}, medians of {rounds}", found))
     if json_file is not None:
-        write_json(json_file, {"rounds": rounds, **data}, conversions=[asdict(one) for one in found])
+        settings = {"rounds": rounds, **data}
+        write_json(
+            json_file, settings, conversions=[asdict(one) for one in found], killed=[asdict(one) for one in killed]
+        )
 
 
 COMMANDS: Final[Sequence[click.Command]] = (assignor_, reads_, convert_)

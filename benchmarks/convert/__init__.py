@@ -1,1 +1,1 @@
-"""The work `convert`: `work.py` measures it."""
+"""The work `convert`: `work.py` measures it; `kills.py` kills it, in processes of their own (`once.py`)."""

@@ -2,7 +2,7 @@
 
 The state is made as tasks make it: 16-byte keys, 100-byte values, in stores of their own. Each round takes it in and
 gives it out. A time is that of the state manager's making: the start of helper processes is in it, that of the
-instance isn't.
+instance isn't. A last round has each conversion killed at random moments, if there are to be kills.
 
 *Guarantees*: needs no broker. CPU time is that of this process and of its helpers. A conversion counts only when each
 store has the same entries and the same offset afterwards, byte by byte.
@@ -17,6 +17,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -24,6 +25,7 @@ from typing import Final
 
 from rich.table import Table
 
+from benchmarks.convert.kills import Killed, convert_killed
 from benchmarks.errors import BenchmarkError
 from benchmarks.report import columns
 from milestones.common.records import TaskId
@@ -33,6 +35,7 @@ from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.manifest import FOLDERS, RANGES
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.state.task_storage import ROCKSDB
 from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.reading import on_disk
@@ -73,27 +76,55 @@ class Conversion:
 
 
 def measure(
-    directory: Path, entries: int, tasks: int, stores: int, rounds: int, seed: int, log: Callable[[str], None]
-) -> list[Conversion]:
-    """All conversions. `BenchmarkError` when one changes something."""
+    directory: Path,
+    entries: int,
+    tasks: int,
+    stores: int,
+    rounds: int,
+    seed: int,
+    log: Callable[[str], None],
+    kills: int = 0,
+) -> tuple[list[Conversion], list[Killed]]:
+    """All conversions, and those of a round in which each is killed so often. `BenchmarkError` when one changes
+    something."""
     engines = open_engines("rocksdict")
     home = StateDirectory(directory, APPLICATION)
     try:
         _fill(home, engines, entries, tasks, stores, seed)
-        expected = _content(home, engines, FOLDERS)
+        expected = _content(home.path, engines, FOLDERS)
         count = sum(entries for _, entries, _ in expected.values())
         log(f"{count:,} entries in {len(expected)} stores")
         found: list[Conversion] = []
         for _ in range(rounds):
             for way in (IN, OUT):
                 seconds, cpu_s = _timed(WAYS[way], home, engines)
-                if _content(home, engines, RANGES if way == IN else FOLDERS) != expected:
-                    raise BenchmarkError(f"{way}: the entries or the offsets aren't what they were")
+                _must_be(expected, home.path, engines, way)
                 found.append(Conversion(way, count, seconds, cpu_s))
                 log(str(found[-1]))
     finally:
         home.close()
-    return found
+    killed: list[Killed] = []
+    for way in (IN, OUT) if kills else ():
+        usual_s = median(one.seconds for one in found if one.way == way)
+        converted = partial(_converted, home.path, way, tasks)
+        killed.append(convert_killed(way, directory, kills, usual_s, random.Random(seed), converted))
+        _must_be(expected, home.path, engines, way)
+        log(f"{killed[-1]}; 0 of {count:,} entries lost")
+    return found, killed
+
+
+def _must_be(expected: Content, path: Path, engines: Engines, way: str) -> None:
+    """`BenchmarkError` when what lies there after a conversion isn't what there was."""
+    found = _content(path, engines, RANGES if way == IN else FOLDERS)
+    lost = sum(content[1] for place, content in expected.items() if found.get(place) != content)
+    if found != expected:
+        raise BenchmarkError(f"{way}: the entries or the offsets aren't what they were, in stores of {lost:,} entries")
+
+
+def _converted(path: Path, way: str, tasks: int) -> int:
+    """How many of the tasks are: one that is in both layouts isn't, on its way into ranges."""
+    folders = sum(1 for _ in path.glob(f"[0-9]*_*/{ROCKSDB}"))
+    return tasks - folders if way == IN else folders
 
 
 def _in(directory: StateDirectory, engines: Engines) -> None:
@@ -105,6 +136,14 @@ def _out(directory: StateDirectory, engines: Engines) -> None:
 
 
 WAYS: Final[Mapping[str, Convert]] = {IN: _in, OUT: _out}
+
+
+def convert_once(way: str, state_dir: Path, begins: Callable[[], object]) -> None:
+    """Convert what is in the directory; `begins` is called before."""
+    directory = StateDirectory(state_dir, APPLICATION)
+    begins()
+    WAYS[way](directory, open_engines("rocksdict"))
+    directory.close()
 
 
 def _timed(convert: Convert, directory: StateDirectory, engines: Engines) -> tuple[float, float]:
@@ -138,10 +177,10 @@ def _batches(dice: random.Random, entries: int) -> Iterator[Batch]:
         yield {b"key-%012d" % number: dice.randbytes(VALUE_BYTES) for number in numbers[first : first + BATCH]}
 
 
-def _content(directory: StateDirectory, engines: Engines, expected: str) -> Content:
+def _content(path: Path, engines: Engines, expected: str) -> Content:
     """What is on disk, all of it in the expected layout."""
     found: dict[tuple[TaskId, str], tuple[int | None, int, str]] = {}
-    for layout, store in on_disk(directory.path, engines):
+    for layout, store in on_disk(path, engines):
         if layout != expected:
             raise BenchmarkError(f"store {store.store} of task {store.task} is in {layout} still")
         digest, count = hashlib.blake2b(digest_size=16), 0
