@@ -6,11 +6,14 @@ User code notes its calls outside of Kafka, where no roll-back reaches: each rec
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from kio.schema.errors import ErrorCode
+from kio.schema.init_producer_id.v4 import InitProducerIdRequest, InitProducerIdResponse
+from kio.schema.types import TransactionalId
+from kio.static.primitive import i32Timedelta
 
 from compat_tests.cases.calls import Noted
 from compat_tests.cases.flows import CALLS
@@ -33,6 +36,9 @@ from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import Standing, in_place
+from milestones.common.kafka.membership.coordinator import code_of
+from milestones.common.kafka.wire import Connector
+from milestones.common.kafka.wire_settings import WireSettings
 from milestones.testing import Not
 
 STEPS = *IN_TRANSACTION, ENDING, NEXT
@@ -40,6 +46,8 @@ SHORT = "commit.after-flush", ENDING
 SETTINGS: Settings = {**PATIENT, **METRICS, "num_stream_threads": 1}
 HALF_FULL = 100
 """Calls that are made beside what has no answer."""
+RECOVERED = "recovered in place"
+"""What the log says of a producer that was lost."""
 
 steps = pytest.mark.parametrize(
     "step", [step if step in SHORT else pytest.param(step, marks=pytest.mark.full) for step in STEPS]
@@ -98,7 +106,7 @@ def test_a_producer_that_was_lost_to_another_one_repeats_no_call_of_user_code(ex
     app, noted = started(world, f"{step}:stop:3")
     noted.until(lambda: app.standing, "the fault stops it")
     before = standing(world, app)
-    fence(world)
+    fence(world, app)
     noted.send(400)
     app.resume()
     judge_calls(world, app, noted, before, lost=step in IN_TRANSACTION)
@@ -114,24 +122,39 @@ def test_producers_that_are_lost_in_the_midst_of_an_interval_repeat_no_call_of_u
     for _ in range(2):
         goal = len(noted.calls()) + 400
         noted.until(partial(noted.has_made, goal), "calls are made")
-        fence(world)
+        fence(world, app)
         noted.send(400)
         world.processed()
     judge_calls(world, app, noted, before, lost=True)
 
 
-def fence(world: World) -> None:
-    """Another producer takes the transactional id, which ends what its owner has open."""
+def fence(world: World, app: Instance) -> None:
+    """Another producer takes the transactional id, once, which ends what its owner has open. (A client would ask again
+    while that ends, and take the id from its owner's next producer, too.)"""
     (id,) = {one.id for one in world.transactions()}
+    request = InitProducerIdRequest(
+        transactional_id=TransactionalId(id), transaction_timeout=i32Timedelta.parse(timedelta(minutes=1))
+    )
+    settings = WireSettings.of({"bootstrap.servers": world.cluster.bootstrap_servers})
+    wire, known = Connector(settings)(settings.bootstrap[0]), app.log().count(RECOVERED)
 
     def taken() -> object:
-        other = Producer({"bootstrap.servers": world.cluster.bootstrap_servers, "transactional.id": id, "log_level": 0})
-        with suppress(KafkaException):
-            other.init_transactions(10)
-            return True
-        return Not("the id isn't free yet")
+        code = code_of(wire.call(request, InitProducerIdResponse, 10_000))
+        assert code in (ErrorCode.none, ErrorCode.concurrent_transactions)
+        # While a transaction is being committed nothing is taken, else the answer means that it is aborted first.
+        return code is ErrorCode.none or await_word(world, app, known) or Not("the id isn't free yet")
 
     world.wait(taken, f"another producer takes {id}")
+    wire.close()
+
+
+def await_word(world: World, app: Instance, known: int) -> bool:
+    """Whether the instance says within a second that it has lost a producer more."""
+    for _ in range(20):
+        if app.log().count(RECOVERED) > known:
+            return True
+        world.let_pass(0.05, "the instance finds out")
+    return False
 
 
 @pytest.mark.broker_faults
