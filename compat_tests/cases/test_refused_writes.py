@@ -29,6 +29,8 @@ KEYS = 200
 VALUE = "v" * 1_000
 MOST = 15_000
 """Records that come to each input meanwhile."""
+AFTERWARDS = 3_000
+"""Records that come to each input once writes are taken again: what came before may all be committed by then."""
 MB = 1_000_000
 BOUND = 2 * MB
 SMALL: Settings = {
@@ -89,7 +91,7 @@ def test_an_output_topic_that_refuses_writes_for_a_while_costs_time_only(world: 
     committed = world.committed()
 
     def goes_on() -> object:
-        meanwhile()
+        meanwhile(MOST + AFTERWARDS)
         now = world.committed()
         return all(offset > committed.get(place, 0) for place, offset in now.items()) or Not(str(now))
 
