@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -114,30 +115,42 @@ class AssignedConsumer(Owned):
         """Up to `limit` records, waiting at most `timeout_ms` for the first. `MilestonesError` on a lasting error that
         isn't about one partition."""
         self._check_owner()
-        fetched = Fetched()
-        records = fetched.records
         messages: list[Message] = []
         if timeout_ms > 0:
             with self._waiting():
                 messages = self._consumer.consume(1, timeout_ms / 1000)
         if len(messages) < limit:
             messages += self._consumer.consume(limit - len(messages), 0)
-        runs: dict[tuple[Any, Any], list[Message]] = {}  # by plain tuples: a named one per record would cost more
-        for message in messages:
-            error = message.error()
-            at: tuple[Any, Any] = (message.topic(), message.partition())
-            if error is None and at in runs:
-                runs[at].append(message)
-                continue
-            partition = TopicPartition(*at)
-            if error is not None:
-                self._note(error, partition, message, fetched)
+        fetched = Fetched()
+        records = fetched.records
+        if [error for message in messages if (error := message.error()) is not None]:
+            messages = self._without_errors(messages, fetched)
+        # The client gives records in runs of one partition.
+        topics, partitions = [one.topic() for one in messages], [one.partition() for one in messages]
+        end = 0
+        for place, run in groupby(zip(topics, partitions, strict=True)):
+            begin, end = end, end + len(list(run))
+            partition = TopicPartition(*place)  # type: ignore[arg-type]  # a record has both
+            if partition in records:
+                records[partition] += messages[begin:end]
             elif partition in self._assigned:
-                runs[at] = records[partition] = [message]
+                records[partition] = messages[begin:end]
         for partition in fetched.ends.keys() & records.keys():
             if fetched.ends[partition] <= (records[partition][-1].offset() or 0):
                 del fetched.ends[partition]
         return fetched
+
+    def _without_errors(self, messages: Iterable[Message], fetched: Fetched) -> list[Message]:
+        """The records; what isn't one is noted in `fetched`."""
+        records: list[Message] = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            else:
+                at: tuple[Any, Any] = (message.topic(), message.partition())
+                self._note(error, TopicPartition(*at), message, fetched)
+        return records
 
     def _note(self, error: KafkaError, partition: TopicPartition, message: Message, fetched: Fetched) -> None:
         """Errors of a partition that has left since are passed over: librdkafka may deliver them late."""

@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from milestones.common.records import Emitted, Headers
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Headers
 from milestones.common.state.engine import EMPTY, Namespace, Span
 from milestones.common.writable import first_timestamp
 
@@ -123,6 +123,10 @@ class Layout(Protocol):
         own. `log` takes local keys."""
         ...
 
+    def log_rows(self, log: Log, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Do `log_stored` for each local key that is in the changelog, without a time for a row that has none."""
+        ...
+
     @property
     def key_of(self) -> Callable[[bytes], bytes] | None:
         """Gives the changelog's key of a local one; None where they are the same."""
@@ -156,6 +160,11 @@ class OneRowPerRecord:
 
     def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
         raise NotImplementedError
+
+    def log_rows(self, log: Log, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        for key, stored in rows:
+            if self.logs(key):
+                self.log_stored(log, key, stored, UNKNOWN_TIMESTAMP)
 
     def doubtful(self, writes: Iterable[tuple[bytes, bytes | None]], stored: Namespace) -> Iterable[bytes]:
         return (local for local, _ in writes if self.logs(local))
@@ -207,6 +216,14 @@ class TimestampedLayout(SameKeys):
             log(key, None, timestamp)
         else:
             log(key, stored[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(stored)[0])
+
+    def log_rows(self, log: Log, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        unpack, head = TIMESTAMP.unpack_from, TIMESTAMP_BYTES
+        for key, stored in rows:
+            if stored is None:
+                log(key, None, UNKNOWN_TIMESTAMP)
+            else:
+                log(key, stored[head:], unpack(stored)[0])
 
 
 def without_none(entries: dict[bytes | None, bytes | None]) -> dict[bytes, bytes | None]:

@@ -17,7 +17,8 @@ write of a record that failed. A record has the time and the headers that it wou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Headers, emitted_bytes
@@ -25,6 +26,9 @@ from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Headers, emitt
 if TYPE_CHECKING:
     from milestones.common.state.changelog import HasHeaders, Layout, Log
     from milestones.common.state.layers import Staging, StoreLayers
+
+AT_ONCE = 256
+"""Records that are made in one go."""
 
 NOTE_BYTES = 150
 """Memory of a write's time: its tuple, a number, a dictionary's slot."""
@@ -100,16 +104,24 @@ class CommitLog:
         argument the records of writes; its second one has the headers of a deletion."""
         yield from self._frozen
         made: list[Emitted] = []
-        log = make(made.append, self)
-        for key, value in self._collapsed():
+        log, rows = make(made.append, self), self._collapsed()
+        while some := list(islice(rows, AT_ONCE)):
+            self._log(layout, log, some)
+            yield from made
+            made.clear()
+
+    def _log(self, layout: Layout, log: Log, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        noted = self._noted_frozen
+        if not noted and self._rows_have_times:  # no row was deleted
+            layout.log_rows(log, rows)
+            return
+        for key, value in rows:
             if layout.logs(key):
-                timestamp, self.headers = self._noted_frozen.get(key, NOTHING)
+                timestamp, self.headers = noted.get(key, NOTHING)
                 layout.log_stored(log, key, value, timestamp)
-                yield from made
-                made.clear()
 
     def _collapsed(self) -> Iterator[tuple[bytes, bytes | None]]:
-        yield from (self._layers.frozen() or {}).items()
+        return iter((self._layers.frozen() or {}).items())
 
     def thaw(self) -> None:
         """Leave the interval to the next one: it is logged again, once, with what came later."""

@@ -23,6 +23,7 @@ from milestones.common.state.changelog import (
     TIMESTAMP_BYTES,
     ChangelogRecord,
     Log,
+    OneRowPerRecord,
     SameKeys,
     TimestampedLayout,
     without_none,
@@ -114,6 +115,8 @@ class TimedHeadersLayout(TimestampedLayout):
         else:
             plain = without_headers(stored)
             log(key, plain[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(plain)[0], timed_headers(stored))
+
+    log_rows = OneRowPerRecord.log_rows
 
 
 # -- sessions

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, ChangelogRecord, Log
+from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, ChangelogRecord, Log, OneRowPerRecord
 from milestones.common.state.engine import EMPTY, Namespace, Span
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.spec import StoreSpec
@@ -56,6 +56,8 @@ class VersionedLayout:
             log(key, None, timestamp)
         else:
             log(key, stored[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(stored)[0])
+
+    log_rows = OneRowPerRecord.log_rows
 
     def key_of(self, local: bytes) -> bytes:
         return local[len(LATEST) :]
