@@ -1,4 +1,4 @@
-"""The commands that need no broker: `assignor`, `reads`, `convert`.
+"""The commands that need no broker: `assignor`, `reads`, `convert`, `instructions`.
 
 *Guarantees*: as `cli.py`.
 *Assumes*: nothing.
@@ -18,6 +18,8 @@ from rich.console import Console
 
 from benchmarks import assignor, options, reads
 from benchmarks.convert import work as convert
+from benchmarks.instructions import work as instructions
+from benchmarks.instructions.counters import Kind, best
 from benchmarks.options import words
 from benchmarks.report import write_json
 from milestones.cli.console import err
@@ -81,4 +83,29 @@ def convert_(json_file: Path | None, rounds: int, **data: int) -> None:
         )
 
 
-COMMANDS: Final[Sequence[click.Command]] = (assignor_, reads_, convert_)
+@click.command("instructions")
+@options.stages("baseline,m6")
+@click.option("--counter", type=click.Choice(["instructions", "cpu-time"]),
+              help="By default instructions where there is valgrind.")  # fmt: skip
+@click.option("--records", default=3_000, show_default=True, type=click.IntRange(min=500), help="Of a commit.")
+@click.option("--intervals", default=3, show_default=True, type=click.IntRange(min=1),
+              help="Commits, after one that isn't counted.")  # fmt: skip
+@click.option("--keys", default=4_000, show_default=True, type=click.IntRange(min=1))
+@options.seed
+@click.option("--keep", is_flag=True, help="Keep the numbers for later comparisons.")
+@options.json_file
+def instructions_(
+    stage_names: list[str], counter: Kind | None, keep: bool, json_file: Path | None, **sizes: int
+) -> None:
+    """What a record costs, by part, on each stage. Needs no broker."""
+    costs = instructions.measure(stage_names, counter or best(), progress, **sizes)
+    out().print(instructions.table("count", costs))
+    for line in instructions.differences(costs, sizes):
+        out().print(line, soft_wrap=True, highlight=False)
+    if keep:
+        instructions.keep(costs, sizes)
+    if json_file is not None:
+        write_json(json_file, sizes, costs=[asdict(cost) for cost in costs])
+
+
+COMMANDS: Final[Sequence[click.Command]] = (assignor_, reads_, convert_, instructions_)

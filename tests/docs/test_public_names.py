@@ -46,6 +46,8 @@ ALLOWED = {
     "benchmarks/cli.py": "refuses an unknown stage before it starts anything",
     "benchmarks/cluster.py": "tells errors that pass from others, as the runtime does",
     "benchmarks/convert/work.py": "measures the conversions by themselves",
+    "benchmarks/instructions/job.py": "makes clients as the runtime does",
+    "benchmarks/instructions/parts.py": "measures the parts of a stage by themselves",
     "benchmarks/contenders.py": "runs Kafka Streams with the jars of the embedded broker",
     "benchmarks/moves/traffic.py": "writes as the runtime does where nobody reads the producer's log",
     "benchmarks/audit/work.py": "places keys, and writes the audit's page",

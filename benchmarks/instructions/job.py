@@ -1,0 +1,138 @@
+"""The counted process: the parts of a stage do the count, one after the other, on records that a mock broker of the
+client has, into the same one.
+
+| part | whose work |
+|---|---|
+| consume | the client's `consume` |
+| dispatch | from a fetched batch to the tasks' input buffers: `AssignedConsumer.fetch`, `TaskInput.add` |
+| process | `Task.process`; from m2 on the scheduler's and the worker's too: topology, serdes, stores |
+| send | taken outputs, handed to the producer; from m5 on they are kept by interval |
+| freeze | the boundary of a commit |
+| changelog | from m5 on: the changelog records of the commit, made and handed to the producer |
+| apply | the confirmed commit goes to RocksDB |
+
+*Guarantees*: the same arguments make the same work, in one thread, by a clock that stands still.
+*Assumes*: prints one line of JSON, for `work.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Message, Producer
+
+from benchmarks.count.data import Data
+from benchmarks.instructions.counters import Counter, Kind
+from benchmarks.instructions.parts import Parts
+from benchmarks.job import EXACTLY_ONCE
+from milestones.common.config import StreamsConfig
+from milestones.common.config.clients import main_consumer
+from milestones.common.config.clients import producer as producer_settings
+from milestones.common.kafka.consumers import AssignedConsumer
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.partitioner import partition_of
+from milestones.common.records import TopicPartition
+
+INPUT, OUTPUT, NAME = "in", "out", "instructions"
+PARTS: Final = ("consume", "dispatch", "process", "send", "freeze", "changelog", "apply")
+"""In the order of a record's way."""
+PARTITIONS: Final = 4
+"""As many as the mock broker gives a topic that it doesn't know."""
+BATCH: Final = 500
+"""Records of a fetch."""
+BROKER_S: Final = 120.0
+"""How long the mock broker may take. Under valgrind everything takes fifty times as long."""
+ROOM: Final = {"queue.buffering.max.messages": 10_000_000, "queue.buffering.max.kbytes": 2_000_000}
+FIRST_MS: Final = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`intervals` commits of `records` each, after one that isn't counted."""
+
+    stage: str
+    kind: Kind
+    records: int
+    intervals: int
+    keys: int
+    seed: int
+
+    @classmethod
+    def parse(cls, text: str) -> Plan:
+        """The plan in `text`, JSON."""
+        return cls(**json.loads(text))
+
+    def text(self) -> str:
+        """This plan as JSON."""
+        return json.dumps(asdict(self))
+
+    @property
+    def total(self) -> int:
+        """Records in all."""
+        return (self.intervals + 1) * self.records
+
+
+class Fetched:
+    """A client's consumer whose records are here by now."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = iter(messages)
+
+    def consume(self, most: int, _timeout_s: float) -> list[Message]:
+        """The next ones."""
+        return list(islice(self._messages, most))
+
+
+def run(plan: Plan, directory: Path) -> dict[str, object]:
+    """Do it, and say what `counters.counted` needs."""
+    counter = Counter(plan.kind)
+    config = StreamsConfig(
+        variables={}, application_id=NAME, bootstrap_servers="none:1", state_dir=str(directory),
+        milestones=plan.stage, processing_guarantee=EXACTLY_ONCE,
+    )  # fmt: skip
+    mock = {"test.mock.num.brokers": 1, "bootstrap.servers": "", **ROOM}
+    producer = OutputProducer({**producer_settings(config, NAME, NAME), **mock})
+    producer.init_transactions(int(BROKER_S * 1000))
+    brokers = producer._producer.list_topics(timeout=BROKER_S).brokers.values()
+    servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    _feed(servers, plan)
+    consumer = AssignedConsumer({**main_consumer(config, NAME), "bootstrap.servers": servers})
+    consumer.assign({TopicPartition(INPUT, partition): 0 for partition in range(PARTITIONS)})
+    messages = _consumed(consumer, plan, counter)
+    client, consumer._consumer = consumer._consumer, Fetched(messages)  # type: ignore[assignment]
+    parts = Parts(plan.stage, config, consumer, producer, counter, (INPUT, OUTPUT), PARTITIONS)
+    for interval in range(plan.intervals + 1):
+        parts.interval(plan.records // BATCH, BATCH, told=interval > 0)
+    parts.close()
+    client.close()
+    producer.abort(int(BROKER_S * 1000))
+    producer.close()
+    return counter.report()
+
+
+def _feed(servers: str, plan: Plan) -> None:
+    writer = Producer({"bootstrap.servers": servers, **ROOM})
+    for number, (key, value) in enumerate(Data(plan.total, plan.keys, plan.seed).values()):
+        writer.produce(INPUT, value, key, partition_of(key, PARTITIONS), timestamp=FIRST_MS + number)
+    if writer.flush(BROKER_S):
+        raise SystemExit("the mock broker doesn't take the input")
+
+
+def _consumed(consumer: AssignedConsumer, plan: Plan, counter: Counter) -> list[Message]:
+    """All records. Those of the first interval count, too: the client is the same from its first call on."""
+    found: list[Message] = []
+    counter.mark()
+    while len(found) < plan.total:
+        found += consumer._consumer.consume(BATCH, BROKER_S)
+    counter.mark("consume")
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(Plan.parse(sys.argv[1]), Path(sys.argv[2]))))

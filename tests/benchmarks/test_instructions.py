@@ -1,0 +1,88 @@
+"""The benchmark `instructions`: what is counted, where it is put down, and what is said of a change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.instructions import counters, work
+from benchmarks.instructions.counters import Counter, counted, wrapped
+from benchmarks.instructions.job import PARTS
+from benchmarks.instructions.work import Cost, differences, keep, measure, table
+
+SIZES = {"records": 500, "intervals": 1, "keys": 100, "seed": 1}
+
+
+def cost(**parts: float) -> Cost:
+    return Cost("m6", "instructions", {**dict.fromkeys(PARTS, 1_000.0), **parts})
+
+
+@pytest.mark.parametrize("stage", ["baseline", "m4", "m6"])
+def test_each_part_of_a_stage_is_counted(stage: str) -> None:
+    told: list[str] = []
+    (found,) = measure([stage], "cpu-time", told.append, **SIZES)
+    assert tuple(found.parts) == PARTS
+    assert all(found.of(part) > 0 for part in PARTS)
+    assert told == [f"{stage}: {found.all:,.0f} ns of CPU per record"]
+
+
+def test_a_stage_that_there_is_not_is_an_error() -> None:
+    with pytest.raises(BenchmarkError, match="m99"):
+        measure(["m99"], "cpu-time", lambda _: None, **SIZES)
+
+
+def test_what_lies_between_two_marks_counts_for_the_second_one() -> None:
+    counter = Counter("cpu-time")
+    sum(range(1_000_000))
+    counter.mark()
+    counter.mark("nothing")
+    spent = counted("cpu-time", counter.report(), Path())
+    assert spent[counters.NOWHERE] > spent["nothing"]
+
+
+def test_the_counts_of_the_thread_that_marks_are_read_from_the_dumps(tmp_path: Path) -> None:
+    def dump(number: int, thread: int, count: int) -> None:
+        text = f"part: {number}\nthread: {thread}\n\nevents: Ir\nfn=(1) f\n1 5\n\ntotals: {count}\n"
+        (tmp_path / f"counts.{number}-{thread:02}").write_text(text)
+
+    for number, thread, count in ((1, 1, 7), (2, 2, 90), (2, 1, 10), (3, 1, 20)):
+        dump(number, thread, count)
+    report = {"parts": ["", "send", "send"], "spent_ns": {}}
+    assert counted("instructions", report, tmp_path) == {"": 7, "send": 30}
+
+
+def test_only_instructions_need_a_tool(tmp_path: Path) -> None:
+    assert wrapped("cpu-time", ["python", "x"], tmp_path) == ["python", "x"]
+    assert wrapped("instructions", ["python", "x"], tmp_path)[0] == "valgrind"
+
+
+def test_a_change_by_more_than_three_in_a_hundred_names_its_part(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    keep([cost()], SIZES, kept)
+    assert differences([cost()], SIZES, kept) == ["m6: +0.0% of the kept 7,000; no part by more than 3% of all"]
+    assert differences([cost(send=1_500.0)], SIZES, kept) == ["m6: +7.1% of the kept 7,000; send +500"]
+
+
+def test_what_can_not_be_compared_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "kept.json"
+    assert differences([cost()], SIZES, kept)[0].startswith("no numbers are kept of this Python")
+    keep([cost()], SIZES, kept)
+    assert differences([cost()], {**SIZES, "keys": 5}, kept)[0].startswith("no numbers are kept")
+    assert differences([Cost("m6", "cpu-time", {})], SIZES, kept) == ["none of these stages is kept, as counted here"]
+    monkeypatch.setattr(work, "build", lambda: "another Python")
+    assert differences([cost()], SIZES, kept)[0].startswith("no numbers are kept of this Python (another Python)")
+
+
+def test_numbers_of_another_python_stay_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "kept.json"
+    keep([cost()], SIZES, kept)
+    with monkeypatch.context() as patched:
+        patched.setattr(work, "build", lambda: "another Python")
+        keep([cost(send=9.0)], SIZES, kept)
+    assert differences([cost()], SIZES, kept)[0].startswith("m6: +0.0%")
+
+
+def test_the_table_has_each_part_and_all() -> None:
+    assert table("count", [cost()]).row_count == len(PARTS) + 1
