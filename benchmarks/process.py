@@ -30,8 +30,8 @@ ENDING_S = 5.0
 TAIL_LINES = 30
 BLOCK_BYTES = 512
 """The unit of `ru_oublock`."""
-HELPERS = ("m6_state_manager.snapshots.process",)
-"""The ends of their names."""
+PROFILER = "py-spy"
+"""A command that runs the contender as its child."""
 T = TypeVar("T")
 STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 """Exit codes of a process that ends when it is asked to: ours, and a JVM's."""
@@ -77,13 +77,6 @@ class Usage:
         first, second = self.samples[after - 1], self.samples[after]
         share = (at - first.at) / (second.at - first.at)
         return first.cpu_s + share * (second.cpu_s - first.cpu_s)
-
-
-def is_helper(process: psutil.Process) -> bool:
-    """Whether a contender has begun this process, for a part of its work."""
-    with suppress(psutil.Error):
-        return any(word.endswith(HELPERS) for word in process.cmdline())
-    return False
 
 
 class Measured:
@@ -145,9 +138,8 @@ class Measured:
 
     def stop(self) -> Usage:
         """Ask it to end, wait for that; what it has used."""
-        # A profiler's child is the contender; a helper of the contender ends with it.
-        children = self.look(lambda process: [one for one in process.children(recursive=True) if not is_helper(one)])
-        for process in children or [self._watched]:
+        profiled = Path(self._command[0]).name == PROFILER
+        for process in self.look(lambda process: process.children() if profiled else [process]):
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
         deadline = time.monotonic() + STOP_S

@@ -87,3 +87,25 @@ def test_what_a_process_wrote_is_known_at_its_end_and_one_that_ends_while_it_is_
         pytest.raises(BenchmarkError, match="ends by itself"),
     ):
         process.look(gone)
+
+
+@pytest.mark.parametrize("profiler", [False, True])
+def test_who_is_asked_to_end_is_the_contender_not_a_process_that_it_has_begun(tmp_path: Path, profiler: bool) -> None:
+    """A profiler runs the contender as its child."""
+    waits, log = "import time; print('waits', flush=True); time.sleep(60)", tmp_path / "log"
+    begins = (
+        f"import signal, subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {waits!r}]); "
+        f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({42 if profiler else 0})); "
+        "child.wait(); sys.exit(0 if child.returncode else 43)"
+    )
+    command = [sys.executable, "-c", begins]
+    if profiler:
+        (tmp_path / "py-spy").symlink_to(sys.executable)
+        command[0] = str(tmp_path / "py-spy")
+    with Measured(command, log) as process:
+        process.wait(lambda: "waits" in log.read_text(), PATIENCE_S)
+        (child,) = process.look(lambda watched: watched.children())
+        process.stop()
+        assert child.is_running() is not profiler
+        if not profiler:
+            child.kill()
