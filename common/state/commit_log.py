@@ -64,6 +64,11 @@ class CommitLog:
 
     # -- writes
 
+    @property
+    def knows_puts(self) -> bool:
+        """Whether the frozen layer has all that there is to log of a put, so that none need be noted."""
+        return self._rows_have_times
+
     def note(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
         """Note a write whose value the frozen layer will have; the store calls this as its `changelog.Log`."""
         if value is None:
@@ -147,6 +152,8 @@ class CommitLog:
 
 class HistoryLog(CommitLog):
     """The log of a store whose keys don't collapse: only what was appended."""
+
+    knows_puts = False
 
     def _collapsed(self) -> Iterator[tuple[bytes, bytes | None]]:
         return iter(())

@@ -134,9 +134,10 @@ class TaskStores:
             if cached and spec.cached:
                 buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)
                 log = buffer.mark
+            of_commit = buffer is None and store.commit_log is not None and store.commit_log.knows_puts
             store.typed = kind_of(spec).store(StoreParts(
                 self._task, layers, store.read_cache, spec.key_serde, spec.value_serde, self._topic(name), log, record,
-                spec, self._cells, buffer,
+                spec, self._cells, buffer, logs_puts=not of_commit,
             ))  # fmt: skip
 
     def _log_of(self, store: OpenedStore, record: RecordInWork) -> Log:

@@ -51,7 +51,8 @@ class _NoType:
 
 class StoreParts(NamedTuple):
     """The parts of a store that user code sees. `log` is called for each write before it is staged, with the key as the
-    layers have it; `cells` has the memory of the store's task; `buffer` is given for a cached store."""
+    layers have it; `logs_puts`: also for a put of a row with its time, of which a commit may know all there is to log.
+    `cells` has the memory of the store's task; `buffer` is given for a cached store."""
 
     task: TaskId
     layers: StoreLayers
@@ -64,6 +65,7 @@ class StoreParts(NamedTuple):
     spec: StoreSpec
     cells: Cells
     buffer: EmitBuffer | None = None
+    logs_puts: bool = True
 
 
 class Rows(Generic[K, V]):
@@ -73,8 +75,8 @@ class Rows(Generic[K, V]):
     versioned: ClassVar[bool] = False
 
     __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type", "_immutable",
-                 "_layers", "_listener", "_log", "_read_cache", "_record", "_remembered", "_send_old_values", "_serdes",
-                 "_task", "_topic", "buffer", "name")  # fmt: skip
+                 "_layers", "_listener", "_log", "_log_put", "_read_cache", "_record", "_remembered",
+                 "_send_old_values", "_serdes", "_task", "_topic", "buffer", "name")  # fmt: skip
 
     buffer: EmitBuffer | None
 
@@ -84,6 +86,7 @@ class Rows(Generic[K, V]):
         self._read_cache, self._remembered = parts.read_cache, parts.read_cache.values
         self._serdes, self._topic = (parts.key, parts.value), parts.topic
         self._log, self._record, self.buffer = parts.log, parts.record, parts.buffer
+        self._log_put: Log | None = parts.log if parts.logs_puts else None
         self._listener: FlushListener | None = None
         self._send_old_values = False
         self._immutable = parts.value.immutable
@@ -311,7 +314,8 @@ class TimedRows(Rows[K, V]):
             local = _pack(timestamp) + encoded
         except Exception as error:
             self._refused(1, value, error)
-        self._log(data, encoded, timestamp)
+        if self._log_put is not None:
+            self._log_put(data, encoded, timestamp)
         self._layers.put(data, local)
         if len(local) > REMEMBERED_BYTES:
             self._read_cache.forget(data)
