@@ -49,13 +49,23 @@ class Checkpoint:
         self._known_logs = set(self._names(LOGS))
         with explained("copy the manifest of", self.source):
             pointer = (self.source / POINTER).read_text()
-            self._copy(pointer.strip())
+            manifest = pointer.strip()
+            self._copy(manifest)
             (self.target / POINTER).write_text(pointer)
             for name in os.listdir(self.source):  # noqa: PTH208  names only
                 if name.startswith(_COPIED):
                     with suppress(FileNotFoundError):
                         shutil.copyfile(self.source / name, self.target / name)
         self._link_tables()  # those that were made before the manifest named them
+        if not self._stands(manifest):
+            raise TornError(f"tables of {self.source} may have been deleted meanwhile")
+
+    def _stands(self, manifest: str) -> bool:
+        """Whether the manifest is still what was copied: the database writes there that a table is to go, before."""
+        with explained("look at", self.source):
+            now = (self.source / POINTER).read_text().strip()
+            copied = (self.target / manifest).stat().st_size
+            return now == manifest and (self.source / manifest).stat().st_size == copied
 
     def cut(self) -> None:
         """The moment. A few microseconds. `TornError`."""

@@ -142,3 +142,30 @@ def test_whoever_is_killed_in_a_checkpoint_finds_all_and_no_checkpoint_is_left(t
 
 
 __all__ = ["Checkpoint", "TornError", "Writer", "scratch"]
+
+
+def test_a_table_that_comes_and_goes_while_the_manifest_is_taken_is_no_checkpoint(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made after the tables were taken first, and is gone before they are taken once more."""
+    copy = Checkpoint._copy
+
+    def while_the_database_works(checkpoint: Checkpoint, name: str) -> None:
+        if name.startswith("MANIFEST"):
+            fill_a_table(writer)
+        copy(checkpoint, name)
+        if name.startswith("MANIFEST"):
+            for store in STORES:
+                writer.engine.compact(store, (b"", b"\xff"))
+
+    fill_a_table(writer)
+    monkeypatch.setattr(Checkpoint, "_copy", while_the_database_works)
+    with pytest.raises(TornError, match=r"tables of .* may have been deleted"):
+        Checkpoint(tmp_path / "database", tmp_path / "checkpoint").begin()
+
+
+def fill_a_table(writer: Writer) -> None:
+    for _ in range(100):
+        writer.write()
+    for store in STORES:
+        writer.engine.flush(store)

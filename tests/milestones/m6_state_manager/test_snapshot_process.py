@@ -18,7 +18,7 @@ from milestones.common.state.engines.sst import entries as files_entries
 from milestones.common.state.snapshots.garbage import GRACE_MS
 from milestones.common.state.snapshots.objects import ObjectStoreError
 from milestones.common.state.snapshots.repository import SnapshotRepository
-from milestones.common.state.snapshots.snapshot import SPARK
+from milestones.common.state.snapshots.snapshot import INSTANCE, SPARK
 from milestones.common.state.storage import CommitMade
 from milestones.common.testing import StepClock
 from milestones.m6_state_manager.manager import RangeStateManager
@@ -267,7 +267,8 @@ def test_under_exactly_once_a_member_of_an_older_generation_hides_nothing_that_h
 ) -> None:
     made.write({b"a": b"1"})
     made.repository.publish(local(tmp_path, 5, generation=90, application_id="words", changelog=CHANGELOG.topic,
-        partition=TASK.partition, changelog_id="topic-1", key_prefix=prefix_of(TASK.partition)))  # fmt: skip
+        partition=TASK.partition, changelog_id="topic-1", key_prefix=prefix_of(TASK.partition),
+        made_by=INSTANCE))  # fmt: skip
     newest = made.repository.newest(CHANGELOG, "counts")
     assert newest is not None
     assert made.offset < newest.offset
