@@ -2,7 +2,7 @@
 
 | counter | counts | needs | differs from run to run by |
 |---|---|---|---|
-| `instructions` | instructions of the thread, in user space | valgrind | less than a hundredth |
+| `instructions` | instructions of the thread, in user space | valgrind | less than a thousandth |
 | `cpu-time` | nanoseconds of CPU of the thread | nothing | a tenth or more: caches and cores are shared |
 
 The counted process calls `Counter.mark` at the end of each part. Under valgrind's callgrind a mark is a call of

@@ -104,7 +104,7 @@ def run(plan: Plan, directory: Path) -> dict[str, object]:
     _feed(servers, plan)
     consumer = AssignedConsumer({**main_consumer(config, NAME), "bootstrap.servers": servers})
     consumer.assign({TopicPartition(INPUT, partition): 0 for partition in range(PARTITIONS)})
-    messages = _consumed(consumer, plan, counter)
+    messages = sorted(_consumed(consumer, plan, counter), key=_place)
     client, consumer._consumer = consumer._consumer, Fetched(messages)  # type: ignore[assignment]
     parts = Parts(plan.stage, config, consumer, producer, counter, (INPUT, OUTPUT), PARTITIONS)
     for interval in range(plan.intervals + 1):
@@ -132,6 +132,11 @@ def _consumed(consumer: AssignedConsumer, plan: Plan, counter: Counter) -> list[
         found += consumer._consumer.consume(BATCH, BROKER_S)
     counter.mark("consume")
     return found
+
+
+def _place(message: Message) -> tuple[int, int, int]:
+    """In each fetch what was written at that time, by partition: in which order the broker answers is chance."""
+    return (message.timestamp()[1] - FIRST_MS) // BATCH, message.partition() or 0, message.offset() or 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ instructions of the same source.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -66,8 +67,9 @@ def _measured(plan: Plan) -> Cost:
         state.mkdir()
         job = [sys.executable, "-m", "benchmarks.instructions.job", plan.text(), str(state)]
         ran = subprocess.run(
-            wrapped(plan.kind, job, counts), capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
+            wrapped(plan.kind, job, counts), capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # else dictionaries have other collisions each time
+        )  # fmt: skip
         if ran.returncode:
             raise BenchmarkError(f"{plan.stage}: exit code {ran.returncode}\n{ran.stderr[-2000:]}")
         spent = counted(plan.kind, json.loads(ran.stdout.splitlines()[-1]), counts)
