@@ -92,7 +92,7 @@ def test_what_a_process_wrote_is_known_at_its_end_and_one_that_ends_while_it_is_
 @pytest.mark.parametrize("profiler", [False, True])
 def test_who_is_asked_to_end_is_the_contender_not_a_process_that_it_has_begun(tmp_path: Path, profiler: bool) -> None:
     """A profiler runs the contender as its child."""
-    waits, log = "import time; print('waits', flush=True); time.sleep(60)", tmp_path / "log"
+    waits, log = "import signal; print('waits', flush=True); signal.pause()", tmp_path / "log"
     begins = (
         f"import signal, subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {waits!r}]); "
         f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({42 if profiler else 0})); "

@@ -66,6 +66,20 @@ def test_records_come_by_partition_in_order() -> None:
     assert [message.offset() for message in fetch(record(3), record(4)).records[IN]] == [3, 4]
 
 
+def test_each_partition_has_all_its_records_in_order_however_the_client_mixes_them_and_ends() -> None:
+    consumer, script = scripted()
+    consumer.assign({IN: 0, TopicPartition("in", 1): 0})
+    script.messages = [
+        record(3), record(4), record(7, 1), told(KafkaError._PARTITION_EOF, 1, 8), record(5), record(2, 2),
+        told(KafkaError._PARTITION_EOF, 0, 6), record(8, 1), record(6),
+    ]  # fmt: skip
+    fetched = consumer.fetch(100, 0)
+    assert {at.partition: [one.offset() for one in some] for at, some in fetched.records.items()} == {
+        0: [3, 4, 5, 6], 1: [7, 8],
+    }  # fmt: skip
+    assert fetched.ends == {}, "records came after both"
+
+
 def test_records_of_a_partition_that_has_left_are_dropped() -> None:
     assert fetch(record(3, partition=1)).records == {}
 

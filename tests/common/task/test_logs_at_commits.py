@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from milestones.common import serdes
+from milestones.common.state import commit_log
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.topology import StreamsBuilder
 from milestones.common.topology.handlers import LogAndContinue
 from milestones.common.topology.processor import Record
@@ -45,6 +47,24 @@ def test_a_changelog_gets_the_last_write_of_each_key_with_its_own_time() -> None
     assert h.outputs() == [], "nothing before the commit"
     assert sorted(logged(h)) == [(b"a", b"3", 7), (b"b", b"2", 9)]
     assert logged(h) == [], "and nothing again"
+
+
+@pytest.mark.parametrize("kind", ["key-value", "timestamped-key-value"])
+@pytest.mark.parametrize("deleted", [0, 1])
+def test_a_large_commit_logs_each_key_once_with_its_last_value_and_time(kind: str, deleted: int) -> None:
+    count = 2 * commit_log.AT_ONCE + 1
+
+    def put(context: Any, record: Record) -> None:
+        store = context.get_state_store("store")
+        stamped = kind.startswith("timestamped") and record.value is not None
+        store.put(record.key, ValueAndTimestamp(record.value, record.timestamp) if stamped else record.value)
+
+    h = Harness(processing(put, [a_store(kind=kind)]), logs_at_commit=True).start()
+    keys = [f"{number:04}" for number in range(count)]
+    h.pipe(*[(key, "first", 5) for key in keys], *[(key, key, 6 + int(key)) for key in keys])
+    h.pipe(*[(key, None, 9_000) for key in keys[:deleted]])
+    gone = [(key.encode(), None, 9_000) for key in keys[:deleted]]
+    assert sorted(logged(h)) == [*gone, *[(key.encode(), key.encode(), 6 + int(key)) for key in keys[deleted:]]]
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])

@@ -11,6 +11,7 @@ from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.testing import StepClock
 from milestones.m6_state_manager.manager import RangeStateManager
+from tests.milestones.m6_state_manager.damage import Damaged
 
 
 @pytest.fixture
@@ -23,3 +24,10 @@ def manager(directory: StateDirectory) -> Iterator[RangeStateManager]:
     opened = RangeStateManager(directory, open_engines("rocksdict"), "m6")
     yield opened
     opened.release()
+
+
+@pytest.fixture
+def damaged(directory: StateDirectory) -> Iterator[Damaged]:
+    made = Damaged(directory)
+    yield made
+    made.end()

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from milestones.common.errors import StateCorruptError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import DATABASES, StateDirectory
+from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.spec import StoreSpec
 from milestones.m6_state_manager.mending.mender import Mending
-from tests.milestones.m6_state_manager.states import reopened
+from tests.milestones.m6_state_manager.states import COUNTS, NEIGHBOUR, OTHER, TASK, found, reopened
 
 ENTRIES = 300
+ALL = (TASK, NEIGHBOUR, OTHER)
 
 
 def random_entries() -> dict[bytes, bytes | None]:
@@ -56,3 +61,28 @@ def flip(path: Path) -> None:
 
 def mend(manager: Any, number: int = 0) -> None:
     Mending(manager._databases[number], manager.engines).run()
+
+
+class Damaged:
+    """A manager of the next process, with a flipped bit in the range of one store; its tasks, open."""
+
+    def __init__(self, directory: StateDirectory, *specs: Any, engine: str = "rocksdict", hit: str = "counts") -> None:
+        engines = {"engines": open_engines(engine)}
+        self.specs = specs or (COUNTS,)
+        files, self.contents = written(directory, ALL, self.specs, **engines)
+        self.directory = directory
+        flip(files[TASK, hit])
+        self.manager = reopened(directory, engines=open_engines(engine))
+        self.damaged, self.neighbour, self.other = (self.manager.open(task, self.specs) for task in ALL)
+        self.database: Any = self.manager._databases[0]
+
+    def meet(self) -> StateCorruptError:
+        """Read what is damaged."""
+        with pytest.raises(StateCorruptError) as raised:
+            found(self.damaged)
+        return raised.value
+
+    def end(self) -> None:
+        for storage in list(self.manager._open.values()):
+            storage.close()
+        self.manager.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from milestones.common.errors import (
     StateCorruptError,
     StateError,
     StateLockedError,
-    TaskCorruptedError,
 )
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import StateDirectory
@@ -26,7 +25,7 @@ from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.mending import mender
 from milestones.m6_state_manager.mending.database_folder import aside, current, make_current
 from milestones.m6_state_manager.ranges import prefix_of
-from tests.milestones.m6_state_manager.damage import flip, mend, written
+from tests.milestones.m6_state_manager.damage import ALL, Damaged, mend
 from tests.milestones.m6_state_manager.states import (
     COUNTS,
     NEIGHBOUR,
@@ -38,40 +37,6 @@ from tests.milestones.m6_state_manager.states import (
     found,
     reopened,
 )
-
-ALL = (TASK, NEIGHBOUR, OTHER)
-
-
-class Damaged:
-    """A manager of the next process, with a flipped bit in the range of one store; its tasks, open."""
-
-    def __init__(self, directory: StateDirectory, *specs: Any, engine: str = "rocksdict", hit: str = "counts") -> None:
-        engines = {"engines": open_engines(engine)}
-        self.specs = specs or (COUNTS,)
-        files, self.contents = written(directory, ALL, self.specs, **engines)
-        self.directory = directory
-        flip(files[TASK, hit])
-        self.manager = reopened(directory, engines=open_engines(engine))
-        self.damaged, self.neighbour, self.other = (self.manager.open(task, self.specs) for task in ALL)
-        self.database: Any = self.manager._databases[0]
-
-    def meet(self) -> StateCorruptError:
-        """Read what is damaged."""
-        with pytest.raises(StateCorruptError) as raised:
-            found(self.damaged)
-        return raised.value
-
-    def end(self) -> None:
-        for storage in list(self.manager._open.values()):
-            storage.close()
-        self.manager.release()
-
-
-@pytest.fixture
-def damaged(directory: StateDirectory) -> Iterator[Damaged]:
-    made = Damaged(directory)
-    yield made
-    made.end()
 
 
 @pytest.mark.parametrize("engine", ["rocksdict", "rocksdb"])
@@ -161,73 +126,6 @@ def test_a_closed_task_has_its_range_or_begins_without_it(directory: StateDirect
     again.apply({"counts": entries(1)}, {"counts": 1})
     assert found(again) == entries(1)
     d.end()
-
-
-def test_a_scan_goes_on_in_the_database_in_which_it_began(damaged: Damaged) -> None:
-    scan = damaged.neighbour.namespace("counts").scan(None, None)
-    first = next(scan)
-    damaged.meet()
-    mend(damaged.manager)
-    damaged.database.replaced.let_go(1)
-    assert damaged.database.replaced, "a scan is open in it"
-    assert dict([first, *scan]) == damaged.contents[NEIGHBOUR, "counts"]
-    del scan
-    damaged.database.replaced.let_go(0)
-    assert not damaged.database.replaced
-    assert aside(damaged.database.path).is_dir()
-
-
-def test_damage_that_a_scan_meets_in_a_database_that_was_replaced_says_nothing_of_the_one_in_its_place(
-    damaged: Damaged, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(damaged.database.open_store("counts"), "scan", one_and_damage)
-        scan = damaged.neighbour.namespace("counts").scan(None, None)
-    next(scan)
-    damaged.meet()
-    mend(damaged.manager)
-    with pytest.raises(TaskCorruptedError, match="is replaced: block checksum mismatch") as raised:
-        next(scan)
-    assert raised.value.tasks == {NEIGHBOUR}, "it goes on from its last commit"
-    damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
-    assert found(damaged.neighbour) == damaged.contents[NEIGHBOUR, "counts"] | entries(1)
-
-
-def one_and_damage(*_: Any, **__: Any) -> Iterator[tuple[bytes, bytes]]:
-    yield prefix_of(NEIGHBOUR.partition) + b"a", b"1"
-    raise StateCorruptError("block checksum mismatch")
-
-
-def test_damage_that_a_scan_meets_in_a_range_that_no_database_has_any_more_names_the_range(
-    damaged: Damaged, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(damaged.database.open_store("counts"), "scan", one_and_damage)
-        scan = damaged.damaged.namespace("counts").scan(None, None)
-    next(scan)
-    damaged.meet()
-    mend(damaged.manager)
-    with pytest.raises(StateCorruptError) as raised:
-        next(scan)
-    assert raised.value.damaged == {StoreId(TASK, "counts")}
-    damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
-
-
-def test_damage_that_a_compaction_meets_in_a_database_that_was_replaced_says_nothing_of_the_one_in_its_place(
-    damaged: Damaged, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    damaged.neighbour.clear("counts")
-    damaged.meet()
-
-    def mended_meanwhile(*_: Any) -> None:
-        mend(damaged.manager)
-        raise StateCorruptError("block checksum mismatch")
-
-    monkeypatch.setattr(damaged.database.engine, "compact", mended_meanwhile)
-    with pytest.raises(StateCorruptError):
-        damaged.database.compact(damaged.database.wiped.take())
-    damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
-    assert found(damaged.neighbour) == entries(1)
 
 
 def test_a_commit_that_a_mending_breaks_is_made_again_from_its_beginning(
