@@ -45,8 +45,9 @@ class Killed:
 def convert_killed(
     way: str, state_dir: Path, kills: int, usual_s: float, dice: random.Random, converted: Callable[[], int]
 ) -> Killed:
-    """Convert what is there, killed so often, or less often where a conversion has come to its end before. `usual_s`:
-    what one takes that isn't killed; `converted`: how many tasks are. `BenchmarkError`."""
+    """Convert the state in conversions of which the first `kills` are killed, or fewer where one has come to its end
+    before. `usual_s`: the time of a conversion that isn't killed; `converted`: gives the number of converted tasks.
+    `BenchmarkError`."""
     found: list[tuple[float, int]] = []
     while True:
         moment_s = dice.uniform(0, 2 * usual_s / (kills + 1)) if len(found) < kills else None

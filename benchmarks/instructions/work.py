@@ -21,7 +21,7 @@ from zlib import crc32
 from rich.table import Table
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.instructions.counters import NOWHERE, Kind, counted, wrapped
+from benchmarks.instructions.counters import Kind, counted, wrapped
 from benchmarks.instructions.job import PARTS, Plan
 from benchmarks.report import columns
 
@@ -74,9 +74,7 @@ def _measured(plan: Plan) -> Cost:
             raise BenchmarkError(f"{plan.stage}: exit code {ran.returncode}\n{ran.stderr[-2000:]}")
         spent = counted(plan.kind, json.loads(ran.stdout.splitlines()[-1]), counts)
     records = {"consume": plan.total}
-    per_record = {
-        part: spent.get(part, 0) / records.get(part, plan.total - plan.records) for part in PARTS if part != NOWHERE
-    }
+    per_record = {part: spent.get(part, 0) / records.get(part, plan.total - plan.records) for part in PARTS}
     return Cost(plan.stage, plan.kind, per_record)
 
 

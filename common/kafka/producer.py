@@ -150,23 +150,20 @@ class OutputProducer(BegunCalls):
         produce = self._producer.produce
         reports = self._reports_for(task, outputs, changelogs, dead_letters=dead_letters)
         until_ms: int | None = None
-        apart = self.apart
-        for index, ((topic, partition, key, value, timestamp, headers, _), on_delivery) in enumerate(
-            zip(outputs, reports, strict=True)
-        ):
+        for index, (output, on_delivery) in enumerate(zip(outputs, reports, strict=True)):
+            topic, partition, key, value, timestamp, headers, _ = output
             while True:
                 try:
-                    if apart is None or self._may_follow(outputs[index], apart):
+                    if self.apart is None or self._may_follow(output, self.apart):
                         produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
                         break
                 except BufferError:
                     pass  # nothing is asked of the client in here: see `failures.caught`
                 except KafkaException as exception:
-                    refused = Output(*outputs[index])
-                    self.refused.append(Refused(task, self._refusal(exception), refused, dead_letters))
+                    self.refused.append(Refused(task, self._refusal(exception), Output(*output), dead_letters))
                     break
                 except (TypeError, ValueError, OverflowError) as error:
-                    raise unwritable(task, Output(*outputs[index]), error) from error
+                    raise unwritable(task, Output(*output), error) from error
                 now_ms = self._clock.monotonic_ms()
                 until_ms = now_ms + wait_ms if until_ms is None else until_ms
                 if now_ms >= until_ms:

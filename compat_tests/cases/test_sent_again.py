@@ -6,6 +6,7 @@ User code notes its calls outside of Kafka, where no roll-back reaches: each rec
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 
@@ -136,16 +137,16 @@ def fence(world: World, app: Instance) -> None:
         transactional_id=TransactionalId(id), transaction_timeout=i32Timedelta.parse(timedelta(minutes=1))
     )
     settings = WireSettings.of({"bootstrap.servers": world.cluster.bootstrap_servers})
-    wire, known = Connector(settings)(settings.bootstrap[0]), app.log().count(RECOVERED)
+    known = app.log().count(RECOVERED)
+    with closing(Connector(settings)(settings.bootstrap[0])) as wire:
 
-    def taken() -> object:
-        code = code_of(wire.call(request, InitProducerIdResponse, 10_000))
-        assert code in (ErrorCode.none, ErrorCode.concurrent_transactions)
-        # While a transaction is being committed nothing is taken, else the answer means that it is aborted first.
-        return code is ErrorCode.none or await_word(world, app, known) or Not("the id isn't free yet")
+        def taken() -> object:
+            code = code_of(wire.call(request, InitProducerIdResponse, 10_000))
+            assert code in (ErrorCode.none, ErrorCode.concurrent_transactions)
+            # While a transaction is being committed nothing is taken, else the answer means that it is aborted first.
+            return code is ErrorCode.none or await_word(world, app, known) or Not("the id isn't free yet")
 
-    world.wait(taken, f"another producer takes {id}")
-    wire.close()
+        world.wait(taken, f"another producer takes {id}")
 
 
 def await_word(world: World, app: Instance, known: int) -> bool:
