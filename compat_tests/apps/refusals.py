@@ -11,11 +11,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from milestones.common.records import TaskId
+from milestones.common.state.directory import DATABASES
+from milestones.common.state.engine import Batch
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngine, RocksDictNamespace
+from milestones.m6_state_manager.ranges import BYTES
 
 REFUSED = "IO error: planted"
 READ, WRITE = "read", "write"
@@ -33,10 +38,10 @@ def refuse(folder: Path) -> None:
     write, made = engines._write, namespaces.__init__
 
     @wraps(write)
-    def writing(engine: RocksDictEngine, *arguments: Any) -> None:
-        if _refuses(folder, WRITE, engine):
+    def writing(engine: RocksDictEngine, db: Any, batches: Mapping[str, Batch], *rest: Any) -> None:
+        if any(_refuses(folder, WRITE, engine, key) for batch in batches.values() for key in batch):
             raise OSError(REFUSED)
-        write(engine, *arguments)
+        write(engine, db, batches, *rest)
 
     @wraps(made)
     def making(namespace: RocksDictNamespace, engine: RocksDictEngine, *arguments: Any) -> None:
@@ -44,7 +49,7 @@ def refuse(folder: Path) -> None:
         read = namespace.get
 
         def get(key: bytes) -> bytes | None:
-            if _refuses(folder, READ, engine):
+            if _refuses(folder, READ, engine, key):
                 raise namespace.failed(OSError(REFUSED))
             return read(key)
 
@@ -53,6 +58,8 @@ def refuse(folder: Path) -> None:
     engines._write, namespaces.__init__ = writing, making
 
 
-def _refuses(folder: Path, what: str, engine: RocksDictEngine) -> bool:
-    task = Path(str(engine.contents.path)).parts[-3]
+def _refuses(folder: Path, what: str, engine: RocksDictEngine, key: bytes) -> bool:
+    *_, task, kind, _ = Path(str(engine.contents.path)).parts
+    if task == DATABASES:  # of a sub-topology: a task is a range of keys there
+        task = str(TaskId(int(kind), int.from_bytes(key[:BYTES], "big")))
     return refusal(folder, what, task).exists()

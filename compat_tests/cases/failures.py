@@ -155,11 +155,12 @@ def refusals(world: World) -> Path:
     return world.directory
 
 
+NOT_OPENED = "store not opened"
 CAUSES = {
     "user code": Cause(in_user_code, (CALLS,), "no-answer", outputs=2),
     "refused record": Cause(by_a_refused_record, (COPY,), "refuse"),
     "refused topic": Cause(by_a_refused_topic, (HERE, THERE_AGAIN), "elsewhere"),
-    "store not opened": Cause(by_a_store_that_cannot_be_opened, (COUNT,), "counts", STATE_UNUSABLE),
+    NOT_OPENED: Cause(by_a_store_that_cannot_be_opened, (COUNT,), "counts", STATE_UNUSABLE),
     "store not read": Cause(partial(by_a_store, READ), (COUNT,), REFUSED, STATE_UNUSABLE),
     "store not written": Cause(partial(by_a_store, WRITE), (COUNT,), REFUSED, STATE_UNUSABLE),
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cases.arrivals import Gaps
+from compat_tests.cases.ends import ENDED
 from compat_tests.cases.flows import COUNT, COUNT_BESIDE
 from compat_tests.cases.owned import all_is_owned
 from compat_tests.cases.small_disks import ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk, small_disk
@@ -229,6 +230,27 @@ def test_a_folder_that_is_removed_under_the_instance_is_named_and_restored(world
         shutil.rmtree(gone)
         feed_until_it_says(world, app, feed, MENDED)
     assert f"{gone / 'rocksdb'} was removed" in app.log(), app.log_tail()
+    end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
+
+
+@pytest.mark.full
+def test_a_database_that_cannot_be_opened_ends_the_tasks_of_its_sub_topology_alone(world: World) -> None:
+    app = counting(world)
+    app.stop()
+    database = databases(world, app) / str(HIT)
+    aside = database.with_name("aside")
+    database.rename(aside)
+    database.write_text("no directory")
+    places = world.cluster.places([world.topic("in")])
+    before = {place: world.committed()[place] for place in places}
+    app.start().says(ENDED)
+    with undisturbed(world, app):
+        assert str(database) in app.log(), app.log_tail()
+    assert {place: world.committed()[place] for place in places} == before
+    app.stop()
+    database.unlink()
+    aside.rename(database)
+    app.start()
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
 
 

@@ -86,11 +86,21 @@ class RangeStateManager:
             raise
 
     def _begin(self, weights: Mapping[int, int]) -> None:
-        """Open the databases on disk, and take in what an earlier stage has left."""
+        """Open the databases on disk, and take in what an earlier stage has left. One that can't be opened is tried
+        again by its tasks, which end then, and no others."""
         for name in names(self._path):
-            if name.isdigit() and not self._is_foreign(int(name)):
-                self._database(int(name))
+            if name.isdigit():
+                try:
+                    self._begin_with(int(name))
+                except (StateFormatError, StateLockedError):
+                    raise
+                except StateError as error:
+                    log.error("sub-topology %s begins without its state: %s", name, error)
         take_all_in(self.directory, lambda task: self._database(task.subtopology), self._take_in, weights)
+
+    def _begin_with(self, number: int) -> None:
+        if not self._is_foreign(number):
+            self._database(number)
 
     def _take_in(self, task: TaskId, convert: Convert) -> None:
         database = self._database(task.subtopology)

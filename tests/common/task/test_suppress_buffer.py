@@ -15,6 +15,7 @@ from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError
 from milestones.common.records import Output, RecordMetadata, TaskId, TopicPartition
 from milestones.common.state.cells import Cells
+from milestones.common.state.changelog import not_logged
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.layers import ABSENT
@@ -24,6 +25,7 @@ from milestones.common.state.record_caches import RecordCaches, TaskCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import TaskStorage
+from milestones.common.state.stores.rows import StoreParts
 from milestones.common.state.stores.suppress_buffer import Kept, SuppressBuffer
 from milestones.common.state.stores.suppress_layout import Context
 from milestones.common.task.scope import RecordInWork, RecordScope
@@ -157,11 +159,11 @@ class Life:
         fresh.open()
         assert fresh.held() == buffer.held(), "what it counts is what a new one would count"
 
-    def parts(self) -> Any:
+    def parts(self) -> StoreParts:
         store = self.stores._stores["s"]
-        return SimpleNamespace(
-            layers=store.layers, task=TaskId(0, 2), read_cache=store.read_cache, key=SPEC.key_serde,
-            value=SPEC.value_serde, topic="log", log=None, record=self.record, buffer=None,
+        return StoreParts(
+            TaskId(0, 2), store.layers, store.read_cache, SPEC.key_serde, SPEC.value_serde, "log", not_logged,
+            self.record, SPEC, Cells(self.scope.touched),
         )  # fmt: skip
 
 

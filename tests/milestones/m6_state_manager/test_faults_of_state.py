@@ -19,12 +19,14 @@ from tests.milestones.m6_state_manager import power_cuts, snapshot_days
 pytestmark = pytest.mark.timeout(600)
 
 FAILURES, SNAPSHOTS = 20, 60
+SEEDS = 15
+"""The disk's own threads decide what a seed comes to: three of them found nothing, once in ten times."""
 
 
 def found(words: str, directory: Path, run: Callable[[int, Path], object]) -> None:
     """A run finds something that has these words."""
     others = set[str]()
-    for seed in range(3):
+    for seed in range(SEEDS):
         try:
             run(seed, directory / str(seed))
         except AssertionError as error:
