@@ -78,65 +78,101 @@ class Runner:
         if self.stream_time >= self.stream_punctuations.next_ms and not self._punctuate_by_stream_time():
             return 0
         if len(self._buffers) == 1:
-            return self._process_one(self._buffers[0])
-        return self._process_several(now_ms)
+            return self._run(self._buffers[0], limit)
+        return self._run_oldest(now_ms)
 
-    def _process_one(self, buffer: InputBuffer) -> int:
-        """Process the records of the only partition, in order."""
-        messages, extract, step = buffer.messages, buffer.extract, self._step
+    def _run(self, buffer: InputBuffer, most: int) -> int:
+        """Process at most so many records of a partition, in order: steps 1 to 5, in one frame, as calls would cost
+        more than the steps."""
+        messages, extract, process = buffer.messages, buffer.extract, buffer.process
         read_key, read_value = buffer.source.read_key, buffer.source.read_value
+        boundary, epoch, record, punctuations = self._boundary, self._epoch, self.record, self.stream_punctuations
+        acquire, release = self._lock.acquire, self._lock.release
+        touched, outputs = self.scope.touched, self.scope.outputs
+        record.partition = buffer.partition
+        head, buffer.head = buffer.head, None
         done, go_on = 0, True
         try:
-            while go_on and done < self.limit and messages:
+            while go_on and done < most and done < self.limit and messages:
                 message = messages[0]
-                headers, key, value = message.headers(), message.key(), message.value()
-                try:
-                    if key is not None:
-                        key = read_key(key)
-                    if value is not None:
-                        value = read_value(value)
-                except Exception as error:
-                    go_on = self._skip_unreadable(buffer, message, error)
+                if head is not None:
+                    key, value, timestamp, headers = head
+                    head = None
                 else:
+                    headers, key, value = message.headers(), message.key(), message.value()
+                    try:
+                        if key is not None:
+                            key = read_key(key)
+                        if value is not None:
+                            value = read_value(value)
+                    except Exception as error:
+                        go_on = self._skip_unreadable(buffer, message, error)
+                        done += 1
+                        continue
                     timestamp = message.timestamp()[1]
                     if extract is not None or timestamp < 0:
                         timestamp = self._timestamp(buffer, message, key, value, timestamp, headers)
-                    if timestamp >= 0:
-                        go_on = step(buffer, message, key, value, timestamp, headers)
-                    else:
-                        go_on = self._skip_timeless(buffer, message)
+                        if timestamp < 0:
+                            go_on = self._skip_timeless(buffer, message)
+                            done += 1
+                            continue
+                record.headers, record.timestamp = headers, timestamp
+                record.offset = offset = message.offset()
+                if timestamp > self.stream_time:
+                    self.stream_time = timestamp
+                try:
+                    process(key, value, timestamp)
+                except Exception as error:
+                    if boundary.epoch == epoch:  # else it doesn't matter any more
+                        self._failed(buffer, message, timestamp, error)
+                except BaseException:
+                    self._stay()
+                    raise
+                acquire()
+                try:
+                    if boundary.epoch != epoch:
+                        self._void()
+                        done += 1
+                        break
+                    if touched:
+                        for staging in touched:
+                            staging.merge()
+                        touched.clear()
+                    if outputs:
+                        boundary.outputs += outputs
+                        outputs.clear()
+                    messages.popleft()
+                    buffer.position = offset + 1
+                    if timestamp > buffer.stream_time:
+                        buffer.stream_time = timestamp
+                    boundary.changed = True
+                finally:
+                    release()
                 done += 1
+                if self.stream_time >= punctuations.next_ms:
+                    go_on = self._punctuate_by_stream_time()
+                if self.cached and go_on:
+                    go_on = self._flush_if_full()
         finally:
             buffer.taken(done)
             self._counters.processed += done
         return done
 
-    def _process_several(self, now_ms: int) -> int:
+    def _run_oldest(self, now_ms: int) -> int:
         """Process several partitions: always the head with the smallest timestamp, once no older one can come."""
-        done, go_on, max_idle_ms = 0, True, self._settings.max_task_idle_ms
-        left: dict[InputBuffer, int] = {}
-        try:
-            while go_on and done < self.limit:
-                earliest, first = FOREVER, None
-                for buffer in self._buffers:
-                    head = buffer.head or self._load_head(buffer)
-                    if head is None:
-                        if not buffer.may_go_on_without(max_idle_ms, now_ms):
-                            return done
-                    elif head.timestamp < earliest:
-                        earliest, first = head.timestamp, buffer
-                if first is None or first.head is None:
-                    return done
-                key, value, timestamp, headers = first.head
-                first.head = None
-                message = first.messages[0]
-                go_on = self._step(first, message, key, value, timestamp, headers)
-                left[first] = left.get(first, 0) + 1
-                done += 1
-        finally:
-            for buffer, count in left.items():
-                buffer.taken(count)
-            self._counters.processed += done
+        done, max_idle_ms = 0, self._settings.max_task_idle_ms
+        while done < self.limit and self._boundary.epoch == self._epoch:
+            earliest, first = FOREVER, None
+            for buffer in self._buffers:
+                head = buffer.head or self._load_head(buffer)
+                if head is None:
+                    if not buffer.may_go_on_without(max_idle_ms, now_ms):
+                        return done
+                elif head.timestamp < earliest:
+                    earliest, first = head.timestamp, buffer
+            if first is None:
+                return done
+            done += self._run(first, 1)
         return done
 
     def _load_head(self, buffer: InputBuffer) -> Head | None:
@@ -167,58 +203,17 @@ class Runner:
             self._counters.processed += 1
         return None
 
-    def _step(
-        self, buffer: InputBuffer, message: InputRecord, key: Any, value: Any, timestamp: int, headers: Headers | None
-    ) -> bool:
-        """Do steps 2 to 5 of a record; False when the task was rolled back meanwhile."""
-        record = self.record
-        record.headers, record.timestamp = headers, timestamp
-        record.partition = buffer.partition
-        record.offset = offset = message.offset()
-        if timestamp > self.stream_time:
-            self.stream_time = timestamp
-        try:
-            buffer.process(key, value, timestamp)
-        except Exception as error:
-            if self._boundary.epoch != self._epoch:
-                self._void()
-                return False
-            self._failed(buffer, message, timestamp, error)
-        except BaseException:
-            self._stay()
-            raise
-        if not self._advance(buffer, offset, timestamp):
-            return False
-        if self.stream_time >= self.stream_punctuations.next_ms and not self._punctuate_by_stream_time():
-            return False
-        return not self.cached or self._flush_if_full()
-
-    def _advance(self, buffer: InputBuffer, offset: int, timestamp: int) -> bool:
-        """Merge the scope with the head's offset and time; False when the task was rolled back meanwhile.
-
-        The work of `RecordScope.merge` is repeated here: the calls would cost as much as the work.
-        """
-        boundary, scope, lock = self._boundary, self.scope, self._lock
-        lock.acquire()
-        try:
+    def _skip(self, buffer: InputBuffer, offset: int) -> bool:
+        """Step 4 of a record that isn't processed; False when the task was rolled back meanwhile."""
+        boundary = self._boundary
+        with boundary.lock:
             if boundary.epoch != self._epoch:
                 self._void()
                 return False
-            touched, outputs = scope.touched, scope.outputs
-            if touched:
-                for staging in touched:
-                    staging.merge()
-                touched.clear()
-            if outputs:
-                boundary.outputs += outputs
-                outputs.clear()
+            self.scope.merge(boundary.outputs)
             buffer.messages.popleft()
             buffer.position = offset + 1
-            if timestamp > buffer.stream_time:
-                buffer.stream_time = timestamp
             boundary.changed = True
-        finally:
-            lock.release()
         return True
 
     def _merge(self, punctuation: Punctuation | None = None, now_ms: int = 0) -> None:
@@ -268,12 +263,12 @@ class Runner:
             self._stay()
             raise
         self._skipped(source.node, letters)
-        return self._advance(buffer, message.offset(), UNKNOWN_TIMESTAMP)
+        return self._skip(buffer, message.offset())
 
     def _skip_timeless(self, buffer: InputBuffer, message: InputRecord) -> bool:
         self.record.partition, self.record.offset = buffer.partition, message.offset()
         self.dropped(buffer.source.node, "negative timestamp")
-        return self._advance(buffer, message.offset(), UNKNOWN_TIMESTAMP)
+        return self._skip(buffer, message.offset())
 
     def _skipped(self, node: str, letters: Sequence[Output]) -> None:
         self.dropped(node, "an exception handler skips it")
