@@ -1,6 +1,6 @@
 """The memory of one instance: the bounds of its threads and tasks, and the bytes that they hold.
 
-    MemoryBudget ---- pools: the caches of all stores, the values that all stores remember
+    MemoryBudget ---- pools: the caches of all stores, the values that all stores remember, commits that wait
         |
         +---- MemoryShare of each stream thread: its part of a bound, what the thread says that it holds
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
+from milestones.common.state.write_behind import WaitingCommits
 
 if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
@@ -37,6 +38,8 @@ class Account(enum.Enum):
     """Outputs of tasks that wait to be sent."""
     UNCOMMITTED = "uncommitted"
     """State that isn't in the engines yet."""
+    WAITING = "waiting"
+    """Confirmed commits that aren't in the engines yet."""
     KEPT_BACK = "kept back"
     """The order of the updates that suppressions keep back."""
     ENGINES = "engines"
@@ -51,6 +54,7 @@ BOUNDS: Final[Mapping[Account, str]] = {
     Account.INPUT: "input_buffer_max_bytes",
     Account.OUTPUTS: "output_buffer_max_bytes",
     Account.UNCOMMITTED: "statestore_uncommitted_max_bytes",
+    Account.WAITING: "statestore_waiting_max_bytes",
 }
 """The setting that bounds an account. Engines and clients have bounds of their own, which their libraries keep; each
 suppression has one of its own, in records or bytes."""
@@ -70,12 +74,14 @@ class MemoryBudget:
         self._bounds: Mapping[Account, int] = {account: getattr(config, key) for account, key in BOUNDS.items()}
         self.record_caches: RecordCaches = RecordCaches(self._bounds[Account.CACHES])
         self.read_caches: ReadCaches = ReadCaches(self._bounds[Account.REMEMBERED])
+        self.waiting: WaitingCommits = WaitingCommits(self._bounds[Account.WAITING], config.state_write_interval_ms)
         self._lock = threading.Lock()
         self._shares: tuple[MemoryShare, ...] = ()
         self._own: dict[Account, int] = {}
         self._counts: dict[Account, Callable[[], int]] = {
             Account.CACHES: lambda: self.record_caches.taken,
             Account.REMEMBERED: self.read_caches.memory_bytes,
+            Account.WAITING: self.waiting.memory_bytes,
         }
 
     def join(self) -> MemoryShare:
@@ -132,6 +138,11 @@ class MemoryShare:
     def read_caches(self) -> ReadCaches:
         """The pool of the instance."""
         return self._budget.read_caches
+
+    @property
+    def waiting(self) -> WaitingCommits:
+        """The pool of the instance."""
+        return self._budget.waiting
 
     def part(self, account: Account, among: int = 1) -> int:
         """Bytes of the bound that the sharer may have now; or each of `among` things of the sharer."""

@@ -203,8 +203,9 @@ class StateKeys:
     )
     state_sync_interval_ms: Final = ConfigKey(
         integer(at_least=1), 1_000, "low", stage="m6",
-        doc="How often what was committed is synced to the disk: so many ms of commits are replayed after a power "
-        "failure. A database with a store that has no changelog is synced at each commit.",
+        doc="How often what was written is synced to the disk: so many ms of commits, and those that waited "
+        "(`state_write_interval_ms`), are replayed after a power failure. A database with a store that has no "
+        "changelog is synced at each commit.",
     )
     state_full: Final = ConfigKey(
         choice("wait", "stop"), "wait", "medium", stage="m6",
@@ -232,6 +233,17 @@ class StateKeys:
         integer(at_least=-1), 64 * MIB, "medium",
         doc="State written since the last commit, in bytes of memory; reaching it (from m5 on half of it) asks for an "
         "early commit (KIP-892), and nothing is processed beyond it while commits fail. -1: no bound.",
+    )
+    state_write_interval_ms: Final = ConfigKey(
+        integer(at_least=0), 5_000, "low",
+        doc="How long what commits have confirmed waits in memory, to be written to the stores on disk with later "
+        "commits, each key once: commits of so many ms are replayed after a crash. Only of tasks whose stores on disk "
+        "are key-value stores with changelogs. 0: each commit is written at once.",
+    )
+    statestore_waiting_max_bytes: Final = ConfigKey(
+        integer(at_least=0), 32 * MIB, "low",
+        doc="Memory for what `state_write_interval_ms` has wait, shared by all tasks of this instance: a commit with "
+        "which there is more is written, with those before it.",
     )
     buffered_records_per_partition: Final = ConfigKey(
         integer(at_least=1), 5000, "low",

@@ -153,7 +153,8 @@ class MemoryMetrics(Scope):
     )
     input_bytes: Final = gauge("bytes of the records in the input buffers, about", own=True)
     outputs_bytes: Final = gauge("bytes of the outputs that wait to be sent, about", own=True)
-    uncommitted_bytes: Final = gauge("bytes of state written and not in the stores yet, about", own=True)
+    uncommitted_bytes: Final = gauge("bytes of state written and not committed yet, about", own=True)
+    waiting_bytes: Final = gauge("bytes of state committed and not in the stores on disk yet, about", own=True)
     kept_back_bytes: Final = gauge("bytes of the order of updates that suppressions keep back, about", own=True)
     engines_bytes: Final = gauge(
         "bytes of RocksDB's block cache, memtables and readers, and of stores in memory, about", own=True

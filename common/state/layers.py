@@ -195,7 +195,7 @@ class StoreLayers:
             if layer:
                 staged.update((key, layer[key]) for key in layer.keys_between(start, end))
         stored = self._namespace.scan(start, end, reverse=reverse)
-        return _merged(staged, stored, reverse) if staged else stored
+        return merged(staged, stored, reverse) if staged else stored
 
     def few(self, head: bytes, first: bytes, last: bytes) -> list[tuple[bytes, bytes]] | None:
         """The entries with a key of `head` and a tail, first <= tail <= last, as of this call, in the order of the
@@ -293,7 +293,7 @@ class StoreLayers:
         return self._overlay.memory_bytes() + (0 if frozen is None else frozen.memory_bytes())
 
 
-def _merged(
+def merged(
     staged: dict[bytes, bytes | None], stored: Iterator[tuple[bytes, bytes]], reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
     """The entries of the engine with the staged ones over them, in order; deleted ones hidden."""

@@ -39,6 +39,12 @@ class MemoryTaskStorage:
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         apply_to_each(self.stores, batches, offsets)
 
+    def write_due_ms(self) -> int | None:
+        return None
+
+    def write(self) -> None:
+        """Do nothing: no commit waits."""
+
     def note(self, commit: CommitMade) -> None:
         """Do nothing: no commit is kept."""
 

@@ -54,6 +54,14 @@ class TaskStorage(Protocol):
         calls again, with the same entries, and nothing else is written to these stores before."""
         ...
 
+    def write_due_ms(self) -> int | None:
+        """The monotonic time at which confirmed commits that wait are to be written (`write`); None: none waits."""
+        ...
+
+    def write(self) -> None:
+        """Write the confirmed commits that wait, if there are any. As `apply`."""
+        ...
+
     def note(self, commit: CommitMade) -> None:
         """The next `apply` writes this commit, and its number with it, where the storage keeps commits: that call only,
         also when it fails."""

@@ -82,6 +82,12 @@ class LocalTaskStorage:
         if self._clock.monotonic_ms() >= self._next_positions_ms:
             self._keep_positions(self._stores)
 
+    def write_due_ms(self) -> int | None:
+        return None
+
+    def write(self) -> None:
+        """Do nothing: no commit waits."""
+
     def note(self, commit: CommitMade) -> None:
         """Do nothing: no commit is kept."""
 

@@ -81,7 +81,7 @@ class Runner:
             return self._run(self._buffers[0], limit)
         return self._run_oldest(now_ms)
 
-    def _run(self, buffer: InputBuffer, most: int) -> int:
+    def _run(self, buffer: InputBuffer, most: int) -> int:  # noqa: C901 - see below
         """Process at most so many records of a partition, in order: steps 1 to 5, in one frame, as calls would cost
         more than the steps."""
         messages, extract, process = buffer.messages, buffer.extract, buffer.process

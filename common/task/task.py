@@ -295,8 +295,12 @@ class Task(ChangelogTask):
     def apply(self, *, last: bool = False) -> None:
         """Write the confirmed commit, if any, to the engines. `StateBusyError`: call it again after the error's
         `pause_ms`, as nothing is lost; where this is the `last` call it is another `StateError`. After a `StateError`
-        the commit is restored at the next open."""
+        the commit is restored at the next open. Without a commit to apply, those that wait are written if that is
+        due."""
         self._commits.apply(last=last)
+        due_ms = self.write_due_ms
+        if due_ms is not None and self._settings.clock.monotonic_ms() >= due_ms:
+            self._stores.write_waiting()
 
     # -- what any thread may ask for
 
@@ -353,6 +357,11 @@ class Task(ChangelogTask):
     def applying(self) -> bool:
         """Whether a confirmed commit isn't in the engines yet."""
         return self._commits.applying
+
+    @property
+    def write_due_ms(self) -> int | None:
+        """The monotonic time at which commits that wait for the disk are to be written (`apply`); None: none waits."""
+        return self._stores.write_due_ms
 
     @property
     def committable(self) -> bool:

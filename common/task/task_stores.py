@@ -357,6 +357,15 @@ class TaskStores:
             self._expire(store, store.expiring)
         self.trust_changelogs()
 
+    @property
+    def write_due_ms(self) -> int | None:
+        """When the storage is to write the commits that wait; None: none waits."""
+        return None if self._storage is None else self._storage.write_due_ms()
+
+    def write_waiting(self) -> None:
+        """Have the storage write the commits that wait. `StateBusyError`, `StateError`."""
+        self.storage.write()
+
     def _expire(self, store: OpenedStore, spans: list[Span]) -> None:
         """Have the storage drop what is gone, once; a storage that is busy does it after a later commit."""
         if spans == store.expired:

@@ -77,6 +77,8 @@ class InlineProcessing:
         self._alarms = PunctuationAlarms(context.clock)
         self._retiring: deque[tuple[Task, CloseMode]] = deque()
         self._limits: dict[TaskId, int] = {}
+        self._waiting: dict[TaskId, int] = {}
+        """When a task is to write the commits that wait, the first one first."""
         self._held = False
         self._held_back: Set[TaskId] = frozenset()
         self.processed: int = 0
@@ -167,12 +169,21 @@ class InlineProcessing:
         the client has prefetched.
         """
         more = self._initialise()
+        self._write(now_ms)
         if self._held:
             return more
         before, until_ms = self.processed, self._clock.monotonic_ms() + SLICE_MS
         while self._round(until_ms):
             pass
         return self._punctuate() or more or self.processed > before
+
+    def _write(self, now_ms: int) -> None:
+        """Have a task whose commits have waited for long enough write them, one a turn."""
+        id = next(iter(self._waiting), None)
+        if id is not None and now_ms >= self._waiting[id]:
+            del self._waiting[id]
+            if id in self._tasks:
+                self.apply(self._tasks[id])
 
     def _round(self, until_ms: int) -> bool:
         """One turn for each task with input; False when nothing was left to do, or the time is over.
@@ -238,6 +249,10 @@ class InlineProcessing:
         except StateBusyError as busy:
             self._apply_later(task, busy.pause_ms)
         self._changed[task] = None
+        due_ms = task.write_due_ms
+        if due_ms is not None and due_ms != self._waiting.get(task.id):
+            self._waiting.pop(task.id, None)
+            self._waiting[task.id] = due_ms
 
     def _apply_later(self, task: Task, pause_ms: int) -> None:
         """Wait for a busy engine, for as long as the group keeps a thread that waits."""

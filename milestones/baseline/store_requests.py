@@ -73,4 +73,5 @@ def open_stores(context: ThreadContext, task: TaskId) -> TaskStorage:
     """Lock the task for the stream thread, and open its stores. `StateLockedError`, `StateError`."""
     specs = context.application.subtopology(task.subtopology).stores
     transactional_id = context.transactional_id if context.config.exactly_once else None
-    return context.state.open(task, specs, transactional_id, context.name)
+    stores = context.state.open(task, specs, transactional_id, context.name)
+    return context.memory.waiting.of(stores, specs, context.clock)

@@ -130,8 +130,10 @@ class Agenda:
             return None
         if scheduled.failure is not None or not task.initialised:
             return Job.TURN
-        ready = task.punctuation_due(self._clock.wall_ms()) or (not scheduled.full and task.ready(now_ms))
-        return Job.TURN if ready else None
+        if task.punctuation_due(self._clock.wall_ms()) or (not scheduled.full and task.ready(now_ms)):
+            return Job.TURN
+        due_ms = task.write_due_ms
+        return Job.APPLY if due_ms is not None and now_ms >= max(due_ms, scheduled.busy_until_ms) else None
 
     def is_paused(self, scheduled: ScheduledTask) -> bool:
         id = scheduled.task.id
@@ -159,6 +161,8 @@ class Agenda:
             if not scheduled.full and scheduled.task.input.waiting():
                 self._halves[scheduled] = None
                 self._alarms.set(id, now_ms + LOOK_MS)
+            elif (due_ms := scheduled.task.write_due_ms) is not None:
+                self._alarms.set(id, max(due_ms, scheduled.busy_until_ms))
 
     # -- what is next
 

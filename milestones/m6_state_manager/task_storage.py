@@ -143,6 +143,12 @@ class RangeTaskStorage:
         if self._synced:
             self._engine.sync()
 
+    def write_due_ms(self) -> int | None:
+        return None
+
+    def write(self) -> None:
+        """Do nothing: no commit waits."""
+
     def note(self, commit: CommitMade) -> None:
         self._commit = commit
 

@@ -254,6 +254,7 @@ class World:
     def __post_init__(self) -> None:
         defaults = {
             "application_id": "app", "bootstrap_servers": "localhost:1", "processing_guarantee": "exactly_once_v2",
+            "state_write_interval_ms": 0,  # what is committed is on the disk, to be looked at
         }  # fmt: skip
         self.config = StreamsConfig(**{**defaults, **self.settings})
         self.clock = StepClock()

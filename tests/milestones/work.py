@@ -28,6 +28,7 @@ class Work:
         self.lifecycle = Lifecycle(self.id)
         self.lifecycle.move(State.RESTORING)
         self.initialised = self.cached = self.unflushed = self.applying = self.commit_requested = False
+        self.write_due_ms: int | None = None
         self.punctuation_ms: int | None = None
         self.error: BaseException | None = None
         self.busy = 0
@@ -102,13 +103,13 @@ class Work:
         self.unflushed = False
 
     def apply(self, *, last: bool = False) -> None:
-        if not self.applying:
+        if not (self.applying or self.write_due_ms is not None):
             return
         if self.busy and not last:
             self.busy -= 1
             self.done.append("busy")
             raise StateBusyError("its stores", "the disk is full", "make room", PAUSE_MS)
-        self.applying = False
+        self.applying, self.write_due_ms = False, None
         if self.busy:
             raise StateError("given up")
         self._do("apply")

@@ -55,6 +55,7 @@ class Chaos(Disturbances):
             ticking=more.random() < 0.4,
             wide=self.times.random() < 0.6 and (self.keeps or not self.cached),
             **more.choice([{}, {}, SMALL_BUFFERS, LITTLE_STATE]),
+            state_write_interval_ms=random.Random(f"{seed} waits").choice([0, 50, 5_000]),
             num_processing_threads=rng.randrange(1, MOST_THREADS + 1),
             processing_guarantee="exactly_once_v2" if self.exactly_once else "at_least_once",
             **({"statestore_cache_max_bytes": rng.choice([500, 10_000_000])} if self.cached else {}),

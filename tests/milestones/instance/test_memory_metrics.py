@@ -34,7 +34,8 @@ def test_every_account_is_published_beside_what_the_process_has() -> None:
     assert found["tags"] == {"client-id": "client"}
     assert found["metrics"] == {
         "caches-bytes": 0, "remembered-bytes": 1, "input-bytes": 2, "outputs-bytes": 3, "uncommitted-bytes": 4,
-        "kept-back-bytes": 5, "engines-bytes": 6, "client-queues-max-bytes": 7, "resident-bytes": 1_000,
+        "waiting-bytes": 5, "kept-back-bytes": 6, "engines-bytes": 7, "client-queues-max-bytes": 8,
+        "resident-bytes": 1_000,
     }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from milestones.common.errors import ProcessingError, StateError
 from milestones.common.records import Output, Record, TaskId, TopicPartition
 from milestones.common.state.read_cache import ReadCache
 from milestones.common.state.storage import StateManager, TaskStorage
+from milestones.common.state.write_behind import WaitingCommits, WriteBehindStorage
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import PendingCommit, Task, TaskSettings
 from milestones.common.testing import StepClock
@@ -25,6 +26,8 @@ from milestones.common.topology.handlers import LogAndContinue, LogAndFail
 from tests.common.task.storemodel.calls import Calls, Logged, Row, Rows, Scan
 from tests.common.task.storemodel.setting import IN, STORE, Changelog, How, Pending, UserError, WrongStoreError, need
 
+AT_ONCE = WaitingCommits(0, 0)
+"""None waits."""
 FIRST = "put_if_absent", b"made by init", 3, 7
 
 
@@ -40,9 +43,11 @@ class Life:
     told downstream, or has kept without telling it; `_unseen`: the keys that it is to tell of, in that order.
     """
 
-    def __init__(self, number: int, how: How, state: StateManager, clock: StepClock) -> None:
+    def __init__(
+        self, number: int, how: How, state: StateManager, clock: StepClock, waiting: WaitingCommits = AT_ONCE
+    ) -> None:
         self.how, self.id = how, TaskId(0, number)
-        self._state, self._clock = state, clock
+        self._state, self._clock, self._waiting = state, clock, waiting
         self._opened: TaskStorage | None = None
         (self._sub,) = self._topology().resolve("app")
         self._in = TopicPartition(IN, number)
@@ -334,7 +339,7 @@ class Life:
         """Open the stores, or take those of a standby, restore them, begin."""
 
         def open_stores() -> TaskStorage:
-            self._opened = opened or self._state.open(self.id, self._sub.stores)
+            self._opened = opened or self._open()
             return self._opened
 
         handler = LogAndContinue() if self.how.skipping else LogAndFail()
@@ -350,6 +355,9 @@ class Life:
         self.judge()
         self.judge_engine()
 
+    def _open(self) -> TaskStorage:
+        return self._waiting.of(self._state.open(self.id, self._sub.stores), self._sub.stores, self._clock)
+
     def _restore(self, task: Task | StandbyTask, batch: int, batches: int = 1_000_000) -> None:
         """Changelog records, `batch` at a time, at most `batches` times; to the end by default."""
         if not self.how.spec.logged:
@@ -363,10 +371,15 @@ class Life:
             if following == len(self.changelog):
                 return
 
-    def restart(self, *, clean: bool, wiped: bool, batch: int, interrupted: bool = False) -> None:
-        """Close and open again. `wiped`: on an empty disk. `interrupted`: the first restoration isn't finished."""
+    def restart(
+        self, *, clean: bool, wiped: bool, batch: int, interrupted: bool = False, killed: bool = False
+    ) -> None:
+        """Close and open again. `wiped`: on an empty disk. `interrupted`: the first restoration isn't finished.
+        `killed`: what waits for the disk is lost."""
         if clean:
             self.commit()
+        if killed and isinstance(self._opened, WriteBehindStorage):
+            self._opened._let_go()
         self.task.close()
         self._shut()
         if wiped:
@@ -375,7 +388,7 @@ class Life:
         self.committed = self._found(wiped)
         self.rows, self.seen = dict(self.committed), dict(self.committed)
         if interrupted:
-            standby = StandbyTask(self.id, self._sub, lambda: self._state.open(self.id, self._sub.stores))
+            standby = StandbyTask(self.id, self._sub, self._open)
             standby.open()
             self._restore(standby, batch, 1)
             standby.close()

@@ -24,6 +24,7 @@ from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import StateManager
+from milestones.common.state.write_behind import WaitingCommits
 from milestones.common.testing import StepClock
 from tests.common.task.storemodel.calls import KINDS, VALUES, Draw
 from tests.common.task.storemodel.lives import Life
@@ -38,10 +39,12 @@ THEN = st.sampled_from(["", "send", "flush", "commit", "commit"])
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`persistent`: the stores are on disk, by `engines`, in the form of `manager`."""
+    """`persistent`: the stores are on disk, by `engines`, in the form of `manager`; commits wait as `waiting` says."""
 
     engines: Engines
     persistent: bool
+    waiting: tuple[int, int] = 0, 0
+    """Bytes, and ms."""
     manager: Callable[[StateDirectory, Engines, str], StateManager] = LocalStateManager
 
     def __init__(self) -> None:
@@ -50,6 +53,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.clock = StepClock(1_000_000)
         manager = type(self).manager
         self.state = manager(StateDirectory(self.home, "app", self.clock), self.engines, "test")
+        self.behind = WaitingCommits(*self.waiting)
         self.lives: dict[int, Life] = {}
 
     @initialize(
@@ -75,7 +79,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def life(self, who: int) -> Life:
         if who not in self.lives:
-            self.lives[who] = Life(who, self.how, self.state, self.clock)
+            self.lives[who] = Life(who, self.how, self.state, self.clock, self.behind)
         return self.lives[who]
 
     # Each step begins with calls of the store: hypothesis leaves some steps out of an example.
@@ -117,7 +121,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(
         who=WHO, todo=TODO, clean=st.booleans(), wiped=st.booleans(), interrupted=st.booleans(),
-        batch=st.integers(1, 30),
+        killed=st.booleans(), batch=st.integers(1, 30),
     )  # fmt: skip
     def restart(self, who: int, todo: list[Any], **how: Any) -> None:
         self.life(who).record(todo, 5)

@@ -1,0 +1,220 @@
+"""Confirmed commits wait in memory, within bounds of time and memory, and are written a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.errors import StateBusyError, StateError
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.engine import Batch
+from milestones.common.state.memory_storage import MemoryTaskStorage
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.storage import CommitMade, TaskStorage
+from milestones.common.state.write_behind import WaitingCommits, WriteBehindStorage
+from milestones.common.testing import StepClock
+
+INTERVAL_MS, MOST_BYTES = 5_000, 100_000
+INPUT = TopicPartition("in", 0)
+COUNTS = StoreSpec("counts", "timestamped-key-value", key_serde=serdes.STRING, value_serde=serdes.LONG)
+SUMS = StoreSpec("sums", "key-value", key_serde=serdes.STRING, value_serde=serdes.LONG)
+
+
+class Disk(MemoryTaskStorage):
+    """What lies below. `writes`: the keys by store of each call of `apply`, `commits`: the commits noted."""
+
+    def __init__(self, task: TaskId, specs: list[StoreSpec]) -> None:
+        super().__init__(task, specs)
+        self.writes: list[dict[str, set[bytes]]] = []
+        self.commits: list[int] = []
+        self.refuses: StateError | None = None
+        self.closed = False
+
+    def note(self, commit: CommitMade) -> None:
+        self.commits.append(commit.number)
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        super().apply(batches, offsets)
+        self.writes.append({store: set(batch) for store, batch in batches.items()})
+
+    def close(self) -> None:
+        """The content stays, to be looked at."""
+        self.closed = True
+
+
+class TaskOnDisk:
+    """A task that commits."""
+
+    def __init__(self, clock: StepClock, commits: WaitingCommits, number: int = 0, specs: Any = (COUNTS, SUMS)) -> None:
+        self.disk = Disk(TaskId(0, number), list(specs))
+        self.storage: TaskStorage = commits.of(self.disk, specs, clock)
+        self.number = 0
+
+    def commit(self, **batches: dict[bytes, bytes | None]) -> None:
+        self.number += 1
+        self.storage.note(CommitMade(self.number, {INPUT: self.number}, {INPUT: 0}))
+        self.storage.apply(batches, dict.fromkeys(batches, self.number))
+
+
+@pytest.fixture
+def clock() -> StepClock:
+    return StepClock()
+
+
+@pytest.fixture
+def commits() -> WaitingCommits:
+    return WaitingCommits(MOST_BYTES, INTERVAL_MS)
+
+
+@pytest.fixture
+def task(clock: StepClock, commits: WaitingCommits) -> TaskOnDisk:
+    return TaskOnDisk(clock, commits)
+
+
+def test_commits_within_the_interval_are_written_together_each_key_once(task: TaskOnDisk, clock: StepClock) -> None:
+    task.commit(counts={b"a": b"1"})
+    for number in range(2, 51):
+        clock.advance(100)
+        task.commit(counts={b"a": b"%d" % number, b"b": None}, sums={b"c": b"%d" % number})
+    assert task.disk.writes == [{"counts": {b"a"}}], "the first one is written at once"
+    clock.advance(100)
+    task.commit(counts={b"d": b"4"})
+    assert task.disk.writes[1:] == [{"counts": {b"a", b"b", b"d"}, "sums": {b"c"}}]
+    assert task.disk.commits == [1, 51]
+    assert task.disk.offsets() == {"counts": 51, "sums": 50}
+    assert task.disk.namespace("counts").get(b"a") == b"50"
+
+
+def test_commits_further_apart_than_the_interval_are_written_at_once(task: TaskOnDisk, clock: StepClock) -> None:
+    for number in range(1, 6):
+        task.commit(counts={b"a": b"%d" % number})
+        assert len(task.disk.writes) == number
+        clock.advance(INTERVAL_MS)
+
+
+def test_what_waits_is_read_with_its_offsets_and_its_number(task: TaskOnDisk) -> None:
+    task.commit(counts={b"a": b"1", b"b": b"1", b"d": b"1"})
+    task.commit(counts={b"b": None, b"c": b"2"})
+    counts, disk = task.storage.namespace("counts"), task.disk.namespace("counts")
+    assert (counts.get(b"a"), counts.get(b"b"), counts.get(b"c")) == (b"1", None, b"2")
+    assert list(counts.scan(None, None)) == [(b"a", b"1"), (b"c", b"2"), (b"d", b"1")]
+    assert list(counts.scan(b"b", b"d", reverse=True)) == [(b"c", b"2")]
+    for few in (counts.few, counts.reader()):
+        assert few(b"a", b"z", 2) == [(b"a", b"1"), (b"c", b"2")]
+    assert (task.storage.offsets()["counts"], task.storage.commit_number()) == (2, 2)
+    assert list(disk.scan(None, None)) == [(b"a", b"1"), (b"b", b"1"), (b"d", b"1")]
+    assert task.disk.offsets()["counts"] == 1
+
+
+def test_a_restoration_is_written_at_once_behind_what_waits(task: TaskOnDisk) -> None:
+    task.commit(counts={b"a": b"1"})
+    task.commit(counts={b"a": b"2"})
+    task.storage.apply({"counts": {b"a": b"3"}}, {"counts": 7})
+    assert task.disk.commits == [1, 2], "what is restored is no commit"
+    assert (task.disk.namespace("counts").get(b"a"), task.disk.offsets()["counts"]) == (b"3", 7)
+
+
+def test_rows_expire_behind_what_waits(task: TaskOnDisk) -> None:
+    task.commit(counts={b"a": b"1"})
+    task.commit(counts={b"b": b"1"})
+    task.storage.expire("counts", [(b"b", b"c")])
+    assert list(task.storage.namespace("counts").scan(None, None)) == [(b"a", b"1")]
+
+
+def test_a_store_that_is_emptied_has_nothing_that_waited_and_the_others_keep_theirs(task: TaskOnDisk) -> None:
+    task.commit(counts={b"a": b"1"}, sums={b"a": b"1"})
+    task.commit(counts={b"b": b"1"}, sums={b"b": b"1"})
+    former = task.storage.namespace("counts")
+    emptied = task.storage.clear("counts")
+    assert emptied is task.storage.namespace("counts")
+    assert (list(emptied.scan(None, None)), task.storage.offsets()["counts"]) == ([], None)
+    assert former.get(b"b") is None
+    task.storage.close()
+    assert list(task.disk.namespace("sums").scan(None, None)) == [(b"a", b"1"), (b"b", b"1")]
+    assert (task.disk.offsets()["counts"], task.disk.offsets()["sums"]) == (None, 2)
+
+
+def test_the_close_writes_what_waits(task: TaskOnDisk, commits: WaitingCommits) -> None:
+    task.commit(counts={b"a": b"1"})
+    task.commit(counts={b"a": b"2"})
+    task.storage.close()
+    task.storage.close()
+    assert (task.disk.namespace("counts").get(b"a"), task.disk.offsets()["counts"]) == (b"2", 2)
+    assert task.disk.closed
+    assert commits.memory_bytes() == 0
+
+
+def test_a_close_that_cannot_write_leaves_the_commit_before(
+    task: TaskOnDisk, commits: WaitingCommits, caplog: pytest.LogCaptureFixture
+) -> None:
+    task.commit(counts={b"a": b"1"})
+    task.commit(counts={b"a": b"2"})
+    task.disk.refuses = StateError("the disk is gone")
+    task.storage.close()
+    assert task.disk.closed
+    assert "the disk is gone" in caplog.text
+    assert (task.disk.offsets()["counts"], commits.memory_bytes()) == (1, 0)
+
+
+def test_what_a_busy_disk_refuses_waits_and_is_written_again(task: TaskOnDisk, clock: StepClock) -> None:
+    task.commit(counts={b"a": b"1"})
+    clock.advance(INTERVAL_MS)
+    task.disk.refuses = StateBusyError("the store", "it would stall", "wait", 10)
+    with pytest.raises(StateBusyError):
+        task.commit(counts={b"a": b"2"})
+    assert task.storage.namespace("counts").get(b"a") == b"2"
+    assert task.disk.offsets()["counts"] == 1
+    task.disk.refuses = None
+    task.number -= 1  # the same again
+    task.commit(counts={b"a": b"2"})
+    assert (task.disk.namespace("counts").get(b"a"), task.disk.offsets()["counts"]) == (b"2", 2)
+
+
+def test_fifty_tasks_have_no_more_waiting_than_the_bound_of_all(clock: StepClock, commits: WaitingCommits) -> None:
+    tasks = [TaskOnDisk(clock, commits, number) for number in range(50)]
+    for number in range(200):
+        for task in tasks:
+            clock.advance(1)
+            task.commit(counts={b"%d" % key: b"x" * 20 for key in range(number, number + 5)})
+            assert commits.memory_bytes() <= MOST_BYTES + 5 * 250, "but for the commit that is written next"
+    written = sum(len(task.disk.writes) for task in tasks)
+    assert written < 200 * 50 / 2
+    for task in tasks:
+        task.storage.close()
+    assert commits.memory_bytes() == 0
+
+
+LRU = StoreSpec("lru", "lru", max_entries=5, key_serde=serdes.STRING, value_serde=serdes.LONG)
+WINDOWS = StoreSpec(
+    "windows", "window", window_ms=10, retention_ms=100, key_serde=serdes.STRING, value_serde=serdes.LONG
+)  # fmt: skip
+UNLOGGED = StoreSpec("unlogged", "key-value", logged=False, key_serde=serdes.STRING, value_serde=serdes.LONG)
+IN_MEMORY = StoreSpec("heap", "window", persistent=False, window_ms=10, retention_ms=100)
+
+
+@pytest.mark.parametrize("other", [LRU, WINDOWS, UNLOGGED], ids=lambda spec: spec.name)
+def test_a_task_with_a_store_that_no_replay_repairs_or_that_is_scanned_writes_at_once(
+    other: StoreSpec, clock: StepClock, commits: WaitingCommits
+) -> None:
+    task = TaskOnDisk(clock, commits, specs=(COUNTS, other))
+    assert task.storage is task.disk
+
+
+def test_stores_in_memory_are_written_at_once_beside_those_on_disk(clock: StepClock, commits: WaitingCommits) -> None:
+    task = TaskOnDisk(clock, commits, specs=(COUNTS, IN_MEMORY))
+    task.commit(counts={b"a": b"1"})
+    task.commit(counts={b"a": b"2"}, heap={b"a": b"2"})
+    assert isinstance(task.storage, WriteBehindStorage)
+    assert task.disk.namespace("heap").get(b"a") == b"2"
+    assert (task.storage.offsets(), task.disk.offsets()) == ({"counts": 2, "heap": 2}, {"counts": 1, "heap": 2})
+
+
+@pytest.mark.parametrize("bounds", [(0, INTERVAL_MS), (MOST_BYTES, 0)])
+def test_without_time_or_memory_each_commit_is_written_at_once(bounds: tuple[int, int], clock: StepClock) -> None:
+    task = TaskOnDisk(clock, WaitingCommits(*bounds))
+    assert task.storage is task.disk
