@@ -42,6 +42,8 @@ ENDING, NEXT = "commit.ending", "interval.first-record"
 TRANSACTION_MS = 1_500
 PATIENT: Settings = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
 """Transactions that end long before the session does. Several batches are sent before each commit."""
+AT_ONCE: Settings = {"state_write_interval_ms": 0}
+"""Each commit is written to the disk at once: a crash costs one of them at most."""
 TIDY = {"state_cleanup_delay_ms": 500, "repartition_purge_interval_ms": 200}
 """What isn't needed any more is deleted at once: state of tasks that have gone, records that were processed."""
 LATE_ENDS = 3
@@ -97,8 +99,9 @@ def crash(world: World) -> Crash:
 
 
 def uncommitted_tail(world: World, crash: Crash) -> Counter[str]:
-    """By task, how many changelog records a disk may have lacked at the crash, at most: those of the last commit; at
-    least once those of inputs behind it, too. A count logs each of its inputs once, or each key once per commit."""
+    """By task, how many changelog records a disk may have lacked at the crash, at most, where commits are written
+    `AT_ONCE`: those of the last commit; at least once those of inputs behind it, too. A count logs each of its inputs
+    once, or each key once per commit."""
     commits: dict[Place, list[int]] = {}
     for place, offset in world.history(crash.history_end).commits:
         commits.setdefault(place, [0]).append(offset)

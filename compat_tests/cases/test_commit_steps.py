@@ -14,6 +14,7 @@ import pytest
 
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import (
+    AT_ONCE,
     COMMIT_STEPS,
     IN_TRANSACTION,
     PATIENT,
@@ -49,7 +50,7 @@ once_or_more = pytest.mark.parametrize("times", [1, pytest.param(TIMES - 1, mark
 @pytest.mark.parametrize("step", COMMIT_STEPS)
 def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str, times: int) -> None:
     world.input("in", 2, out=2)
-    app = world.instance("count", group_instance_id="one")
+    app = world.instance("count", group_instance_id="one", **AT_ONCE)
     crashes, restored = list[Crash](), list[Counter[str]]()
     for _ in range(times):
         app.start(fault=f"{step}:kill:{world.rng.randint(1, 4)}")

@@ -13,6 +13,7 @@ import pytest
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.sleepers import oversleep_at
 from compat_tests.cases.steps import (
+    AT_ONCE,
     ENDING,
     NEXT,
     PATIENT,
@@ -77,7 +78,7 @@ def test_a_crash_between_two_intervals_costs_at_most_what_the_disk_did_not_have(
     world: World, step: str, times: int
 ) -> None:
     world.input("in", 2, out=2)
-    app = world.instance("count", group_instance_id="one")
+    app = world.instance("count", group_instance_id="one", **AT_ONCE)
     stores: dict[str, str] = {}
     for _ in range(times):
         app.start(fault=f"{step}:kill:{world.rng.randint(2, 5)}")

@@ -7,9 +7,12 @@ import shutil
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE, SLOTS
-from compat_tests.cases.steps import await_outputs, feed_until_it_dies
+from compat_tests.cases.steps import await_outputs, feed_until_it_dies, nothing_read_twice, offsets_on_disk
 from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.in_place import kept
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -25,6 +28,30 @@ def test_a_crash_during_restoration_is_survived(world: World, step: str) -> None
     app.dies(-9)
     app.start()
     end_and_judge(world, COUNT, crashed=True)
+
+
+WAIT_MS = 1_000
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("idle", [False, True], ids=["at work", "idle"])
+def test_a_crash_costs_the_commits_that_waited_for_the_disk_and_after_a_while_none(world: World, idle: bool) -> None:
+    feed = world.input("in", 2, out=2)
+    app = world.instance("count", group_instance_id="one", state_write_interval_ms=WAIT_MS if idle else 600_000).start()
+    for _ in range(5):
+        feed.send(world.records(500, keys=300))
+        world.processed()
+    if idle:
+        world.let_pass(2 * WAIT_MS / 1000, "nothing comes")
+    app.kill()
+    had, stores = offsets_on_disk(world, app), identities(app.state_dir, world.application_id)
+    app.start()
+    world.processed()
+    nothing_read_twice(world, had, app)
+    restored = app.restored()
+    assert bool(sum(restored.values())) is not idle, f"the disk had {had}, restored {restored}"
+    end_and_judge(world, COUNT, crashed=True)
+    hold(kept(stores, identities(app.state_dir, world.application_id)))
 
 
 @pytest.mark.short_under("exactly_once_v2")

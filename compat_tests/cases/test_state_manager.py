@@ -15,6 +15,7 @@ from compat_tests.cases.flows import COUNT, COUNT_BESIDE
 from compat_tests.cases.owned import all_is_owned
 from compat_tests.cases.small_disks import ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk, small_disk
 from compat_tests.cases.steps import (
+    AT_ONCE,
     TIDY,
     counted,
     crash,
@@ -182,7 +183,7 @@ def test_a_kill_in_the_middle_of_a_mending_loses_nothing(world: World, point: st
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_kill_between_the_steps_in_which_a_commit_is_written_costs_that_commit_at_most(world: World) -> None:
-    app = counted(world, commit_interval_ms=1_000)
+    app = counted(world, commit_interval_ms=1_000, **AT_ONCE)
     world.feeds["in"].send(world.records(KEYS // 2, KEYS))  # a commit of several steps
     app.start(fault="apply.step:kill:2")
     world.instances.remove(app)  # it dies

@@ -9,6 +9,7 @@ from compat_tests import ALO, EOS
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks, pause_between_transactions
 from compat_tests.cases.steps import (
+    AT_ONCE,
     PATIENT,
     TOLERANT,
     await_outputs,
@@ -159,7 +160,7 @@ def test_a_recovery_that_does_not_stay_in_place_is_found(broken: Break, mutation
 )
 def test_a_crash_that_costs_more_than_it_must_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
     world = broken(mutation, EOS)
-    app = world.instance("count", group_instance_id="one").start(fault="commit.after-commit:kill:4")
+    app = world.instance("count", group_instance_id="one", **AT_ONCE).start(fault="commit.after-commit:kill:4")
     feed_until_it_dies(world, app)
     at, stores = crash(world), identities(app.state_dir, world.application_id)
     app.start()
