@@ -88,7 +88,7 @@ def convert_(json_file: Path | None, rounds: int, **data: int) -> None:
 @click.option("--counter", type=click.Choice(["instructions", "cpu-time"]),
               help="By default instructions where there is valgrind.")  # fmt: skip
 @click.option("--records", default=3_000, show_default=True, type=click.IntRange(min=500), help="Of a commit.")
-@click.option("--intervals", default=3, show_default=True, type=click.IntRange(min=1),
+@click.option("--intervals", default=5, show_default=True, type=click.IntRange(min=1),
               help="Commits, after one that isn't counted.")  # fmt: skip
 @click.option("--keys", default=4_000, show_default=True, type=click.IntRange(min=1))
 @options.seed

@@ -1,7 +1,7 @@
 """The parts of a stage, driven one after the other in one thread.
 
 *Guarantees*: what a part does is done by the stage's own classes.
-*Assumes*: one thread; the clock stands still, so that no turn ends by time.
+*Assumes*: one thread; the clock stands still but between commits, so that no turn ends by time.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from benchmarks.job import EXACTLY_ONCE, Job
 from milestones.common.config import StreamsConfig
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.producer import OutputProducer
+from milestones.common.memory import MemoryBudget
 from milestones.common.metrics import Metrics
 from milestones.common.records import Emitted, TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.record_caches import RecordCaches
+from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.state.storage import TaskStorage
 from milestones.common.task.task import Task, TaskSettings
 from milestones.common.testing.clock import StepClock
 from milestones.common.topology.configured import configured
@@ -33,6 +36,8 @@ from milestones.m5_committed_collector.intervals import TaskIntervals
 from milestones.m6_state_manager.manager import RangeStateManager
 
 LONG_MS: Final = 1 << 40
+COMMIT_MS: Final = 1_000
+"""Between two commits."""
 
 
 class Parts:
@@ -45,7 +50,7 @@ class Parts:
         """`topics`: those of input and output."""
         self._flags = parse_milestones(stage)
         self._consumer, self._producer, self._mark = consumer, producer, counter.mark
-        clock = StepClock()
+        clock = self._clock = StepClock()
         directory = StateDirectory(config.state_dir, config.application_id, clock)
         engines = open_engines(config.rocksdb_engine)
         manager = RangeStateManager if "state_manager" in self._flags else LocalStateManager
@@ -56,16 +61,20 @@ class Parts:
             config.application_id, clock, lambda _: partitions, transactional_id="instructions",
             record_caches=RecordCaches(0), logs_at_commit="committed_collector" in self._flags,
         )  # fmt: skip
+        memory = MemoryBudget(config)
         self._tasks: dict[TopicPartition, Task] = {}
         for number in range(partitions):
             id, partition = TaskId(sub.id, number), TopicPartition(topics[0], number)
-            task = Task(id, sub, [partition], settings, partial(self._state.open, id, sub.stores))
+            task = Task(id, sub, [partition], settings, partial(self._opened, id, sub.stores, memory))
             task.open()
             task.start({partition: 0}, {})
             self._tasks[partition] = task
         self._kept: Mapping[Task, TaskIntervals] = {task: TaskIntervals(task) for task in self._tasks.values()}
         self._process = self._threaded(clock) if "processing_threads" in self._flags else self._inline
         self._offset = 0
+
+    def _opened(self, id: TaskId, specs: Sequence[StoreSpec], memory: MemoryBudget) -> TaskStorage:
+        return memory.waiting.of(self._state.open(id, specs), specs, self._clock)
 
     def close(self) -> None:
         """Close the stores."""
@@ -80,6 +89,7 @@ class Parts:
             self._mark(part if told else NOWHERE)
 
         self._mark()
+        self._clock.advance(COMMIT_MS)
         for _ in range(batches):
             fetched = self._consumer.fetch(batch, 0)
             for partition, messages in fetched.records.items():

@@ -17,7 +17,7 @@ PAUSE_MS = 40
 class Work:
     """Takes the place of a task: `waiting` records, each of which takes `record_ms`. `error` is raised by the next
     record, when set; `cached` has something to flush after each record; `busy`: so often the engine is, before it takes
-    what is to be applied."""
+    what is to be applied; `waits_ms`: for so long that waits for the disk."""
 
     def __init__(
         self, clock: StepClock, partition: int = 0, waiting: int = 0, record_ms: int = 1, sub: int = 0
@@ -28,6 +28,7 @@ class Work:
         self.lifecycle = Lifecycle(self.id)
         self.lifecycle.move(State.RESTORING)
         self.initialised = self.cached = self.unflushed = self.applying = self.commit_requested = False
+        self.waits_ms = 0
         self.write_due_ms: int | None = None
         self.punctuation_ms: int | None = None
         self.error: BaseException | None = None
@@ -103,13 +104,21 @@ class Work:
         self.unflushed = False
 
     def apply(self, *, last: bool = False) -> None:
-        if not (self.applying or self.write_due_ms is not None):
-            return
+        now_ms = self.clock.monotonic_ms()
+        if self.applying:
+            self._apply(last)
+            if self.waits_ms and self.write_due_ms is None:
+                self.write_due_ms = now_ms + self.waits_ms
+        if self.write_due_ms is not None and now_ms >= self.write_due_ms:
+            self.write_due_ms = None
+            self._do("write")
+
+    def _apply(self, last: bool) -> None:
         if self.busy and not last:
             self.busy -= 1
             self.done.append("busy")
             raise StateBusyError("its stores", "the disk is full", "make room", PAUSE_MS)
-        self.applying, self.write_due_ms = False, None
+        self.applying = False
         if self.busy:
             raise StateError("given up")
         self._do("apply")

@@ -174,3 +174,28 @@ def test_punctuations_that_take_long_are_called_in_several_calls_each_in_its_tur
         part.run_once(before_ms)
         assert clock.monotonic_ms() - before_ms < 2 * SLICE_MS
     assert [task.done.count("punctuate") for task in tasks] == [1] * 10
+
+
+def test_a_task_without_input_writes_what_waits_for_the_disk_once_that_is_due() -> None:
+    clock = StepClock()
+    tasks = [Work(clock, partition=number) for number in range(3)]
+    part = processing(clock, *tasks)
+    for number, task in enumerate(tasks):
+        task.applying, task.waits_ms = True, 100 * (1 + number)
+        part.apply(task)  # type: ignore[arg-type]  # as far as it goes
+    for _ in range(40):
+        part.run_once(clock.monotonic_ms())
+        written = [task.done.count("write") for task in tasks]
+        assert written == [int(clock.monotonic_ms() >= task.waits_ms) for task in tasks]
+        clock.advance(10)
+
+
+def test_a_task_that_is_taken_away_writes_nothing_afterwards() -> None:
+    clock = StepClock()
+    part = processing(clock, task := Work(clock))
+    task.applying, task.waits_ms = True, 100
+    part.apply(task)  # type: ignore[arg-type]  # as far as it goes
+    part.remove(task.id, CloseMode.SUSPEND)
+    clock.advance(200)
+    part.run_once(clock.monotonic_ms())
+    assert "write" not in task.done
