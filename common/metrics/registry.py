@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.metrics.scopes import Scope
+
+if TYPE_CHECKING:
+    from milestones.common.task.profile import Profile
 
 K = TypeVar("K", bound=Scope)
 
@@ -24,7 +27,8 @@ class Metrics:
     """All scopes of a client. `level` and `window_ms` are `metrics_recording_level` and `metrics_sample_window_ms`.
 
     `address`: the `host:port` at which they are served, if they are; set before stream threads start. `labels`: what
-    Prometheus is given with each metric, besides its tags.
+    Prometheus is given with each metric, besides its tags. `profile`: has the times of a run that is timed; set
+    before the start.
 
     *Concurrency*: the list of scopes changes when a thread or task comes or goes, under a lock that recording and
     publishing never take.
@@ -37,6 +41,7 @@ class Metrics:
         self._scopes: dict[int, Scope] = {}
         self.address: str | None = None
         self.labels: Mapping[str, str] = {}
+        self.profile: Profile | None = None
 
     @property
     def debug(self) -> bool:

@@ -31,9 +31,9 @@ from milestones.common.task.counters import TaskCounters
 from milestones.common.task.input import TaskInput
 from milestones.common.task.runner import Runner
 from milestones.common.task.task_context import TaskContext, TaskSettings
-from milestones.common.task.task_program import TaskProgram
+from milestones.common.task.task_program import TaskProgram, compiled
 from milestones.common.task.task_stores import TaskStores
-from milestones.common.topology.compiled import Program, compile_program
+from milestones.common.topology.compiled import Program
 
 if TYPE_CHECKING:
     from milestones.common.state.engine import Batch
@@ -90,6 +90,8 @@ class GlobalTask:
         self._program = TaskProgram(GLOBAL, self._runner.scope, self._compiled)
         self._committed: Mapping[TopicPartition, int] = {}
         self._cells, self._shown = cells, ShownCells({})
+        if settings.profile is not None:
+            settings.profile.follow(GLOBAL, self._runner)
 
     # -- the beginning
 
@@ -133,8 +135,7 @@ class GlobalTask:
 
     def _compiled(self) -> Program:
         topics = {partition.topic for partition in self.partitions}
-        observe = self.counters.counting if self._settings.count_nodes else None
-        program = compile_program(self.subtopology, self._context, sorted(topics), observe)
+        program = compiled(self.subtopology, self._context, self._settings, self.counters, sorted(topics))
         self.input.connect(program.sources)
         return program
 

@@ -35,10 +35,10 @@ from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
 from milestones.common.task.task_context import TaskContext, TaskSettings
-from milestones.common.task.task_program import TaskProgram
+from milestones.common.task.task_program import TaskProgram, compiled
 from milestones.common.task.task_stores import TaskStores
 from milestones.common.task.unlogged import check_unlogged
-from milestones.common.topology.compiled import Program, compile_program
+from milestones.common.topology.compiled import Program
 from milestones.common.topology.nodes import SubTopology
 
 T = TypeVar("T")
@@ -87,6 +87,8 @@ class Task(ChangelogTask):
         )  # fmt: skip
         self._program = TaskProgram(id, self._runner.scope, self._compiled)
         self._complete = self._initialised = False
+        if settings.profile is not None:
+            settings.profile.follow(id, self._runner, self._commits)
 
     # -- state
 
@@ -219,8 +221,7 @@ class Task(ChangelogTask):
 
     def _compiled(self) -> Program:
         topics = [partition.topic for partition in self.partitions]
-        observe = self.counters.counting if self._settings.count_nodes else None
-        program = compile_program(self.subtopology, self._task_context, topics, observe)
+        program = compiled(self.subtopology, self._task_context, self._settings, self.counters, topics)
         self.input.connect(program.sources)
         return program
 

@@ -24,6 +24,7 @@ from milestones.common.topology.program import PunctuationType, RecordContext, T
 
 if TYPE_CHECKING:
     from milestones.common.state.cells import Cell, Cells
+    from milestones.common.task.profile import Profile
     from milestones.common.task.runner import Runner
 
 log: Final = logging.getLogger(__name__)
@@ -37,7 +38,8 @@ class TaskSettings:
 
     `record_caches`, `read_caches` and `global_stores` are those of the instance. `transactional_id` goes into the
     offset metadata. `config`: the application's config for user code. `partitions_of`: gives the partition count of a
-    sink's topic. `count_nodes`: count the records of each node. `logs_at_commit`: stores log at a commit, the last
+    sink's topic. `count_nodes`: count the records of each node. `profile`: has the times of each node, if they are
+    taken. `logs_at_commit`: stores log at a commit, the last
     value of each key where keys collapse; by default they log each write. `refuses_behind`: a task doesn't begin with a
     store without changelog that isn't of the last commit.
     """
@@ -52,6 +54,7 @@ class TaskSettings:
     global_stores: GlobalStores = field(default_factory=GlobalStores)
     read_caches: ReadCaches = field(default_factory=ReadCaches)
     count_nodes: bool = False
+    profile: Profile | None = None
     logs_at_commit: bool = False
     refuses_behind: bool = False
     deserialization_handler: Handler = FAIL

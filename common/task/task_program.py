@@ -8,12 +8,17 @@ close are dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.records import TaskId
 from milestones.common.task.scope import RecordScope
-from milestones.common.topology.compiled import Program
+from milestones.common.topology.compiled import Program, compile_program
+
+if TYPE_CHECKING:
+    from milestones.common.task.counters import TaskCounters
+    from milestones.common.task.task_context import TaskContext, TaskSettings
+    from milestones.common.topology.nodes import SubTopology
 
 log: Final = logging.getLogger(__name__)
 
@@ -51,3 +56,12 @@ class TaskProgram:
                 program.close()
         finally:
             self._scope.drop()
+
+
+def compiled(
+    sub: SubTopology, context: TaskContext, settings: TaskSettings, counters: TaskCounters, topics: Iterable[str]
+) -> Program:
+    """A program of a task, its nodes counted and timed where the settings want that."""
+    observe = counters.counting if settings.count_nodes else None
+    compiling = compile_program if settings.profile is None else settings.profile.compiled
+    return compiling(sub, context, topics, observe)

@@ -4,7 +4,8 @@
 the log; SIGUSR2 adds a stream thread and SIGHUP removes one, SIGTTOU pauses processing and SIGTTIN has it go on, the
 log says when that is done; with `--census` a file
 says what the process had before and after; with `--watch` the log says when a stream thread waited for another thread;
-with `--refusals` stores fail as files say (`refusals.py`).
+with `--refusals` stores fail as files say (`refusals.py`); with `--profile` the log has at the end what
+`milestones run --profile` prints, a file the stacks.
 From m1 on the log says when a thread that polls used a file or a store (`disk.py`).
 *Assumes*: nothing.
 """
@@ -35,6 +36,7 @@ import psutil
 
 from compat_tests.apps import ADDED, PAUSED, REMOVED, RESUMED, STATE, STATUS, begin_log
 from compat_tests.apps.disk import watch_disk
+from compat_tests.apps.profiles import profiled
 from compat_tests.apps.refusals import refuse
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
@@ -91,8 +93,9 @@ def on_signal(number: signal.Signals, said: str, change: Callable[[], str | None
     signal.signal(number, lambda *_: threading.Thread(target=done, daemon=True).start())
 
 
-def run(topology: str, config_file: str, handler: str | None = None) -> int:
-    """The process's exit code. `handler`: what the uncaught exception handler says, if there is one."""
+def run(topology: str, config_file: str, handler: str | None = None, stacks: Path | None = None) -> int:
+    """The process's exit code. `handler`: what the uncaught exception handler says, if there is one; `stacks`: where
+    those of a profile go, if there is to be one."""
     try:
         config = StreamsConfig.from_toml(config_file)
         watch_disk(config.milestones)
@@ -106,7 +109,8 @@ def run(topology: str, config_file: str, handler: str | None = None) -> int:
         on_signal(signal.SIGHUP, REMOVED, streams.remove_stream_thread)
         on_signal(signal.SIGTTOU, PAUSED, streams.pause)
         on_signal(signal.SIGTTIN, RESUMED, streams.resume)
-        return streams.run()
+        with contextlib.nullcontext() if stacks is None else profiled(streams, stacks):
+            return streams.run()
     except MilestonesError as error:
         log.error("%s: %s", type(error).__name__, error)
         return error.exit_code
@@ -122,6 +126,7 @@ def main() -> int:
     parser.add_argument("--census", type=Path)
     parser.add_argument("--watch", action="store_true")
     parser.add_argument("--refusals", type=Path)
+    parser.add_argument("--profile", type=Path)
     parser.add_argument("--handler", choices=[decision.name for decision in Exceptions])
     arguments = parser.parse_args()
     try:
@@ -135,7 +140,7 @@ def main() -> int:
     watch = Watch() if arguments.watch else None
     if watch is not None:
         watch.start()
-    code = run(arguments.topology, arguments.config, arguments.handler)
+    code = run(arguments.topology, arguments.config, arguments.handler, arguments.profile)
     if watch is not None:
         watch.end()
     if arguments.census:

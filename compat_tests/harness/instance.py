@@ -93,11 +93,13 @@ class Instance:
         watch: bool = False,
         handler: str | None = None,
         refusals: Path | None = None,
+        profile: Path | None = None,
         **changes: Any,
     ) -> Self:
         """Start the process. `fault`: as in MILESTONES_FAULT; `watch`: have it log when a stream thread waits for
         another thread (`apps/waits.py`); `handler`: what its uncaught exception handler says; `refusals`: the folder
-        of the files by which its stores fail (`apps/refusals.py`); `changes`: to the config, for this start."""
+        of the files by which its stores fail (`apps/refusals.py`); `profile`: the file of a profile's stacks;
+        `changes`: to the config, for this start."""
         assert not self.running, f"{self} runs already"
         config_file = self._directory / f"{self.name}.toml"
         settings = {**self.config, **changes}
@@ -107,6 +109,7 @@ class Instance:
             *(["--watch"] if watch else []),
             *(["--handler", handler] if handler is not None else []),
             *(["--refusals", str(refusals)] if refusals is not None else []),
+            *(["--profile", str(profile)] if profile is not None else []),
         ]
         self._census_file.unlink(missing_ok=True)
         self.starts += 1

@@ -35,6 +35,7 @@ class TaskOwnedState:
             processing_handler=config.processing_exception_handler,
             production_handler=config.production_exception_handler,
             count_nodes=context.metrics.debug,
+            profile=context.metrics.profile,
             record_caches=context.memory.record_caches,
             global_stores=context.global_stores,
             read_caches=context.memory.read_caches,

@@ -24,12 +24,19 @@ from milestones.common.errors import MilestonesError
 OK, FAILED, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+WIDTH = 120
 _VERBOSE = "milestones.verbose"
 
 
 def out() -> Console:
     """Where results go."""
     return Console(soft_wrap=True)
+
+
+def tables() -> Console:
+    """Where tables go: where that is no terminal, nothing of a usual one is cut off."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def err() -> Console:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 from rich.box import SIMPLE_HEAD
@@ -35,6 +37,9 @@ from milestones.cli.spark import spark
 from milestones.cli.state import state
 from milestones.cli.status import status
 from milestones.flags import STAGES
+
+if TYPE_CHECKING:
+    from milestones.client.streams import Streams
 
 click.rich_click.TEXT_PARAGRAPH_LINEBREAKS = "\n\n"
 click.rich_click.PADDING_HELPTEXT_FIRST_LINE = (0, 0, 1, 0)
@@ -66,9 +71,22 @@ def cli() -> None:
 @click.argument("app")
 @click.option("--stage", metavar="STAGE", help="Stage or flags that execute it; `milestones stages` lists them.")
 @config_options
+@click.option("--profile", is_flag=True, help="Print what each node costs, at the end and at each SIGUSR1.")
+@click.option(
+    "--profile-stacks", "stacks", type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write that as stacks, too, for speedscope or flamegraph.pl.",
+)  # fmt: skip
 @verbose_option
 @click.pass_context
-def run(context: click.Context, app: str, stage: str | None, file: Path | None, given: dict[str, str]) -> int:
+def run(
+    context: click.Context,
+    app: str,
+    stage: str | None,
+    file: Path | None,
+    given: dict[str, str],
+    profile: bool,
+    stacks: Path | None,
+) -> int:
     """Run an application until it is interrupted.
 
     APP names a Topology, a StreamsBuilder, a Streams, or a function without arguments that returns one: as
@@ -84,6 +102,7 @@ def run(context: click.Context, app: str, stage: str | None, file: Path | None, 
       milestones run shop.orders:topology --config shop.toml
       milestones run words.py -c words.toml --set num_stream_threads=2
       milestones run words.py -b kafka:9092 --stage baseline
+      milestones run words.py --profile --profile-stacks words.stacks
     """
     verbose = is_verbose(context)
     if stage is not None:
@@ -92,10 +111,17 @@ def run(context: click.Context, app: str, stage: str | None, file: Path | None, 
         given["milestones"] = stage
     streams = load_streams(app, file, given)
     log_to_stderr(verbose=verbose)
-    code = streams.run()
+    with _profiled(streams, stacks) if profile or stacks is not None else nullcontext():
+        code = streams.run()
     if streams.error is not None and (verbose or err().is_terminal):  # else the log, which has it, is enough
         show_error(streams.error, verbose=verbose)
     return code
+
+
+def _profiled(streams: Streams, stacks: Path | None) -> AbstractContextManager[None]:
+    from milestones.cli.profiling import profiled
+
+    return profiled(streams, stacks)
 
 
 @cli.command()

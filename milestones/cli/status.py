@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import orjson
 import rich_click as click
 
-from milestones.cli.console import OK, verbose_option
+from milestones.cli.console import OK, tables, verbose_option
 from milestones.cli.loading import load_config
 from milestones.cli.settings import config_options
 from milestones.common.errors import KafkaUnreachableError
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from milestones.cli.picture import Picture
 
 INTERVAL_MS = 1_000
-WIDTH = 120
-"""Where the output is no terminal: nothing of a usual view is cut off."""
 
 
 @click.command()
@@ -64,7 +62,7 @@ def status(
     from milestones.cli.observing import ClusterObserver
 
     observer = ClusterObserver(load_config(app, file, given))
-    console = _console()
+    console = tables()
     try:
         picture = observer.first()
         if as_json:
@@ -76,13 +74,6 @@ def status(
     finally:
         observer.close()
     return OK
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def _print_json(picture: Picture) -> None:

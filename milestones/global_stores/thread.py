@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.common.state.global_stores import GlobalStores
     from milestones.common.state.storage import StateManager
+    from milestones.common.task.profile import Profile
     from milestones.common.topology.nodes import SubTopology
     from milestones.instance.admin_thread import Requests
     from milestones.instance.listeners import Listeners
@@ -71,6 +72,7 @@ def global_task(
     stores: GlobalStores,
     *,
     count_nodes: bool = False,
+    profile: Profile | None = None,
 ) -> GlobalTask:
     """The task of a process's global stores, not open yet."""
     settings = TaskSettings(
@@ -81,6 +83,7 @@ def global_task(
         max_task_idle_ms=-1,
         global_stores=stores,
         count_nodes=count_nodes,
+        profile=profile,
         deserialization_handler=config.deserialization_exception_handler,
         processing_handler=config.processing_exception_handler,
         production_handler=config.production_exception_handler,
@@ -103,12 +106,14 @@ class GlobalStreamThread(threading.Thread):
         self._scope = around.metrics.add(GlobalThreadMetrics, thread_id=around.name)
         self._state = ThreadState.CREATED
         self._reported_ms = self._published_ms = -PUBLISH_INTERVAL_MS
+        if around.metrics.profile is not None:
+            around.metrics.profile.follow_thread(around.name, [(self, {"run_once": "follows topics of global stores"})])
 
     def _new_follower(self) -> GlobalFollower:
         around = self._around
         task = global_task(
             around.subtopology, around.partitions, around.config, around.clock, around.state, around.stores,
-            count_nodes=around.metrics.debug,
+            count_nodes=around.metrics.debug, profile=around.metrics.profile,
         )  # fmt: skip
         return GlobalFollower(
             task, lambda: AssignedConsumer(around.config.global_consumer_settings(around.name)), around.listeners,

@@ -58,6 +58,8 @@ class StateUpdater:
         self._next_publication_ms = 0
         self._idle_ms = FIRST_IDLE_MS
         self.stopping: bool = False
+        if context.metrics.profile is not None:
+            context.metrics.profile.follow_thread(handover.name, [(self, {"run_once": "restores, follows changelogs"})])
 
     def run_once(self, now_ms: int) -> bool:
         """1. do what was asked for; 2. read and apply a batch; 3. hand out what is restored or failed; 4. publish."""

@@ -51,6 +51,8 @@ class Worker:
         self._most_output_bytes = most_output_bytes
         self._measures = WorkerMeasures(metrics, name, clock)
         self.leaving = self.ended = False
+        if metrics.profile is not None:
+            metrics.profile.follow_thread(name, [(self, {"run_once": "waits for a task", "_work": "works on tasks"})])
 
     @property
     def over(self) -> bool:

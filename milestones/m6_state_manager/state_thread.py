@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from milestones.baseline.store_requests import StoreRequest, carry_out
@@ -86,6 +86,13 @@ class StateKeeper:
         manager.tell_damage = lambda: self.requests.try_put(DatabaseDamaged())
         self._next_sync_ms = clock.monotonic_ms() + sync_interval_ms
         self._compacting: CompactionThread | None = None
+        if metrics is not None and metrics.profile is not None:
+            metrics.profile.follow_thread(name, self._timed())
+
+    def _timed(self) -> Iterator[tuple[object, Mapping[str, str]]]:
+        """What a profile times, with its words for that."""
+        yield self, {"run_once": "waits for requests", "_carry_out": "opens and closes stores", "sync": "syncs stores"}
+        yield self._snapshots, {"run_once": "makes snapshots"}
 
     def run_once(self) -> bool:
         """1. carry out a request, if one comes before the next sync; 2. see to damaged databases; 3. sync; 4. flush

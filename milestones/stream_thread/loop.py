@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -103,6 +103,19 @@ class StreamLoop:
                 recovery,
             ),
         )
+        if context.metrics.profile is not None:
+            context.metrics.profile.follow_thread(context.name, self._timed())
+
+    def _timed(self) -> Iterator[tuple[object, Mapping[str, str]]]:
+        """What a profile times, with its words for that."""
+        yield self, {"run_once": "the rest", "_collect": "sends outputs", "shut_down": "ends"}
+        yield self._rebalance, {"run_once": "answers the group"}
+        yield self._tasks, {"run_once": "opens and closes tasks"}
+        yield self._restoration, {"run_once": "restores"}
+        yield self._inputs, {"fetch": "fetches, and waits for input"}
+        yield self._processing, {"run_once": "processes", "should_fetch": "waits, as enough input is there"}
+        yield self._recoveries, {"run_once": "recovers"}
+        yield self._commits, {"run_once": "commits", "commit_now": "commits", "finish_kept": "commits"}
 
     def run_once(self, now_ms: int) -> bool:
         """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit

@@ -22,6 +22,7 @@ from milestones.common.state.global_stores import GlobalStores
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.task.global_task import GlobalTask
+from milestones.common.task.profile import Part, Profile
 from milestones.common.task.scope import RecordInWork
 from milestones.common.task.task_context import TaskSettings
 from milestones.common.testing.clock import StepClock
@@ -368,3 +369,21 @@ def test_the_config_of_the_consumer_reads_committed_records_only() -> None:
     assert settings["client.id"] == "a-GlobalStreamThread-global-consumer"
     assert (settings["fetch.min.bytes"], settings["fetch.max.bytes"]) == (5, 9_000_000)
     assert "fetch.min.bytes" not in config.restore_consumer_settings("a")
+
+
+def test_a_profile_times_the_nodes_of_global_stores_through_restarts(
+    started: Callable[..., Instance],
+) -> None:
+    class Keeping(Processor[str, str, Any, Any]):
+        def process(self, record: Record[str, str]) -> None:
+            self.context.get_state_store("pairs").put(record.key, record.value)
+
+    profile = Profile()
+    instance = started(processed(Keeping, in_memory=False), profile=profile)
+    for _ in range(2):
+        instance.kafka.write(0, b"k", b"v")
+        instance.follow()
+        instance.restart()
+    puts = [spent.calls for (_, part), spent in profile.edges().items() if part == Part("store", "pairs", "put")]
+    assert sum(puts) == 2
+    assert instance.reader("pairs").get("k") == "v"

@@ -1,0 +1,202 @@
+"""`milestones run --profile`: where the time of a run goes, as tables, and as stacks for flame graphs.
+
+*Guarantees*: a node stands below the node that it gets its records from, the first one where there are several; shares
+are of all time that went into tasks, those of threads of the run's time.
+*Assumes*: signals come to this thread.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from milestones.cli.console import err, tables
+from milestones.client.profiling import ClientProfile, RunTimes
+from milestones.common.task.profile import FLUSHES, FREEZES, PUNCTUATIONS, RECORDS, WRITES, Part
+from milestones.common.task.timings import Timings
+
+if TYPE_CHECKING:
+    from milestones.client.streams import Streams
+    from milestones.common.topology.nodes import Node
+    from milestones.instance.application import Application
+
+UNKNOWN = "–"
+LEAST = 0.0005
+"""A smaller share of what a thread does isn't shown."""
+WORK = {
+    RECORDS: "records: taken, merged, kept for the commit",
+    PUNCTUATIONS: "punctuations: looked for",
+    FLUSHES: "caches: flushed",
+    FREEZES: "commits: changes gathered",
+    WRITES: "commits: written to the stores",
+}
+"""What tasks do themselves, by the part's name."""
+KINDS = {"serde": "deserialised: {0.call}", "store": "{0.name}: {0.call}", "punctuation": "punctuation"}
+"""The row of a part below its node."""
+
+
+@contextmanager
+def profiled(streams: Streams, stacks: Path | None) -> Iterator[None]:
+    """Time what runs inside, and print it at the end, however that comes, and at each SIGUSR1. `stacks`: a file for
+    stacks."""
+    profile = ClientProfile(streams)
+
+    def show(*_: object) -> None:
+        tables().print(view(profile.times(), profile.application))
+
+    number = getattr(signal, "SIGUSR1", None)
+    before = None if number is None else signal.signal(number, show)
+    try:
+        yield
+    finally:
+        if number is not None:
+            signal.signal(number, before)
+        show()
+        if stacks is not None:
+            stacks.write_text("".join(f"{line}\n" for line in profile.times().tasks.stacks()), "utf-8")
+            err().print(f"{stacks}: for speedscope or flamegraph.pl", highlight=False, markup=False, soft_wrap=True)
+
+
+def view(times: RunTimes, application: Application) -> RenderableType:
+    """All tables."""
+    seconds = times.wall_ns / 1e9
+    return Group(
+        _title(f"nodes: {times.tasks.all_ns / 1e9:.1f} s in tasks, of a run of {seconds:.1f} s"),
+        _nodes(times.tasks, application, seconds),
+        *_notes(times.tasks),
+        _title("threads"),
+        _threads(times),
+        Text(_elsewhere(times), style="dim"),
+    )
+
+
+def _title(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _name(text: str, style: str = "") -> Text:
+    """A row's name: where a narrow terminal has no room it is cut, and numbers aren't."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+# -- nodes
+
+
+def _nodes(timings: Timings, application: Application, seconds: float) -> Table:
+    table = _table("", "calls", "calls/s", "self", "total", "us/call", "on CPU")
+    rows = _Rows(table, timings, seconds)
+    parts = {f"sub-topology {sub.id}": sub for sub in application.subtopologies}
+    if application.globals is not None:
+        parts["global stores"] = application.globals
+    for title, sub in parts.items():
+        table.add_row(_name(title, style="bold"))
+        for node, depth in tree(sub.nodes):
+            rows.add(Part("node", node), node, depth)
+            for part in _below(timings, node):
+                rows.add(part, KINDS[part.kind].format(part), depth + 1, style="dim")
+        table.add_section()
+    for name, words in WORK.items():
+        rows.add(Part("work", name), words, 0, total=False)
+    return table
+
+
+def tree(nodes: tuple[Node, ...]) -> Iterator[tuple[str, int]]:
+    """The nodes from the sources on, each below the first of its parents, with how deep it stands."""
+    children: dict[str, list[str]] = {}
+    for node in nodes:
+        children.setdefault(next(iter(node.parents), ""), []).append(node.name)
+
+    def below(name: str, depth: int) -> Iterator[tuple[str, int]]:
+        for child in children.get(name, ()):
+            yield child, depth
+            yield from below(child, depth + 1)
+
+    return below("", 1)
+
+
+def _below(timings: Timings, node: str) -> list[Part]:
+    """What is timed of a node beside its records: deserialisers, punctuations, the calls of its stores."""
+    punctuation = Part("punctuation", node)
+    stores = {
+        part: None
+        for caller in (Part("node", node), punctuation)
+        for part in timings.called_by(caller)
+        if part.kind == "store"
+    }
+    serdes = [Part("serde", node, call) for call in ("key", "value")]
+    return [*(part for part in (*serdes, punctuation) if part in timings.parts), *stores]
+
+
+class _Rows:
+    """Adds a row for each part that was called."""
+
+    def __init__(self, table: Table, timings: Timings, seconds: float) -> None:
+        self._table, self._timings, self._seconds = table, timings, seconds
+
+    def add(self, part: Part, name: str, depth: int, *, style: str = "", total: bool = True) -> None:
+        timings, calls = self._timings, self._timings.given(part).calls
+        first = _name("  " * depth + name, style=style)
+        if not calls:
+            if depth:  # no record came, or the node only passes on
+                self._table.add_row(first)
+            return
+        own_ns, on_cpu = timings.own_ns(part), timings.on_cpu(part)
+        self._table.add_row(
+            first, f"{calls:,}", f"{calls / self._seconds:,.0f}", self._share(own_ns),
+            self._share(timings.total_ns(part)) if total else "", f"{own_ns / calls / 1000:,.2f}",
+            UNKNOWN if on_cpu is None else f"{on_cpu:.0%}", style=style,
+        )  # fmt: skip
+
+    def _share(self, ns: float) -> str:
+        return f"{ns / self._timings.all_ns:.1%}" if self._timings.all_ns else UNKNOWN
+
+
+def _notes(timings: Timings) -> Iterator[Text]:
+    share = timings.cost_ns / (timings.all_ns + timings.cost_ns) if timings.all_ns else 0.0
+    yield Text(
+        f"self: without the nodes and stores below; on CPU: of self, the rest waits. The profile itself took about "
+        f"{share:.0%} more, which is taken out.", style="dim",
+    )  # fmt: skip
+
+
+# -- threads
+
+
+def _threads(times: RunTimes) -> Table:
+    table = _table("", "time", "share", "on CPU")
+    for name, timings in sorted(times.threads.items()):
+        table.add_row(_name(name, style="bold"))
+        for part in sorted(timings.parts, key=timings.own_ns, reverse=True):
+            own_ns, on_cpu = timings.own_ns(part), timings.on_cpu(part)
+            if own_ns < LEAST * times.wall_ns:
+                continue
+            table.add_row(
+                _name(f"  {part.name}"), f"{own_ns / 1e9:.2f} s", f"{own_ns / times.wall_ns:.1%}",
+                UNKNOWN if on_cpu is None else f"{on_cpu:.0%}",
+            )  # fmt: skip
+    return table
+
+
+def _elsewhere(times: RunTimes) -> str:
+    """The CPU time of the process, and what of it no thread above has."""
+    own_ns = sum(timings.cpu_ns for timings in times.threads.values())
+    return (
+        f"CPU time of the process: {times.cpu_ns / 1e9:.1f} s; {max(0, times.cpu_ns - own_ns) / 1e9:.1f} s of it in "
+        "other threads (Kafka's client, RocksDB) and at start and end"
+    )
