@@ -51,7 +51,8 @@ def same_outputs(name: str, part: Part, alone: Iterable[Row], found: Iterable[Ro
     """Record for record per key."""
 
     def shown(row: Row) -> tuple[Any, ...]:
-        return row.partition, row.value, row.timestamp, () if part.borrowed else row.headers
+        time = 0 if part.raced else row.timestamp
+        return row.partition, row.value, time, () if part.borrowed else row.headers
 
     return [
         Finding("output", f"{name}, key {key!r}: {_first_difference(wanted, has)}")

@@ -78,8 +78,9 @@ class Part:
     | `keys` | there is a record |
 
     `everywhere`: suffixes of topics of global tables, which get one record of each key before anybody starts.
-    `borrowed`: headers come from whichever record a result is sent by. `continued` False: Java doesn't go on with it as
-    it has begun, not even by itself. `records(rng, count, first_ms)`: the input."""
+    `borrowed`: headers come from whichever record a result is sent by; `raced`: its time does, too: a row of a right
+    table that comes second sends its own, a row of the left one that does the later one of both. `continued` False:
+    Java doesn't go on with it as it has begun, not even by itself. `records(rng, count, first_ms)`: the input."""
 
     build: Callable[[StreamsBuilder, Topics], None]
     inputs: tuple[str, ...] = ("in",)
@@ -88,6 +89,7 @@ class Part:
     on_disk: tuple[str, ...] = ()
     everywhere: tuple[str, ...] = ()
     borrowed: bool = False
+    raced: bool = False
     continued: bool = True
     records: Callable[[Part, random.Random, int, int], Input] | None = None
 
@@ -318,7 +320,7 @@ PARTS: Mapping[str, Part] = {
     "cogrouped": Part(cogrouped, SIDES),
     "global-join": Part(global_join, everywhere=("table",)),
     "versioned-join": Part(versioned_join, ("in", "table")),
-    "foreign-key": Part(foreign_key, SIDES, "last", borrowed=True, records=references),
+    "foreign-key": Part(foreign_key, SIDES, "last", borrowed=True, raced=True, records=references),
     # Java restores an update with the time of an earlier one, sent before the same commit: it is sent too early.
     "held": Part(held, ("table",), continued=False),
     # Java's buffer doesn't count the records that it has restored: they are sent late, or never.
