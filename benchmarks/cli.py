@@ -150,10 +150,10 @@ def windows_(
     guarantees: list[str], **data: int,
 ) -> None:  # fmt: skip
     """Windows, sessions and joins, and the plain count beside them, as shares of Kafka Streams."""
-    who, rows = contenders("windows", stage_names, peer_names), list[Row]()
+    rows = list[Row]()
     with _cluster() as (cluster, runs):
         for kind in kinds:
-            work = Windows(cluster, runs, kind, **data)
+            work, who = Windows(cluster, runs, kind, **data), contenders(f"windows-{kind}", stage_names, peer_names)
             found = run(work, who, guarantees, rounds, data["seed"], progress)
             out().print(table(f"{work.name}: {work.title}, medians of {rounds}", work.figures, found, WARM))
             rows += found

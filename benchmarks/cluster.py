@@ -75,16 +75,17 @@ class Cluster:
                 raise BenchmarkError(f"the broker doesn't know all of {topic} {within_s:.0f} s after its creation")
             time.sleep(0.05)
 
-    def delete(self, prefix: str) -> None:
-        """Delete all topics whose names begin with `prefix`."""
-        topics = [name for name in self._admin.list_topics(timeout=CALL_S).topics if name.startswith(prefix)]
+    def delete(self, *prefixes: str) -> None:
+        """Delete all topics whose names begin with one of these."""
+        topics = [name for name in self._admin.list_topics(timeout=CALL_S).topics if name.startswith(prefixes)]
         for future in self._admin.delete_topics(topics, request_timeout=CALL_S).values() if topics else ():
             future.result(CALL_S)
 
-    def bytes_of(self, prefix: str) -> int:
-        """The size of the logs of all topics whose names begin with `prefix`, as Kafka's DescribeLogDirs has it:
+    def bytes_of(self, *prefixes: str) -> int:
+        """The size of the logs of all topics whose names begin with one of these, as Kafka's DescribeLogDirs has it:
         batches as they were sent, and transactions' markers."""
-        return sum(segment.stat().st_size for segment in self._logs.glob(f"{prefix}*/*.log"))
+        segments = (segment for prefix in prefixes for segment in self._logs.glob(f"{prefix}*/*.log"))
+        return sum(segment.stat().st_size for segment in segments)
 
     def fill(self, rows: Iterable[Row]) -> None:
         """Write `rows`, all of them or an error."""
@@ -140,6 +141,17 @@ class Cluster:
                     return dict.fromkeys(found.partitions, 0)
 
             yield positions
+        finally:
+            consumer.close()
+
+    @contextmanager
+    def written(self, topic: str) -> Iterator[Callable[[], int]]:
+        """A function that asks how many offsets of a topic are used, until the end of the block."""
+        consumer = Consumer({**self._client, "group.id": "benchmarks-reader"})
+        try:
+            found = consumer.list_topics(topic, timeout=CALL_S).topics[topic]
+            asked = [TopicPartition(topic, partition) for partition in found.partitions]
+            yield lambda: sum(consumer.get_watermark_offsets(one, CALL_S)[1] for one in asked)
         finally:
             consumer.close()
 

@@ -17,7 +17,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.job import Job
+from benchmarks.job import GUARANTEES, Job
+from benchmarks.peers.declared import LIBRARIES, LOGGED, Changelog, Library
+from benchmarks.peers.environment import python_of
+from benchmarks.windows import KINDS
 from milestones.common.kafka.embedded.jars import KAFKA_VERSION, resolve
 from milestones.flags import parse_milestones, stage_name
 
@@ -37,12 +40,13 @@ CACHED = ("count", "commits")
 """The works that know which outputs a cache may leave out."""
 OUTPUT, CHANGELOG = "output", "changelog"
 
-PROGRAMS = {"latency": "last", "skew": "last", "footprint": "last"}
+_WINDOWS = [f"windows-{kind}" for kind in KINDS]
+PROGRAMS = {"latency": "last", "skew": "last", "footprint": "last", **dict.fromkeys(_WINDOWS, "windows")}
 """The folder of a work's programs, where it isn't the work's own."""
 RUNS: Mapping[str, Sequence[tuple[str, int, str]]] = {
     "count": (("cold", 1, ""), ("warm", WARM_TIMES, "")),
     "restore": (("cold", 1, ""), ("warm", WARM_TIMES, "")),
-    "windows": (("warm", WARM_TIMES, ""),),
+    **dict.fromkeys(_WINDOWS, (("warm", WARM_TIMES, ""),)),
     "latency": (("", 1, ""), ("linger 5", 1, "5")),
 }
 """How Kafka Streams takes part in a work, unless once: names, how many times the records each gets, `work` of its job
@@ -55,16 +59,32 @@ class Contender:
     """`command(job)` starts it. `times`: it is given so many times the records; `threads`: so many of its threads call
     user code; `tasks`: it has so many of them, where a work says how many; `late_ms`: the answers to its commits come
     so much later, where a work says so. `threaded`: whether it can have several threads; `thin`: which of its topics
-    (`OUTPUT`, `CHANGELOG`) have the last value per key and commit only."""
+    (`OUTPUT`, `CHANGELOG`) have the last value per key and commit only.
+    `part`: it is given so many times fewer records; `guarantees`: those that it has, the strongest last; `changelog`:
+    how to read it, where it has one; `prefixes`: how the names of a run's topics begin; `commits`: its progress is in
+    the offsets that it commits, else in its outputs; `plain`: it writes windows and numbers as JSON; `peer`: not ours;
+    `absent`: why it can't take part, if it can't."""
 
     name: str
     command: Callable[[Job], Sequence[str]]
     times: int = 1
+    part: int = 1
     threads: int = 1
     tasks: int = 0
     late_ms: int = 0
     threaded: bool = True
     thin: frozenset[str] = frozenset()
+    guarantees: Sequence[str] = GUARANTEES
+    changelog: Changelog | None = LOGGED
+    prefixes: Sequence[str] = ("{run}-",)
+    commits: bool = True
+    plain: bool = False
+    peer: bool = False
+    absent: str = ""
+
+    def under(self, guarantees: Iterable[str]) -> list[str]:
+        """Those of these guarantees that it has; its strongest one where it has none of them."""
+        return [one for one in guarantees if one in self.guarantees] or [self.guarantees[-1]]
 
 
 def program_of(work: str) -> str:
@@ -122,33 +142,43 @@ def loop(work: str) -> list[Contender]:
     def command(job: Job) -> Sequence[str]:
         return [sys.executable, "-m", f"benchmarks.{program_of(work)}.loop", *job.arguments()]
 
-    return [Contender("loop", command, threaded=False)]
+    return [Contender("loop", command, threaded=False, peer=True)]
 
 
 def kafka_streams(work: str) -> list[Contender]:
     """The real one, as `RUNS` says: cold, as it starts, and warm, with enough records for its compilers."""
-    return _kafka_streams(work, Contender("kafka-streams", Job.arguments))
+    return _kafka_streams(work, Contender("kafka-streams", Job.arguments, peer=True))
 
 
 def kafka_streams_cached(work: str) -> list[Contender]:
     """The same with its cache: it puts out, and logs, the last value per key and commit."""
     if work not in CACHED:
         raise BenchmarkError(f"with a cache Kafka Streams leaves outputs out, which only {', '.join(CACHED)} can check")
-    cached = Contender("kafka-streams-cached", Job.arguments, thin=frozenset({OUTPUT, CHANGELOG}))
+    cached = Contender("kafka-streams-cached", Job.arguments, thin=frozenset({OUTPUT, CHANGELOG}), peer=True)
     return _kafka_streams(work, cached, str(CACHE_BYTES))
 
 
-def _kafka_streams(work: str, like: Contender, cache_bytes: str = "0") -> list[Contender]:
+def kafka_streams_tuned(work: str) -> list[Contender]:
+    """The same, without a cache, with the settings that its guides name for throughput, or our linger for `latency`."""
+    tuned = Contender("kafka-streams-tuned", Job.arguments, peer=True)
+    runs = RUNS.get(work, (("", 1, ""),))[-1:]
+    return [replace(one, name=tuned.name) for one in _kafka_streams(work, tuned, settings="tuned", runs=runs)]
+
+
+def _kafka_streams(
+    work: str, like: Contender, cache_bytes: str = "0", settings: str = "-",
+    runs: Sequence[tuple[str, int, str]] | None = None,
+) -> list[Contender]:  # fmt: skip
     program = program_of(work).capitalize()
     java, classes = _compiled(_java(work))
 
     def command(job: Job, kind: str) -> Sequence[str]:
-        told = replace(job, work=kind or job.work, cache_bytes=cache_bytes)
+        told = replace(job, work=kind or job.work, cache_bytes=cache_bytes, settings=settings)
         return [java, *KAFKA_STREAMS_JVM, "-cp", classes, program, *told.arguments()]
 
     return [
         replace(like, name=f"{like.name} {name}".rstrip(), command=partial(command, kind=kind), times=times)
-        for name, times, kind in RUNS.get(work, (("", 1, ""),))
+        for name, times, kind in runs or RUNS.get(work, (("", 1, ""),))
     ]
 
 
@@ -156,10 +186,33 @@ def _java(work: str) -> Path:
     return HERE / program_of(work) / f"{program_of(work).capitalize()}.java"
 
 
+def of_library(library: Library, work: str) -> list[Contender]:
+    """In an environment of its own. Where it has none for this work, or can't be installed: absent, with the reason."""
+    declared = Contender(
+        library.name, Job.arguments, part=library.part, threaded=False, guarantees=library.guarantees,
+        thin=frozenset({CHANGELOG} if library.thin else ()), changelog=library.changelog, prefixes=library.prefixes,
+        commits=library.commits, plain=True, peer=True,
+    )  # fmt: skip
+    if work not in library.programs:
+        return [replace(declared, absent=f"has none: {library.lacks.get(work, 'no program here')}")]
+    try:
+        python = python_of(library.name, library.requirements)
+    except BenchmarkError as error:
+        return [replace(declared, absent=str(error))]
+
+    def command(job: Job) -> Sequence[str]:
+        module = f"benchmarks.peers.{library.name}"
+        return [str(python), "-m", module, library.programs[work], *job.arguments()]
+
+    return [replace(declared, command=command)]
+
+
 PEERS: dict[str, Callable[[str], list[Contender]]] = {
     "loop": loop,
     "kafka-streams": kafka_streams,
     "kafka-streams-cached": kafka_streams_cached,
+    "kafka-streams-tuned": kafka_streams_tuned,
+    **{name: partial(of_library, library) for name, library in LIBRARIES.items()},
 }
 
 
@@ -169,7 +222,8 @@ def peers(names: Iterable[str], work: str) -> list[Contender]:
     for name in names:
         if name not in PEERS:
             raise BenchmarkError(f"there is no peer {name!r}, only {', '.join(PEERS)}")
-        if not (HERE / program_of(work) / "loop.py" if name == "loop" else _java(work)).exists():
+        program = HERE / program_of(work) / "loop.py" if name == "loop" else _java(work)
+        if name not in LIBRARIES and not program.exists():
             raise BenchmarkError(f"the peer {name} has no program for {work}: leave it out (--peers '')")
         found += PEERS[name](work)
     return found

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,24 +16,37 @@ from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import Job
 from benchmarks.process import Measured, Usage
+from benchmarks.rows import Figure
 
 TIMEOUT_S = 600.0
 STAMPED = {**FOREVER, "message.timestamp.type": "LogAppendTime"}
 
 
 class Fresh(ABC):
-    """What a subclass adds: its `name`, `partitions` and `settings` of the output, `input`, and `run`."""
+    """What a subclass adds: its `name`, `title` and `figures`, `partitions` and `settings` of the output, `prepare`,
+    `input`, and `run`."""
 
     name = ""
+    figures: Sequence[Figure] = ()
     partitions = 4
     settings: Mapping[str, str] = FOREVER
     create_s = CALL_S
+    timeout_s = TIMEOUT_S
     asked: Mapping[str, str] = {}
     """Fields of the job that are this work's own."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self._cluster, self._directory = cluster, directory
         self._runs = 0
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What is measured, for people."""
+
+    @abstractmethod
+    def prepare(self, contenders: Iterable[Contender]) -> None:
+        """What all runs share."""
 
     @abstractmethod
     def input(self, contender: Contender, run: str) -> str:
@@ -54,7 +67,7 @@ class Fresh(ABC):
             input=self.input(contender, run),
             output=f"{run}-output",
             state_dir=str(self._directory / run),
-            **{"threads": str(contender.threads), **self.asked},
+            **{"threads": str(contender.threads), "partitions": str(self.partitions), **self.asked},
         )
         self._cluster.create(job.output, self.partitions, self.settings, self.create_s)
         try:
@@ -62,15 +75,20 @@ class Fresh(ABC):
         except BenchmarkError as error:
             raise BenchmarkError(f"{contender.name}, {guarantee}: {error}") from error
         finally:
-            self._cluster.delete(f"{run}-")
+            self._cluster.delete(*_prefixes(contender, run))
 
-    def _produced(self, job: Job, records: int) -> dict[str, float]:
+    def _produced(self, contender: Contender, job: Job, records: int) -> dict[str, float]:
         """What a run has written into outputs and changelogs, in bytes of their logs."""
-        written = self._cluster.bytes_of(f"{job.application_id}-")
+        written = self._cluster.bytes_of(*_prefixes(contender, job.application_id))
         return {"bytes_produced": float(written), "bytes_per_record": written / records}
 
     def _log_file(self, job: Job) -> Path:
         return self._directory / f"{job.application_id}.log"
+
+
+def _prefixes(contender: Contender, run: str) -> list[str]:
+    """How the names of the run's own topics begin."""
+    return [prefix.format(run=run) for prefix in contender.prefixes]
 
 
 class Fed(Fresh):
@@ -79,27 +97,31 @@ class Fed(Fresh):
     settings = STAMPED
 
     @abstractmethod
-    def records(self, size: int) -> int:
+    def records(self, size: float) -> int:
         """Of the input of contenders of this size."""
 
     @abstractmethod
-    def rows(self, size: int, topic: str) -> Iterator[Row]:
+    def rows(self, size: float, topic: str) -> Iterator[Row]:
         """That input."""
 
     @abstractmethod
     def judge(self, contender: Contender, job: Job, usage: Usage) -> dict[str, float]:
         """The figures of a run. `BenchmarkError` when it doesn't count."""
 
-    def topics(self, size: int, topic: str) -> Mapping[str, int]:
+    def topics(self, size: float, topic: str) -> Mapping[str, int]:
         """The topics of that input, and how many records each has; `topic` is the job's."""
         return {topic: self.records(size)}
 
-    def size(self, contender: Contender) -> int:
+    def outputs(self, size: float) -> int:
+        """How many records a contender of this size puts out, if it leaves none out."""
+        return self.records(size)
+
+    def size(self, contender: Contender) -> float:
         """It is given so many times the records."""
-        return contender.times
+        return contender.times / contender.part
 
     def input(self, contender: Contender, run: str) -> str:
-        return f"input-{self.size(contender)}"
+        return f"{self.name}-input-{self.size(contender):g}"
 
     def prepare(self, contenders: Iterable[Contender]) -> None:
         """Write the inputs that they need."""
@@ -115,7 +137,9 @@ class Fed(Fresh):
                 (stack.enter_context(self._cluster.committed(job.application_id, topic)), records)
                 for topic, records in self.topics(size, job.input).items()
             ]
+            if not contender.commits:
+                due = [(stack.enter_context(self._cluster.written(job.output)), self.outputs(size))]
             process = stack.enter_context(Measured(contender.command(job), self._log_file(job)))
-            process.wait(lambda: all(committed() >= records for committed, records in due), TIMEOUT_S)
+            process.wait(lambda: all(done() >= records for done, records in due), self.timeout_s)
             usage = process.stop()
         return self.judge(contender, job, usage)

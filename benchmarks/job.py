@@ -31,6 +31,10 @@ class Job:
     """What is done to a record, where a work has several kinds of it."""
     threads: str = "1"
     """Threads that call user code: stream threads, or processing threads where a work says so."""
+    partitions: str = "4"
+    """Of the input, and so of all other topics."""
+    settings: str = "-"
+    """`tuned`, or as they are; only for Kafka Streams."""
     cache_bytes: str = "0"
     """`statestore.cache.max.bytes`; only for Kafka Streams."""
 

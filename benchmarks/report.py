@@ -46,8 +46,15 @@ def table(title: str, figures: Sequence[Figure], rows: Sequence[Row], yardstick:
     for of_text in shown.columns[:2]:
         of_text.no_wrap = True
     for row in rows:
-        shown.add_row(row.contender, row.guarantee, *_cells(row, figures, rows, yardstick))
+        shown.add_row(row.contender, row.guarantee, *(_cells(row, figures, rows, yardstick) if row.rounds else ()))
+    shown.caption = "\n".join(f"{row.contender}, {row.guarantee}: {first_line(row.said)}" for row in rows if row.said)
+    shown.caption_justify = "left"
     return shown
+
+
+def first_line(said: str) -> str:
+    """What is said of a row, without what a log ends with."""
+    return (said.splitlines() or [""])[0]
 
 
 def _cells(row: Row, figures: Iterable[Figure], rows: Iterable[Row], yardstick: str) -> Iterator[str]:
@@ -63,7 +70,7 @@ def ratio(row: Row, figure: str, rows: Iterable[Row], yardstick: str = YARDSTICK
     `yardstick`: see `Figure`."""
     of = yardstick.replace("{}", row.contender.rpartition(", ")[0])
     for other in rows:
-        if other.contender == of and other.guarantee == row.guarantee:
+        if other.contender == of and other.guarantee == row.guarantee and other.rounds:
             return row.median(figure) / other.median(figure)
     return None
 
@@ -111,7 +118,7 @@ def plot(path: Path, title: str, figures: Sequence[Figure], rows: Sequence[Row])
     canvas.suptitle(title)
     height = 0.8 / len(guarantees)
     for axes, figure in zip(canvas.subplots(1, len(figures), sharey=True, squeeze=False)[0], figures, strict=True):
-        for row in rows:
+        for row in (row for row in rows if row.rounds):
             place = guarantees.index(row.guarantee)
             at = contenders.index(row.contender) + height * (place - (len(guarantees) - 1) / 2)
             label = row.guarantee if row.contender == contenders[0] else None

@@ -52,12 +52,13 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Row:
-    """All runs of one contender under one guarantee."""
+    """All runs of one contender under one guarantee. `said`: why there aren't as many as there are rounds, if so."""
 
     work: str
     contender: str
     guarantee: str
     rounds: Sequence[Mapping[str, float]]
+    said: str = ""
 
     def median(self, figure: str) -> float:
         """Of all rounds."""
@@ -65,12 +66,13 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Medians by name, then what every round was."""
-        medians = {figure: _rounded(self.median(figure)) for figure in self.rounds[0]}
+        medians = {figure: _rounded(self.median(figure)) for figure in (self.rounds[0] if self.rounds else ())}
         rounds = [{figure: _rounded(value) for figure, value in figures.items()} for figures in self.rounds]
         return {
             "work": self.work,
             "contender": self.contender,
             "guarantee": self.guarantee,
+            **({"said": self.said} if self.said else {}),
             **medians,
             "rounds": rounds,
         }
@@ -88,23 +90,39 @@ def run(
     rounds: int,
     seed: int,
     log: Callable[[str], None],
+    spared: Callable[[Contender], bool] = lambda contender: contender.peer,
 ) -> list[Row]:
-    """Measure; rows in the order of contenders and guarantees. A first run isn't counted: it warms the broker up."""
+    """Measure; rows in the order of contenders and guarantees. A first run isn't counted: it warms the broker up. A
+    contender that is `spared` and fails takes no further part, and its row says why; another's failure is an error."""
     names = [contender.name for contender in contenders]
     if len(set(names)) < len(names) or not names:
         raise BenchmarkError(f"every contender takes part once, and at least one: {', '.join(names) or 'none'}")
-    work.prepare(contenders)
-    entries = [(contender, guarantee) for contender in contenders for guarantee in guarantees]
-    found: dict[tuple[str, str], list[Mapping[str, float]]] = {
-        (contender.name, guarantee): [] for contender, guarantee in entries
-    }
-    log(f"warming up the broker with {names[0]}")
-    work.measure(contenders[0], guarantees[0])
-    rng = random.Random(seed)
-    for number in range(1, rounds + 1):
-        for contender, guarantee in rng.sample(entries, len(entries)):
+    entries = [(contender, guarantee) for contender in contenders for guarantee in contender.under(guarantees)]
+    found = {(one.name, guarantee): list[Mapping[str, float]]() for one, guarantee in entries}
+    said = {(one.name, guarantee): one.absent for one, guarantee in entries if one.absent}
+    present = [entry for entry in entries if not entry[0].absent]
+
+    def measured(contender: Contender, guarantee: str, when: str) -> None:
+        try:
             figures = work.measure(contender, guarantee)
-            found[contender.name, guarantee].append(figures)
-            shown = ", ".join(f"{figures[f.name]:,.{f.digits}f} {f.title}" for f in work.figures)
-            log(f"round {number} of {rounds}: {contender.name}, {guarantee}: {shown}")
-    return [Row(work.name, name, guarantee, figures) for (name, guarantee), figures in found.items()]
+        except BenchmarkError as error:
+            if not spared(contender):
+                raise
+            said[contender.name, guarantee] = f"failed in {when}: {error}"
+            log(f"{when}: {contender.name}, {guarantee}: failed: {error}")
+            return
+        found[contender.name, guarantee].append(figures)
+        shown = ", ".join(f"{figures[f.name]:,.{f.digits}f} {f.title}" for f in work.figures)
+        log(f"{when}: {contender.name}, {guarantee}: {shown}")
+
+    work.prepare(list(dict.fromkeys(one for one, _ in present)))
+    rng = random.Random(seed)
+    if present:
+        log(f"warming up the broker with {present[0][0].name}")
+        measured(*present[0], "the run before the first round")
+        found[present[0][0].name, present[0][1]].clear()
+    for number in range(1, rounds + 1):
+        for contender, guarantee in rng.sample(present, len(present)):
+            if (contender.name, guarantee) not in said:
+                measured(contender, guarantee, f"round {number} of {rounds}")
+    return [Row(work.name, *at, figures, said.get(at, "")) for at, figures in found.items()]

@@ -45,10 +45,10 @@ class Blocking(Fed):
         threads, work = self.asked["threads"], self.asked["work"]
         return f"{self._records:,} records, 10 ms each ({work}), {threads} processing threads"
 
-    def records(self, size: int) -> int:
-        return self._records * size
+    def records(self, size: float) -> int:
+        return round(self._records * size)
 
-    def rows(self, size: int, topic: str) -> Iterator[Row]:
+    def rows(self, size: float, topic: str) -> Iterator[Row]:
         """Equally many for each partition, which has a key of its own, in an order by seed."""
         now_ms, rng = int(time.time() * 1000), random.Random(self._seed)
         for first in range(0, self.records(size), self.partitions):

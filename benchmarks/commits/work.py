@@ -120,7 +120,8 @@ class Commits(Fresh):
             usage, ends = process.stop(), committed()
         self._check(contender, job, ends)
         found = self._times(job, usage, start_s, window, ends, looks)
-        return {**found, **self._produced(job, sum(ends.values())), "commits_per_s": commits / window.seconds}
+        produced = self._produced(contender, job, sum(ends.values()))
+        return {**found, **produced, "commits_per_s": commits / window.seconds}
 
     def _times(
         self, job: Job, usage: Usage, start_s: float, window: Window, ends: Mapping[int, int],

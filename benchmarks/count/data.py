@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Iterable, Iterator
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 import orjson
 
@@ -26,23 +28,32 @@ Output = tuple[bytes, bytes, int]
 
 @dataclass(frozen=True)
 class Data:
-    """`records` sales of `keys` customers."""
+    """`records` sales of `keys` customers. `zipf`: the exponent of Zipf's law by which customers come; 0 is evenly."""
 
     records: int
     keys: int
     seed: int
+    value_bytes: int = VALUE_BYTES
+    zipf: float = 0.0
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
         """Key and amount of each record."""
         rng = random.Random(self.seed)
+        customer = self._customers(rng)
         for _ in range(self.records):
-            yield b"customer-%06d" % rng.randrange(self.keys), rng.randrange(1, MOST_AMOUNT)
+            yield b"customer-%06d" % customer(), rng.randrange(1, MOST_AMOUNT)
+
+    def _customers(self, rng: random.Random) -> Callable[[], int]:
+        if not self.zipf:
+            return lambda: rng.randrange(self.keys)
+        reached = list(accumulate((rank + 1) ** -self.zipf for rank in range(self.keys)))
+        return lambda: bisect(reached, rng.random() * reached[-1], hi=self.keys - 1)
 
     def values(self) -> Iterator[tuple[bytes, bytes]]:
-        """Key and value of each record: `VALUE_BYTES` of JSON."""
+        """Key and value of each record: `value_bytes` of JSON."""
         for number, (key, amount) in enumerate(self):
             head = b'{"id":%d,"amount":%d,"text":"' % (number, amount)
-            yield key, head.ljust(VALUE_BYTES - 2, b"x") + b'"}'
+            yield key, head.ljust(self.value_bytes - 2, b"x") + b'"}'
 
 
 class Expected:

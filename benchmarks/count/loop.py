@@ -81,8 +81,7 @@ class Loop:
     def _process(self, totals: dict[bytes, list[int]], messages: list[Any]) -> None:
         loads, dumps, positions = orjson.loads, orjson.dumps, self._positions
         produce, output, changelog = self._producer.produce, self._output, self._changelog
-        while len(self._producer) > QUEUE - 2 * BATCH:  # so that no call below finds the queue full
-            self._producer.poll(0.01)
+        self._make_room()
         for message in messages:
             if message.error() is not None:
                 raise SystemExit(str(message.error()))
@@ -93,9 +92,13 @@ class Loop:
             total[0] += 1
             total[1] += loads(message.value())["amount"]
             value = dumps({"count": total[0], "sum": total[1]})
-            produce(changelog, value, key, partition, _check, None, timestamp)
-            produce(output, value, key, -1, _check, None, timestamp)
+            produce(changelog, value, key, partition, check, None, timestamp)
+            produce(output, value, key, -1, check, None, timestamp)
             positions[partition] = message.offset() + 1
+
+    def _make_room(self) -> None:
+        while len(self._producer) > QUEUE - 2 * BATCH:  # so that no call that follows finds the queue full
+            self._producer.poll(0.01)
 
     def _commit(self) -> None:
         offsets = [TopicPartition(self._input, *position) for position in self._positions.items()]
@@ -118,20 +121,21 @@ class Loop:
         self._consumer.close()
 
 
-def _check(error: KafkaError | None, _: object) -> None:
+def check(error: KafkaError | None, _: object = None) -> None:
+    """Ends the process where a record was refused, or couldn't be fetched."""
     if error is not None:
         raise SystemExit(f"a record was refused: {error}")
 
 
-def main() -> int:
-    """The exit code."""
+def run(kind: type[Loop]) -> int:
+    """The exit code of a process that does this."""
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
-    loop = Loop(Job.parse(sys.argv[1:]))
+    loop = kind(Job.parse(sys.argv[1:]))
     loop.run(stopping)
     loop.close()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(Loop))

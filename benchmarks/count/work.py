@@ -14,13 +14,14 @@ per key and commit only: some of them, the last one among them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.cluster import Cluster, Row
 from benchmarks.contenders import CHANGELOG, OUTPUT, Contender
 from benchmarks.count import STORE
-from benchmarks.count.data import Data, Expected, Output, total_of
+from benchmarks.count.data import VALUE_BYTES, Data, Expected, Output, total_of
 from benchmarks.errors import BenchmarkError
 from benchmarks.fed import Fed
 from benchmarks.job import COMMIT_INTERVAL_MS, Job
@@ -50,39 +51,44 @@ class Count(Fed):
 
     def __init__(
         self, cluster: Cluster, directory: Path, records: int, keys: int, seed: int,
-        commit_interval_ms: int = int(COMMIT_INTERVAL_MS),
+        commit_interval_ms: int = int(COMMIT_INTERVAL_MS), partitions: int = 4, value_bytes: int = VALUE_BYTES,
+        zipf: float = 0.0,
     ) -> None:  # fmt: skip
         super().__init__(cluster, directory)
+        self.partitions, self._value_bytes, self._zipf = partitions, value_bytes, zipf
         self.asked: Mapping[str, str] = {"commit_interval_ms": str(commit_interval_ms)}
         self._records, self._keys, self._seed = records, keys, seed
-        self._expected: dict[int, Expected] = {}
+        self._expected: dict[float, Expected] = {}
 
     @property
     def title(self) -> str:
         interval = self.asked["commit_interval_ms"]
         return f"{self._records:,} records, {self._keys:,} keys, a commit every {interval} ms"
 
-    def records(self, size: int) -> int:
-        return self._records * size
+    def records(self, size: float) -> int:
+        return round(self._records * size)
 
-    def rows(self, size: int, topic: str) -> Iterator[Row]:
+    def rows(self, size: float, topic: str) -> Iterator[Row]:
         now_ms = int(time.time() * 1000)
         for number, (key, value) in enumerate(self._data(size).values()):
             yield topic, -1, key, value, now_ms + number // 1000, None
 
     def judge(self, contender: Contender, job: Job, usage: Usage) -> dict[str, float]:
-        self._check(contender, CHANGELOG, f"{job.application_id}-{STORE}-changelog")
+        if (log := contender.changelog) is not None:
+            self._check(contender, CHANGELOG, log.topic.format(store=STORE, **asdict(job)), log.key)
         written = sorted(self._check(contender, OUTPUT, job.output))
-        return {**figures(written, usage), **self._produced(job, self.records(self.size(contender)))}
+        return {**figures(written, usage), **self._produced(contender, job, self.records(self.size(contender)))}
 
-    def _check(self, contender: Contender, what: str, topic: str) -> list[Written]:
+    def _check(
+        self, contender: Contender, what: str, topic: str, key_of: Callable[[bytes], bytes] = bytes
+    ) -> list[Written]:
         """When each of the topic's records was written, and how many of the input it stands for. `BenchmarkError`
-        unless they are what is expected."""
+        unless they are what is expected. `key_of`: the key of the count that a record's key means."""
         size, written, counts = self.size(contender), list[Written](), dict[bytes, int]()
 
         def found() -> Iterator[Output]:
             for message in self._cluster.read(topic):
-                key, value = message.key() or b"", message.value() or b""
+                key, value = key_of(message.key() or b""), message.value() or b""
                 count = (total_of(value) or (0, 0))[0]
                 written.append((message.timestamp()[1], count - counts.get(key, 0)))
                 counts[key] = count
@@ -94,8 +100,8 @@ class Count(Fed):
             raise BenchmarkError(f"the {what} is wrong: {'; '.join(wrong)}")
         return written
 
-    def _data(self, size: int) -> Data:
-        return Data(self.records(size), self._keys, self._seed)
+    def _data(self, size: float) -> Data:
+        return Data(self.records(size), self._keys, self._seed, self._value_bytes, self._zipf)
 
 
 def figures(written: Sequence[Written], usage: Usage) -> dict[str, float]:

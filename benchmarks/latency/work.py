@@ -37,6 +37,7 @@ class Latency(Fresh):
     """End-to-end latency at an even pace, with a commit every 100 ms."""
 
     name = "latency"
+    timeout_s = START_S
     asked: Mapping[str, str] = {"commit_interval_ms": COMMIT_INTERVAL_MS}
     figures: Sequence[Figure] = (
         Figure("p50_ms", "p50 ms", digits=1),
@@ -68,7 +69,7 @@ class Latency(Fresh):
         outputs = Outputs(servers, job.output, range(self.partitions))
         with Measured(contender.command(job), self._log_file(job)) as process, thread(outputs, "outputs"):
             with thread(feed, "feed"):
-                process.wait(lambda: self._in_step(len(feed.given), len(outputs.seen)), START_S)
+                process.wait(lambda: self._in_step(len(feed.given), len(outputs.seen)), self.timeout_s)
                 start = time.time() + self._warm
                 end = start + self._seconds
                 process.wait(lambda: time.time() >= end, self._warm + self._seconds + END_S)

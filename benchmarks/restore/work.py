@@ -32,6 +32,7 @@ class Restore(Fresh):
     """The work `restore`."""
 
     name = "restore"
+    timeout_s = TIMEOUT_S
     figures: Sequence[Figure] = (
         Figure("records_per_s", "records/s", compared=True),
         Figure("cpu_s_per_million", "CPU s/million", digits=1),
@@ -65,9 +66,9 @@ class Restore(Fresh):
         Path(job.state_dir).mkdir()
         log_file = self._log_file(job)
         with Measured(contender.command(job), log_file) as process:
-            process.wait(lambda: len(told(log_file, ENDED)) >= self.partitions, TIMEOUT_S)
+            process.wait(lambda: len(told(log_file, ENDED)) >= self.partitions, self.timeout_s)
             calm = time.monotonic() + 1 + IDLE_S
-            process.wait(lambda: time.monotonic() > calm, TIMEOUT_S)
+            process.wait(lambda: time.monotonic() > calm, self.timeout_s)
             usage = process.stop()
         started, ended = told(log_file, STARTED), told(log_file, ENDED)
         restored = sum(count for _, count in ended)

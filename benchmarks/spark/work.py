@@ -37,7 +37,8 @@ def contenders(names: Iterable[str]) -> list[Contender]:
     for name in names:
         if name not in NAMES:
             raise BenchmarkError(f"there is no contender {name!r}, only {', '.join(NAMES)}")
-        found.append(Contender(name, lambda job, name=name: _command(name, job)))  # type: ignore[misc]
+        part = SHARES.get(name, 1)
+        found.append(Contender(name, lambda job, name=name: _command(name, job), part=part))  # type: ignore[misc]
     return found
 
 
@@ -49,19 +50,13 @@ class OnSpark(Count):
     """The work `spark`."""
 
     name = "spark"
+    timeout_s = TIMEOUT_S
     figures = (
         Figure("records_per_s", "records/s"),
         Figure("cpu_s_per_million", "CPU s/million", digits=1),
         Figure("records", "records"),
         Figure("seconds", "seconds", digits=1),
     )
-
-    def size(self, contender: Contender) -> int:
-        """It is given so many times fewer records."""
-        return SHARES.get(contender.name, 1)
-
-    def records(self, size: int) -> int:
-        return self._records // size
 
     def run(self, contender: Contender, job: Job) -> dict[str, float]:
         found, records = self._process(contender, job), self.records(self.size(contender))
@@ -79,17 +74,20 @@ class OnSpark(Count):
         Path(job.state_dir).mkdir()
         log_file = self._log_file(job)
         with log_file.open("wb") as log:
-            done = subprocess.run(
-                contender.command(job), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                timeout=TIMEOUT_S, check=False,
-            )  # fmt: skip
+            try:
+                done = subprocess.run(
+                    contender.command(job), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                    timeout=self.timeout_s, check=False,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired as error:
+                raise BenchmarkError(f"not done within {self.timeout_s:.0f} s") from error
         lines = [line for line in done.stdout.decode().splitlines() if line.startswith(RESULT)]
         if done.returncode != 0 or not lines:
             tail = "\n".join(log_file.read_text("utf-8", "replace").splitlines()[-30:])
             raise BenchmarkError(f"it ended with exit code {done.returncode}; its log ends with\n{tail}")
         return {name: float(value) for name, value in json.loads(lines[-1].removeprefix(RESULT)).items()}
 
-    def _judge(self, job: Job, size: int) -> None:
+    def _judge(self, job: Job, size: float) -> None:
         expected = Counter(key for key, _ in self._data(size))
         outputs, last = self._fold(job.output)
         _, logged = self._fold(f"{job.application_id}-{STORE}-changelog")

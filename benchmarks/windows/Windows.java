@@ -19,6 +19,8 @@ import org.apache.kafka.streams.kstream.WindowedSerdes;
 public final class Windows {
     record Sale(long id, long amount, String text) {}
 
+    record Short(long id, long amount) {}
+
     record Met(long sale, long other) {}
 
     private static final long WINDOW_MS = 60_000;
@@ -36,6 +38,10 @@ public final class Windows {
         String other = job.get("input") + "-other";
         String output = job.get("output");
         switch (job.get("work")) {
+            case "stateless" -> sales
+                .filter((key, sale) -> sale.amount() % 10 > 0)
+                .mapValues(sale -> new Short(sale.id(), sale.amount()))
+                .to(output, Produced.with(Serdes.String(), Peer.json(Short.class)));
             case "count" -> count(sales.groupByKey(), output);
             case "tumbling" -> tumbling(sales.groupByKey(), output);
             case "sessions" -> sessions(sales.groupByKey(), output);

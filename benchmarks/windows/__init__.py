@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
-COUNT, TUMBLING, SESSIONS = "count", "tumbling", "sessions"
+STATELESS, COUNT, TUMBLING, SESSIONS = "stateless", "count", "tumbling", "sessions"
 TABLE_JOIN, STREAM_JOIN = "table-join", "stream-join"
-KINDS: Final = (COUNT, TUMBLING, SESSIONS, TABLE_JOIN, STREAM_JOIN)
+KINDS: Final = (STATELESS, COUNT, TUMBLING, SESSIONS, TABLE_JOIN, STREAM_JOIN)
 """The topologies; `work` of a job is one of them."""
 
 STORE: Final = "totals"

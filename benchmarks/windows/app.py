@@ -14,6 +14,7 @@ from benchmarks.windows import (
     GRACE_MS,
     OTHER,
     SESSIONS,
+    STATELESS,
     STORE,
     STREAM_JOIN,
     TABLE_JOIN,
@@ -29,6 +30,11 @@ Sale = dict[str, Any]
 def joined(sale: Sale, other: Sale) -> dict[str, int]:
     """Which two records met."""
     return {"sale": sale["id"], "other": other["id"]}
+
+
+def _stateless(builder: StreamsBuilder, job: Job) -> None:
+    kept = _sales(builder, job).filter(lambda _key, sale: sale["amount"] % 10 > 0)
+    kept.map_values(lambda sale: {"id": sale["id"], "amount": sale["amount"]}).to(job.output, value=serdes.JSON)
 
 
 def _count(builder: StreamsBuilder, job: Job) -> None:
@@ -61,6 +67,7 @@ def _sales(builder: StreamsBuilder, job: Job) -> Any:
 
 
 _WRITTEN: dict[str, Callable[[StreamsBuilder, Job], None]] = {
+    STATELESS: _stateless,
     COUNT: _count,
     TUMBLING: _tumbling,
     SESSIONS: _sessions,

@@ -24,7 +24,7 @@ from benchmarks.job import COMMIT_INTERVAL_MS, Job
 from benchmarks.process import Usage
 from benchmarks.rows import Figure
 from benchmarks.windows import COUNT, OTHER, SESSIONS, STORE, STREAM_JOIN, TABLE_JOIN, TUMBLING, WINDOW_MS
-from benchmarks.windows.data import Input, Output, Outputs, last_of, value_of
+from benchmarks.windows.data import Input, Output, Outputs, last_of, packed, value_of
 
 _SEQUENCE: Final = {COUNT: 0, TUMBLING: 4, SESSIONS: 0}
 """The bytes of a changelog's key behind those of the output's."""
@@ -43,26 +43,23 @@ class Windows(Fed):
         self.name = f"windows-{kind}"
         self.asked: Mapping[str, str] = {"work": kind, "commit_interval_ms": str(commit_interval_ms)}
         self._kind, self._records, self._keys, self._seed = kind, records, keys, seed
-        self._inputs: dict[int, Input] = {}
-        self._expected: dict[tuple[int, bool], Outputs] = {}
+        self._inputs: dict[float, Input] = {}
+        self._expected: dict[tuple[float, bool], Outputs] = {}
 
     @property
     def title(self) -> str:
         return f"{self._records:,} records, {self._keys:,} keys"
 
-    def records(self, size: int) -> int:
-        return self._records * size
+    def records(self, size: float) -> int:
+        return round(self._records * size)
 
-    def topics(self, size: int, topic: str) -> Mapping[str, int]:
+    def topics(self, size: float, topic: str) -> Mapping[str, int]:
         given = self.given(size)
         everything, others = given.first + given.records, given.others()
         joins = self._kind in {TABLE_JOIN, STREAM_JOIN}
         return {topic: everything - others, topic + OTHER: others} if joins else {topic: everything}
 
-    def input(self, contender: Contender, run: str) -> str:
-        return f"{self._kind}-{super().input(contender, run)}"
-
-    def given(self, size: int) -> Input:
+    def given(self, size: float) -> Input:
         """The input of this size; it ends now, and begins with a window."""
         if size not in self._inputs:
             begins = int(time.time() * 1000) - self.records(size) - self._keys
@@ -70,7 +67,7 @@ class Windows(Fed):
             self._inputs[size] = Input(self._kind, self.records(size), self._keys, self._seed, start)
         return self._inputs[size]
 
-    def rows(self, size: int, topic: str) -> Iterator[Row]:
+    def rows(self, size: float, topic: str) -> Iterator[Row]:
         given = self.given(size)
         for is_other, key, number in given:
             yield topic + OTHER * is_other, -1, key, value_of(number), given.start_ms + number, None
@@ -78,10 +75,10 @@ class Windows(Fed):
     def judge(self, contender: Contender, job: Job, usage: Usage) -> dict[str, float]:
         records = self.records(self.size(contender))
         times_ms = sorted(self._check(contender, OUTPUT, job.output, 0))
-        if self._kind in _SEQUENCE:
+        if self._kind in _SEQUENCE and not contender.plain:
             self._check(contender, CHANGELOG, f"{job.application_id}-{STORE}-changelog", _SEQUENCE[self._kind])
         share = records / max(1, len(times_ms))
-        return {**figures([(at, share) for at in times_ms], usage), **self._produced(job, records)}
+        return {**figures([(at, share) for at in times_ms], usage), **self._produced(contender, job, records)}
 
     def _check(self, contender: Contender, what: str, topic: str, tail: int) -> list[int]:
         """When the topic's records were written, ms. `BenchmarkError` unless they are the ones due, but for so many
@@ -93,12 +90,19 @@ class Windows(Fed):
         def found() -> Iterator[Output]:
             for message in self._cluster.read(topic):
                 times_ms.append(message.timestamp()[1])
-                key = message.key() or b""
-                yield key[: len(key) - tail], message.value()
+                key, value = message.key() or b"", message.value()
+                yield packed(self._kind, key, value) if contender.plain else (key[: len(key) - tail], value)
 
-        at = self.size(contender), thin
-        if at not in self._expected:
-            self._expected[at] = Outputs(given, kept(given.expected()))
-        if wrong := self._expected[at].differences(Outputs(given, kept(found()))):
+        if wrong := self._due(self.size(contender), thin).differences(Outputs(given, kept(found()))):
             raise BenchmarkError(f"the {what} is wrong: {'; '.join(wrong)}")
         return times_ms
+
+    def outputs(self, size: float) -> int:
+        return len(self._due(size, thin=False))
+
+    def _due(self, size: float, thin: bool) -> Outputs:
+        at = size, thin
+        if at not in self._expected:
+            given = self.given(size)
+            self._expected[at] = Outputs(given, last_of(given.expected()) if thin else given.expected())
+        return self._expected[at]

@@ -90,7 +90,7 @@ def test_a_run_s_topics_have_all_records_and_their_times_differ_and_are_the_past
     assert (len(rows), times[0] % WINDOW_MS) == (2_000 + 50 * (kind == TABLE_JOIN), 0)
     assert times[-1] <= time.time() * 1000
     assert list(islice(work.rows(2, "in"), 5)) == list(islice(work.rows(2, "in"), 5))
-    assert work.input(Contender("any", lambda job: [], times=4), "run") == f"{kind}-input-4"
+    assert work.input(Contender("any", lambda job: [], times=4), "run") == f"windows-{kind}-input-4"
 
 
 def test_a_contender_is_told_its_kind_and_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
