@@ -29,6 +29,7 @@ from benchmarks.moves import upgrade
 from benchmarks.moves import work as moves
 from benchmarks.opening import work as opening
 from benchmarks.options import NEW_FILE, words
+from benchmarks.picture import command as picture
 from benchmarks.profiling import PARTS_TITLE, profiled
 from benchmarks.report import YARDSTICK, plot, table, write_json
 from benchmarks.rows import Row, Work, run
@@ -111,6 +112,28 @@ def _command(measured: Measured) -> click.Command:
 
 for _command_ in (*map(_command, WORKS), *COMMANDS):
     cli.add_command(_command_)
+
+
+@cli.command("picture")
+@picture.OPTIONS
+def picture_(
+    stage_names: list[str], peer_names: list[str], names: list[str], rounds: int, within_s: float,
+    json_file: Path | None, page_file: Path | None, guarantees: list[str], **sizes: Any,
+) -> None:  # fmt: skip
+    """Ours on every stage beside all others, in every scenario. Takes hours: see README.md."""
+    wanted = picture.wanted(picture.Sizes(**sizes), names)
+    settings = {"rounds": rounds, "within_s": within_s, "stages": stage_names, **sizes, **SETTINGS}
+
+    def keep(found: Sequence[picture.Found]) -> None:
+        last = found[-1]
+        out().print(table(f"{last.scenario.name}: {last.title}", last.figures, last.rows, WARM))
+        picture.write(found, settings, json_file, page_file)
+
+    with _cluster() as (cluster, runs):
+        turns = picture.Turns(stage_names, peer_names, guarantees, rounds, sizes["seed"], within_s)
+        found = picture.measure(cluster, runs, wanted, turns, progress, keep)
+    if wrong := picture.failed(found):
+        raise BenchmarkError(f"ours failed: {', '.join(wrong)}")
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:

@@ -124,6 +124,11 @@ def together(*options: Option) -> Option:
     return put
 
 
+def counts(name: str, to: str, default: str, what: str) -> Option:
+    """Several different numbers, with commas."""
+    return click.option(name, to, default=default, show_default=True, type=_Counts(1), help=what)
+
+
 NEW_FILE = _NewFile(path_type=Path, dir_okay=False)
 rounds = click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
 json_file = click.option("--json", "json_file", type=NEW_FILE, help="Write all rounds here.")
