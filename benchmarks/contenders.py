@@ -20,7 +20,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.job import GUARANTEES, Job
 from benchmarks.peers.declared import LIBRARIES, LOGGED, Changelog, Library
 from benchmarks.peers.environment import python_of
-from benchmarks.windows import KINDS
+from benchmarks.windows import KINDS, STATELESS
 from milestones.common.kafka.embedded.jars import KAFKA_VERSION, resolve
 from milestones.flags import parse_milestones, stage_name
 
@@ -142,7 +142,9 @@ def loop(work: str) -> list[Contender]:
     def command(job: Job) -> Sequence[str]:
         return [sys.executable, "-m", f"benchmarks.{program_of(work)}.loop", *job.arguments()]
 
-    return [Contender("loop", command, threaded=False, peer=True)]
+    lacking = program_of(work) == "windows" and work != f"windows-{STATELESS}"
+    absent = "has none: it does no windows and no joins" if lacking else ""
+    return [Contender("loop", command, threaded=False, peer=True, absent=absent)]
 
 
 def kafka_streams(work: str) -> list[Contender]:

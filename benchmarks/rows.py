@@ -7,13 +7,19 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Protocol
 
+from confluent_kafka import KafkaException
+
 from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
+
+FAILURES = 2
+"""So many times a contender may fail: once may be the machine's doing."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +98,9 @@ def run(
     log: Callable[[str], None],
     spared: Callable[[Contender], bool] = lambda contender: contender.peer,
 ) -> list[Row]:
-    """Measure; rows in the order of contenders and guarantees. A first run isn't counted: it warms the broker up. A
-    contender that is `spared` and fails takes no further part, and its row says why; another's failure is an error."""
+    """Measure; rows in the order of contenders and guarantees. A first run isn't counted: it warms the broker up. Of a
+    contender that is `spared` the row says when and why it failed first; when it fails again, it takes no further part.
+    Another's failure is an error."""
     names = [contender.name for contender in contenders]
     if len(set(names)) < len(names) or not names:
         raise BenchmarkError(f"every contender takes part once, and at least one: {', '.join(names) or 'none'}")
@@ -101,14 +108,16 @@ def run(
     found = {(one.name, guarantee): list[Mapping[str, float]]() for one, guarantee in entries}
     said = {(one.name, guarantee): one.absent for one, guarantee in entries if one.absent}
     present = [entry for entry in entries if not entry[0].absent]
+    failures = Counter[tuple[str, str]]()
 
     def measured(contender: Contender, guarantee: str, when: str) -> None:
         try:
             figures = work.measure(contender, guarantee)
-        except BenchmarkError as error:
+        except (BenchmarkError, KafkaException) as error:
             if not spared(contender):
                 raise
-            said[contender.name, guarantee] = f"failed in {when}: {error}"
+            failures[contender.name, guarantee] += 1
+            said.setdefault((contender.name, guarantee), f"failed in {when}: {error}")
             log(f"{when}: {contender.name}, {guarantee}: failed: {error}")
             return
         found[contender.name, guarantee].append(figures)
@@ -123,6 +132,6 @@ def run(
         found[present[0][0].name, present[0][1]].clear()
     for number in range(1, rounds + 1):
         for contender, guarantee in rng.sample(present, len(present)):
-            if (contender.name, guarantee) not in said:
+            if failures[contender.name, guarantee] < FAILURES:
                 measured(contender, guarantee, f"round {number} of {rounds}")
     return [Row(work.name, *at, figures, said.get(at, "")) for at, figures in found.items()]

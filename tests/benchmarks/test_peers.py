@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from rich.console import Console
 
 from benchmarks import contenders
@@ -27,25 +28,26 @@ from benchmarks.windows.data import LONG, START, packed
 
 JOB = Job("b:1", "count-7", EXACTLY_ONCE, "count-input-1", "out", "state")
 FIGURES = (Figure("speed", "records/s"),)
+ENDED = BenchmarkError("it ended by itself\nits log")
 
 
 class Fake:
-    """A work that takes no time; who is in `fails` fails from that run on."""
+    """A work that takes no time; of each contender in `fails` the runs of these numbers, from 1 on, fail."""
 
     name = "fake"
     figures = FIGURES
 
-    def __init__(self, **fails: int) -> None:
-        self.fails, self.runs = fails, list[tuple[str, str]]()
-        self.prepared: list[str] = []
+    def __init__(self, error: Exception = ENDED, **fails: set[int]) -> None:
+        self._error, self._fails = error, fails
+        self.runs, self.prepared = list[tuple[str, str]](), list[str]()
 
     def prepare(self, contenders: Iterable[Contender]) -> None:
         self.prepared = [one.name for one in contenders]
 
     def measure(self, contender: Contender, guarantee: str) -> Mapping[str, float]:
         self.runs.append((contender.name, guarantee))
-        if sum(name == contender.name for name, _ in self.runs) >= self.fails.get(contender.name, 99):
-            raise BenchmarkError("it ended by itself\nits log")
+        if sum(name == contender.name for name, _ in self.runs) in self._fails.get(contender.name, ()):
+            raise self._error
         return {"speed": 1.0}
 
 
@@ -57,25 +59,30 @@ def measured(work: Fake, *who: Contender, guarantees: Iterable[str] = (EXACTLY_O
     return run(work, who, list(guarantees), rounds=3, seed=1, log=lambda _: None)
 
 
-def test_a_peer_that_fails_is_out_and_its_row_says_when_and_why_while_the_others_go_on() -> None:
-    work = Fake(b=2)
+def test_a_peer_that_fails_twice_is_out_and_its_row_says_when_and_why_while_the_others_go_on() -> None:
+    work = Fake(b={1, 2})
     first, second = measured(work, contender("a"), contender("b"))
     assert (len(first.rounds), first.said) == (3, "")
-    assert (len(second.rounds), second.said.splitlines()[0]) == (1, "failed in round 2 of 3: it ended by itself")
+    assert (second.rounds, second.said.splitlines()[0]) == ([], "failed in round 1 of 3: it ended by itself")
     assert work.runs.count(("b", EXACTLY_ONCE)) == 2
     assert second.as_json()["said"] == second.said
 
 
-def test_a_peer_that_fails_before_the_first_round_is_out_too() -> None:
-    work = Fake(a=1)
-    first, second = measured(work, contender("a"), contender("b"))
-    assert (first.rounds, len(second.rounds)) == ([], 3)
-    assert first.said.startswith("failed in the run before the first round")
+@pytest.mark.parametrize("error", [BenchmarkError("it ended"), KafkaException("the broker is away")])
+def test_a_peer_that_fails_once_goes_on_and_its_row_says_so(error: Exception) -> None:
+    _, row = measured(Fake(error, b={2}), contender("a"), contender("b"))
+    assert (len(row.rounds), row.said) == (2, f"failed in round 2 of 3: {error}")
+
+
+def test_a_peer_that_fails_before_the_first_round_goes_on_too() -> None:
+    row, _ = measured(Fake(a={1}), contender("a"), contender("b"))
+    assert len(row.rounds) == 3
+    assert row.said.startswith("failed in the run before the first round")
 
 
 def test_a_failure_of_ours_ends_the_benchmark() -> None:
     with pytest.raises(BenchmarkError, match="it ended by itself"):
-        measured(Fake(ours=2), replace(contender("ours"), peer=False))
+        measured(Fake(ours={2}), replace(contender("ours"), peer=False))
 
 
 def test_who_is_absent_has_a_row_that_says_why_and_needs_no_input() -> None:
@@ -106,6 +113,11 @@ def test_a_library_has_a_program_for_each_work_or_a_reason_why_not() -> None:
         texts = {node.value for node in ast.walk(source) if isinstance(node, ast.Constant)}
         written = {name for name in texts if isinstance(name, str)} | {"windows-table-join"}
         assert set(library.programs.values()) <= written
+
+
+def test_a_bare_loop_has_no_windows() -> None:
+    absent = {kind: peers(["loop"], f"windows-{kind}")[0].absent for kind in KINDS}
+    assert {kind for kind, why in absent.items() if not why} == {STATELESS}
 
 
 def test_what_a_library_lacks_is_said_without_installing_anything(monkeypatch: pytest.MonkeyPatch) -> None:
