@@ -123,7 +123,7 @@ class Measured:
                     return
                 asked = time.monotonic()
             if now - begun > timeout_s:
-                raise BenchmarkError(f"not done within {timeout_s:.0f} s: {self._said()}")
+                raise BenchmarkError(f"not done within {timeout_s:.0f} s{self._said()}")
             time.sleep(SAMPLE_S)
 
     def kill(self) -> None:
@@ -134,7 +134,7 @@ class Measured:
     def must_live(self) -> None:
         """`BenchmarkError` when it has ended by itself."""
         if self._process.poll() is not None:
-            raise BenchmarkError(f"it ended by itself, with exit code {self._process.returncode}: {self._said()}")
+            raise BenchmarkError(f"it ended by itself, with exit code {self._process.returncode}{self._said()}")
 
     def stop(self) -> Usage:
         """Ask it to end, wait for that; what it has used."""
@@ -148,11 +148,11 @@ class Measured:
             if pid:
                 break
             if time.monotonic() > deadline:
-                raise BenchmarkError(f"it didn't end within {STOP_S:.0f} s of SIGTERM: {self._said()}")
+                raise BenchmarkError(f"it didn't end within {STOP_S:.0f} s of SIGTERM{self._said()}")
             time.sleep(SAMPLE_S)
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
         if code not in STOPPED:
-            raise BenchmarkError(f"it ended with exit code {code}: {self._said()}")
+            raise BenchmarkError(f"it ended with exit code {code}{self._said()}")
         written_mb = usage.ru_oublock * BLOCK_BYTES / 1e6
         return Usage(tuple(self._samples), usage.ru_utime + usage.ru_stime, written_mb)
 
@@ -165,11 +165,12 @@ class Measured:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(ENDING_S)
             self.must_live()
-            raise BenchmarkError(f"it couldn't be looked at ({error}): {self._said()}") from error
+            raise BenchmarkError(f"it couldn't be looked at ({error}){self._said()}") from error
 
     def _sample(self) -> None:
         self._samples.append(self.look(sample))
 
     def _said(self) -> str:
+        """What follows on the line that says what happened."""
         lines = self._log_file.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:]
-        return "\n".join([" ".join(self._command), "its log ends with", *lines])
+        return "\n".join([":", " ".join(self._command), "its log ends with", *lines])

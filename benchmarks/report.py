@@ -54,7 +54,7 @@ def table(title: str, figures: Sequence[Figure], rows: Sequence[Row], yardstick:
 
 def first_line(said: str) -> str:
     """What is said of a row, without what a log ends with."""
-    return (said.splitlines() or [""])[0]
+    return (said.splitlines() or [""])[0].removesuffix(":")
 
 
 def _cells(row: Row, figures: Iterable[Figure], rows: Iterable[Row], yardstick: str) -> Iterator[str]:

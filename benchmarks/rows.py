@@ -117,8 +117,9 @@ def run(
             if not spared(contender):
                 raise
             failures[contender.name, guarantee] += 1
-            said.setdefault((contender.name, guarantee), f"failed in {when}: {error}")
-            log(f"{when}: {contender.name}, {guarantee}: failed: {error}")
+            why = str(error).removeprefix(f"{contender.name}, {guarantee}: ")
+            said.setdefault((contender.name, guarantee), f"failed in {when}: {why}")
+            log(f"{when}: {contender.name}, {guarantee}: failed: {why}")
             return
         found[contender.name, guarantee].append(figures)
         shown = ", ".join(f"{figures[f.name]:,.{f.digits}f} {f.title}" for f in work.figures)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.cluster import Cluster, Row
@@ -75,7 +74,7 @@ class Count(Fed):
 
     def judge(self, contender: Contender, job: Job, usage: Usage) -> dict[str, float]:
         if (log := contender.changelog) is not None:
-            self._check(contender, CHANGELOG, log.topic.format(store=STORE, **asdict(job)), log.key)
+            self._check(contender, CHANGELOG, log.of(job, STORE), log.key)
         written = sorted(self._check(contender, OUTPUT, job.output))
         return {**figures(written, usage), **self._produced(contender, job, self.records(self.size(contender)))}
 

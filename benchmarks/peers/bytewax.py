@@ -66,7 +66,7 @@ def running(given: Any) -> Any:
 def last(given: Any) -> Any:
     keyed = op.map("keyed", given, lambda message: (message.key.decode(), message.value))
     kept = op.stateful_map("last", keyed, lambda _last, value: (value, value))
-    return op.map("out", kept, lambda pair: KafkaSinkMessage(pair[0].encode(), pair[1]))
+    return op.map("bytes", kept, lambda pair: KafkaSinkMessage(pair[0].encode(), pair[1]))
 
 
 PROGRAMS: dict[str, Callable[[Any], Any]] = {

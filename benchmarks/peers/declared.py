@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from benchmarks.job import AT_LEAST_ONCE, GUARANTEES
+from benchmarks.job import AT_LEAST_ONCE, GUARANTEES, Job
 from benchmarks.windows import SESSIONS, STREAM_JOIN, TABLE_JOIN, TUMBLING
 
 LAST = ("latency",)
@@ -18,10 +18,16 @@ LAST = ("latency",)
 
 @dataclass(frozen=True)
 class Changelog:
-    """A topic's name, with the job's fields and `{store}`, and the key that a record of it is about."""
+    """A topic's name, with the job's fields and `{store}`; the key that a record of it is about; the headers without
+    which it isn't restored."""
 
     topic: str = "{application_id}-{store}-changelog"
     key: Callable[[bytes], bytes] = bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    def of(self, job: Job, store: str) -> str:
+        """The changelog of this store."""
+        return self.topic.format(store=store, **asdict(job))
 
 
 LOGGED = Changelog()
@@ -54,14 +60,17 @@ QUIX = Library(
     "quix",
     ("quixstreams==3.28.1",),
     "both guarantees; state in RocksDB, a changelog record per key and commit",
-    _programs("count", "windows-stateless", "windows-count", "windows-tumbling", "windows-table-join"),
+    _programs("count", "restore", "windows-stateless", "windows-count", "windows-tumbling", "windows-table-join"),
     {
         f"windows-{SESSIONS}": "its sessions don't take back the former bounds",
         f"windows-{STREAM_JOIN}": "its interval join isn't written here",
-        "restore": "it doesn't tell when a partition's restoration begins",
     },
     # One record per key and commit; a key of the store begins with the record's.
-    changelog=Changelog("changelog__{application_id}--{input}--default", lambda key: key.partition(b"|")[0]),
+    changelog=Changelog(
+        "changelog__{application_id}--{input}--default",
+        lambda key: key.partition(b"|")[0],
+        (("__column_family__", b"default"),),
+    ),
     thin=True,
     prefixes=("{run}-", "changelog__{run}-"),
     part=4,
@@ -87,12 +96,11 @@ FAUST = Library(
     "faust",
     ("faust-streaming[rocksdict]==0.15.3", "orjson"),
     "both guarantees; state in RocksDB, a changelog record per update",
-    _programs("count", "windows-stateless", "windows-count", "windows-tumbling"),
+    _programs("count", "restore", "windows-stateless", "windows-count", "windows-tumbling"),
     {
         f"windows-{SESSIONS}": "it has no sessions",
         f"windows-{TABLE_JOIN}": "its tables' joins aren't implemented",
         f"windows-{STREAM_JOIN}": "its streams' joins aren't implemented",
-        "restore": "it doesn't tell when a partition's restoration begins",
     },
     part=10,
 )

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from quixstreams import Application, State
+from quixstreams.state.recovery import RecoveryManager
 
 from benchmarks.job import Job
+from benchmarks.restore import ENDED, STARTED
 from benchmarks.windows import GRACE_MS, OTHER, TABLE_JOIN, WINDOW_MS
 
 BATCHES = {"linger.ms": 5, "batch.size": 1_000_000, "queue.buffering.max.kbytes": 131_072}
@@ -84,8 +87,26 @@ def last(app: Any, job: Job) -> None:
     given.apply(keep, stateful=True).to_topic(app.topic(job.output, value_serializer="bytes"))
 
 
+def restore(app: Any, job: Job) -> None:
+    """The count of a store that is there; tells when the restoration of its partitions begins, and when it has ended,
+    with what their stores say."""
+    restored = RecoveryManager.do_recovery
+
+    def told(manager: RecoveryManager) -> None:
+        partitions = [one for by_store in manager.partitions.values() for one in by_store.values()]
+        for _ in partitions:
+            print(STARTED, round(time.time() * 1000), flush=True)
+        restored(manager)
+        for one in partitions:
+            print(ENDED, round(time.time() * 1000), one.offset + 1, flush=True)
+
+    RecoveryManager.do_recovery = told
+    count(app, job)
+
+
 PROGRAMS: dict[str, Callable[[Any, Job], None]] = {
     "count": count,
+    "restore": restore,
     "windows-stateless": stateless,
     "windows-count": running,
     "windows-tumbling": tumbling,

@@ -20,6 +20,7 @@ from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.fed import Fresh
 from benchmarks.job import Job
+from benchmarks.peers.declared import LOGGED
 from benchmarks.process import Measured
 from benchmarks.restore import ENDED, STARTED, STORE
 from benchmarks.rows import Figure
@@ -56,12 +57,14 @@ class Restore(Fresh):
 
     def run(self, contender: Contender, job: Job) -> dict[str, float]:
         """On an empty disk."""
-        return self._restored(contender, job, rows(changelog_of(job), self._records, self._seed), self._records)
+        log = contender.changelog or LOGGED
+        given = rows(log.of(job, STORE), self._records, self._seed, log.headers)
+        return self._restored(contender, job, given, self._records)
 
     def _restored(self, contender: Contender, job: Job, log: Iterable[Row], records: int) -> dict[str, float]:
         """The figures of a restoration of so many records, those of `log`."""
         self._cluster.create(job.input, self.partitions, FOREVER)
-        self._cluster.create(changelog_of(job), self.partitions, COMPACTED)
+        self._cluster.create((contender.changelog or LOGGED).of(job, STORE), self.partitions, COMPACTED)
         self._cluster.fill(log)
         Path(job.state_dir).mkdir()
         log_file = self._log_file(job)
@@ -86,11 +89,11 @@ class Restore(Fresh):
 
 
 def changelog_of(job: Job) -> str:
-    """The topic that is restored."""
-    return f"{job.application_id}-{STORE}-changelog"
+    """The topic that is restored, of ours and of Kafka Streams."""
+    return LOGGED.of(job, STORE)
 
 
-def rows(topic: str, records: int, seed: int) -> Iterator[Row]:
+def rows(topic: str, records: int, seed: int, headers: Sequence[tuple[str, bytes]] = ()) -> Iterator[Row]:
     """A changelog: each key once, in an order by seed."""
     rng, now_ms = random.Random(seed), int(time.time() * 1000)
     order = list(range(records))
@@ -98,7 +101,7 @@ def rows(topic: str, records: int, seed: int) -> Iterator[Row]:
     filler = rng.randbytes(VALUE_BYTES * 64)
     for key in order:
         at = key * 7 % (len(filler) - VALUE_BYTES)
-        yield topic, -1, b"key-%012d" % key, filler[at : at + VALUE_BYTES], now_ms, None
+        yield topic, -1, b"key-%012d" % key, filler[at : at + VALUE_BYTES], now_ms, list(headers) or None
 
 
 def told(log_file: Path, what: str) -> list[tuple[int, int]]:
