@@ -122,6 +122,7 @@ def picture_(
 ) -> None:  # fmt: skip
     """Ours on every stage beside all others, in every scenario. Takes hours: see README.md."""
     wanted = picture.wanted(picture.Sizes(**sizes), names)
+    picture.must_draw(page_file)
     settings = {"rounds": rounds, "within_s": within_s, "stages": stage_names, **sizes, **SETTINGS}
 
     def keep(found: Sequence[picture.Found]) -> None:

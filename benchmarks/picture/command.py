@@ -1,18 +1,20 @@
 """What `python -m benchmarks picture` is told, and what it leaves.
 
-*Guarantees*: an unknown scenario is refused before anything is measured.
+*Guarantees*: an unknown scenario, and a page that can't be drawn, are refused before anything is measured.
 *Assumes*: nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import rich_click as click
 
 from benchmarks import options
+from benchmarks.errors import BenchmarkError
 from benchmarks.job import COMMIT_INTERVAL_MS, EXACTLY_ONCE
 from benchmarks.peers.declared import LIBRARIES
 from benchmarks.picture.measuring import Found, Turns, failed, measure
@@ -21,7 +23,7 @@ from benchmarks.picture.scenarios import Scenario, Sizes, scenarios
 from benchmarks.report import machine, write_json
 from benchmarks.works import ALL_STAGES
 
-__all__ = ("OPTIONS", "Found", "Sizes", "Turns", "failed", "measure", "wanted", "write")
+__all__ = ("OPTIONS", "Found", "Sizes", "Turns", "failed", "measure", "must_draw", "wanted", "write")
 
 PEERS: Final = "loop,kafka-streams,kafka-streams-tuned,quix,bytewax,faust"
 OPTIONS: Final = options.together(
@@ -65,6 +67,12 @@ def wanted(sizes: Sizes, names: Sequence[str]) -> list[Scenario]:
         known = ", ".join(one.name for one in every)
         raise click.BadParameter(f"there is no scenario {', '.join(missing)}, only {known}", param_hint="--scenarios")
     return found
+
+
+def must_draw(page_file: Path | None) -> None:
+    """`BenchmarkError` where a page is wanted and nothing can draw."""
+    if page_file is not None and find_spec("matplotlib") is None:
+        raise BenchmarkError("the page needs matplotlib: pip install 'milestones[bench]'")
 
 
 def write(found: Sequence[Found], settings: Mapping[str, Any], json_file: Path | None, page_file: Path | None) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
-from benchmarks.errors import BenchmarkError
 from benchmarks.picture.measuring import Found
 from benchmarks.picture.scenarios import BYTES, KEYS, PARTITIONS, RATE
 from benchmarks.rows import Row
@@ -29,8 +28,12 @@ def label(row: Row) -> str:
 
 def colours(found: Sequence[Found]) -> dict[str, str]:
     """One for each contender, the same for each guarantee."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    palette = colormaps["tab20"]
     names = dict.fromkeys(row.contender for one in found for row in one.rows)
-    return {name: f"C{at % 10}" for at, name in enumerate(names)}
+    return {name: to_hex(palette(at * 2 % 20 + at // 10 % 2)) for at, name in enumerate(names)}
 
 
 def bars(one: Found, colour: Mapping[str, str]) -> str:
@@ -96,10 +99,8 @@ def _lines(axes: Any, points: Sequence[tuple[int, Found]], figure: str, colour: 
 
 
 def _canvas(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure as Canvas
-    except ImportError as error:
-        raise BenchmarkError(f"a plot needs matplotlib ({error}): pip install 'milestones[bench]'") from error
+    from matplotlib.figure import Figure as Canvas
+
     return Canvas(figsize=(width, height), layout="constrained")
 
 

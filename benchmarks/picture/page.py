@@ -19,7 +19,7 @@ YARDSTICKS = {"loop": "loop", "kafka-streams warm": "Kafka Streams", "kafka-stre
               "groupby-count": "groupBy"}  # fmt: skip
 """The contenders that others are shown as shares of, where they take part in a scenario."""
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 95rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } caption { text-align: left }
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2), td.said { text-align: left }

@@ -191,6 +191,15 @@ def test_what_was_found_is_written_as_json_and_as_a_page(tmp_path: Path) -> None
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
 
 
+def test_a_page_that_cant_be_drawn_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda _: None)
+    command.must_draw(None)
+    monkeypatch.setattr("sys.argv", ["benchmarks", "picture", "--html", str(tmp_path / "p.html")])
+    assert main() == 1
+
+
 def test_some_scenarios_can_be_asked_for_and_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [one.name for one in command.wanted(SIZES, ["count", "restore"])]
     assert (names[0], names[-1], "stateless" in names) == ("count", "count-10000000-keys", False)
