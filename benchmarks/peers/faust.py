@@ -48,9 +48,9 @@ class Program:
     def __init__(self, app: Any, job: Job, partitions: int) -> None:
         self.app, self.partitions = app, partitions
         self.sales = app.topic(job.input, key_type=bytes, value_type=None, value_serializer="json")
-        self.raw = app.topic(job.input, key_type=bytes, value_type=bytes)
+        self.raw = app.topic(job.input, key_type=bytes, value_type=bytes, value_serializer="raw")
         self.output = app.topic(job.output, key_type=bytes, value_serializer="json")
-        self.raw_output = app.topic(job.output, key_type=bytes, value_type=bytes)
+        self.raw_output = app.topic(job.output, key_type=bytes, value_type=bytes, value_serializer="raw")
 
     def table(self, name: str, default: Callable[[], Any]) -> Any:
         return self.app.Table(name, default=default, key_type=bytes, partitions=self.partitions)
