@@ -22,6 +22,7 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 95rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } caption { text-align: left }
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
+th { white-space: normal; vertical-align: bottom }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2), td.said { text-align: left }
 td.said { color: #a33; white-space: normal } svg { max-width: 100%; height: auto } pre { white-space: pre-wrap }
 """
@@ -62,21 +63,26 @@ def _table(one: Found) -> str:
     headings = ["contender", "guarantee", *(figure.title for figure in one.figures)]
     headings += [f"{one.shown.title}, of {YARDSTICKS[name]}" for name in yardsticks]
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
-    body = "".join(f"<tr>{''.join(_cells(row, one, yardsticks, len(headings)))}</tr>" for row in one.rows)
+    body = "".join(_rows(row, one, yardsticks, len(headings)) for row in one.rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cells(row: Row, one: Found, yardsticks: Sequence[str], columns: int) -> Iterator[str]:
-    yield f"<td>{escape(row.contender)}</td><td>{escape(row.guarantee)}</td>"
-    if row.rounds:
-        for figure in one.figures:
-            yield f"<td>{row.median(figure.name):,.{figure.digits}f}</td>"
-        for name in yardsticks:
-            share = ratio(row, one.shown, one.rows, name)
-            yield f"<td>{'-' if share is None else f'{share:.2f}'}</td>"
-    if row.said:
-        span = 1 if row.rounds else columns - 2
-        yield f"<td class='said' colspan='{span}'>{escape(first_line(row.said))}</td>"
+def _rows(row: Row, one: Found, yardsticks: Sequence[str], columns: int) -> str:
+    """The row, and under it what is said of it."""
+    who = f"<td>{escape(row.contender)}</td><td>{escape(row.guarantee)}</td>"
+    said = f"<td class='said' colspan='{columns - 2}'>{escape(first_line(row.said))}</td>" if row.said else ""
+    if not row.rounds:
+        return f"<tr>{who}{said}</tr>"
+    shown = f"<tr>{who}{''.join(_cells(row, one, yardsticks))}</tr>"
+    return f"{shown}<tr><td colspan='2'></td>{said}</tr>" if said else shown
+
+
+def _cells(row: Row, one: Found, yardsticks: Sequence[str]) -> Iterator[str]:
+    for figure in one.figures:
+        yield f"<td>{row.median(figure.name):,.{figure.digits}f}</td>"
+    for name in yardsticks:
+        share = ratio(row, one.shown, one.rows, name)
+        yield f"<td>{'-' if share is None else f'{share:.2f}'}</td>"
 
 
 def ratio(row: Row, figure: Figure, rows: Sequence[Row], yardstick: str) -> float | None:

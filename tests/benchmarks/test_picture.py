@@ -165,15 +165,16 @@ def test_the_page_has_every_scenario_and_axis_and_says_why_a_row_is_empty() -> N
     pytest.importorskip("matplotlib")
     lame = row("quix", said="failed in round 1 of 5: it ended by itself, with <exit code 1>\nlog")
     all_of = [
-        found(row("loop", 10), row("ours", 5), lame, partitions=4),
+        found(row("loop", 10), row("ours", 5, said="failed in round 3 of 5: late"), lame, partitions=4),
         found(row("loop", 9), row("ours", 6), name="count-64-partitions", partitions=64),
         found(row("ours", 7), name="latency-5000", **{RATE: 5_000}),
         found(lame, name="nobody"),
     ]
     text = page(all_of, {"Machine": {"cores": 2}}, {"quix": "both"})
     assert text == page(all_of, {"Machine": {"cores": 2}}, {"quix": "both"})
-    for said in ("the count", "By partitions", "Latency by rate", "failed in round 1", "&lt;exit code 1&gt;", "0.50"):
+    for said in ("failed in round 1", "failed in round 3", "&lt;exit code 1&gt;", "0.50"):
         assert said in text
+    assert all(heading in text for heading in ("the count", "By partitions", "Latency by rate"))
     assert text.count("<svg") == 3
     assert "log</td>" not in text
     assert "src=" not in text, "it needs no other file"
