@@ -31,6 +31,7 @@ from benchmarks.count.data import Data
 from benchmarks.instructions.counters import Counter, Kind
 from benchmarks.instructions.parts import Parts
 from benchmarks.job import EXACTLY_ONCE
+from milestones.client.process_runner import long_lived
 from milestones.common.config import StreamsConfig
 from milestones.common.config.clients import main_consumer
 from milestones.common.config.clients import producer as producer_settings
@@ -107,8 +108,9 @@ def run(plan: Plan, directory: Path) -> dict[str, object]:
     messages = sorted(_consumed(consumer, plan, counter), key=_place)
     client, consumer._consumer = consumer._consumer, Fetched(messages)  # type: ignore[assignment]
     parts = Parts(plan.stage, config, consumer, producer, counter, (INPUT, OUTPUT), PARTITIONS)
-    for interval in range(plan.intervals + 1):
-        parts.interval(plan.records // BATCH, BATCH, told=interval > 0)
+    with long_lived():  # as `milestones run` does: else a part has a collection of all that was imported, or none
+        for interval in range(plan.intervals + 1):
+            parts.interval(plan.records // BATCH, BATCH, told=interval > 0)
     parts.close()
     client.close()
     producer.abort(int(BROKER_S * 1000))

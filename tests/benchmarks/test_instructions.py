@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from benchmarks.errors import BenchmarkError
 from benchmarks.instructions import counters, work
 from benchmarks.instructions.counters import Counter, counted, wrapped
-from benchmarks.instructions.job import PARTS
+from benchmarks.instructions.job import PARTS, Plan, run
+from benchmarks.instructions.parts import Parts
 from benchmarks.instructions.work import Cost, differences, keep, measure, table
 
 SIZES = {"records": 500, "intervals": 1, "keys": 100, "seed": 1}
@@ -26,6 +28,14 @@ def test_each_part_of_a_stage_is_counted(stage: str) -> None:
     assert tuple(found.parts) == PARTS
     assert all(found.of(part) > 0 for part in PARTS)
     assert told == [f"{stage}: {found.all:,.0f} ns of CPU per record"]
+
+
+def test_no_part_has_a_collection_of_what_was_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_out: list[int] = []
+    monkeypatch.setattr(Parts, "interval", lambda *_, told: left_out.append(gc.get_freeze_count()))
+    run(Plan("m6", "cpu-time", **SIZES), tmp_path)
+    assert len(left_out) == 2
+    assert all(left_out)
 
 
 def test_a_stage_that_there_is_not_is_an_error() -> None:
