@@ -53,6 +53,7 @@ class MemoryMeasures:
         scope.input_bytes.value = held[Account.INPUT]
         scope.outputs_bytes.value = held[Account.OUTPUTS]
         scope.uncommitted_bytes.value = held[Account.UNCOMMITTED]
+        scope.waiting_bytes.value = held[Account.WAITING]
         scope.kept_back_bytes.value = held[Account.KEPT_BACK]
         scope.engines_bytes.value = held[Account.ENGINES]
         scope.client_queues_max_bytes.value = held[Account.CLIENT_QUEUES]

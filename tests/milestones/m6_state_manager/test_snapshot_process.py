@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from milestones.common.testing import StepClock
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.mending.database_folder import DATABASE
 from milestones.m6_state_manager.ranges import prefix_of
-from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint
+from milestones.m6_state_manager.snapshots.checkpoint import Checkpoint, TornError
 from milestones.m6_state_manager.snapshots.jobs import CheckpointJob, PartitionJob, SnapshotResult
 from milestones.m6_state_manager.snapshots.process import Maker
 from tests.common.state.test_repository import local
@@ -59,8 +60,7 @@ class Made:
         (database,) = self.manager.databases()
         self.clock.advance(1_000)
         directory = self.directory / f"job-{self.clock.wall_ms()}"
-        checkpoint, taken = Checkpoint(database.folder, directory / DATABASE), None
-        checkpoint.begin()
+        checkpoint = self._begun(database.folder, directory)
         taken = self.manager.changed.take(self.range, "counts")
         checkpoint.cut()
         checkpoint.finish()
@@ -80,6 +80,18 @@ class Made:
         else:
             self.manager.changed.published(self.range, "counts", taken, result.manifest)
         return result
+
+    @staticmethod
+    def _begun(source: Path, directory: Path) -> Checkpoint:
+        """A checkpoint, begun again where tables are deleted meanwhile, as the state thread does."""
+        while True:
+            checkpoint = Checkpoint(source, directory / DATABASE)
+            try:
+                checkpoint.begin()
+            except TornError:
+                shutil.rmtree(directory)
+            else:
+                return checkpoint
 
     def restored(self) -> dict[bytes, bytes]:
         """The newest snapshot, linked into a range of another database."""

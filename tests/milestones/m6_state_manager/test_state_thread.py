@@ -19,6 +19,7 @@ from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.rocks import MIB, RocksSettings
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
+from milestones.common.state.write_behind import WaitingCommits
 from milestones.common.testing import StepClock
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.mending import mender
@@ -55,6 +56,7 @@ class Steps:
                 state_sync_interval_ms=INTERVAL_MS, exactly_once=True, snapshot_url=None, state_full="wait"
             ),
             identity=SimpleNamespace(helper=lambda what: f"app-{what}"),
+            memory=SimpleNamespace(waiting=WaitingCommits(0, 0)),
             application=SimpleNamespace(subtopology=lambda _: SimpleNamespace(stores=(COUNTS,))),
         )  # fmt: skip
         self.opening = StateThreadOpening(self.context, launch=self._launch)
