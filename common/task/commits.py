@@ -51,7 +51,7 @@ class TaskCommits:
     ) -> None:
         self._task, self._subtopology, self._transactional_id = task, subtopology, transactional_id
         self._buffers, self._boundary, self._runner, self._stores = buffers, boundary, runner, stores
-        self._cells = cells
+        self._cells, self._clock = cells, clock
         self._number = self._confirmed = 0
         self._others: Mapping[str, int] = {}
         self.pending: tuple[PendingCommit, RollbackPoint] | None = None
@@ -195,6 +195,19 @@ class TaskCommits:
         finally:
             if not waits:
                 self._to_apply = None
+
+    def write_waiting(self) -> None:
+        """Write the commits that wait for the disk, if that is due. `StateBusyError` as of `apply`: they still wait, as
+        after a `StateError`."""
+        due_ms = self._stores.write_due_ms
+        if due_ms is None or self._clock.monotonic_ms() < due_ms:
+            return
+        try:
+            self._stores.write_waiting()
+            self._refusals.made()
+        except StateBusyError as busy:
+            busy.pause_ms = self._refusals.note(busy)
+            raise
 
     def pends(self, commit: PendingCommit) -> bool:
         """Whether the commit may still be confirmed."""

@@ -296,12 +296,11 @@ class Task(ChangelogTask):
     def apply(self, *, last: bool = False) -> None:
         """Write the confirmed commit, if any, to the engines. `StateBusyError`: call it again after the error's
         `pause_ms`, as nothing is lost; where this is the `last` call it is another `StateError`. After a `StateError`
-        the commit is restored at the next open. Without a commit to apply, those that wait are written if that is
+        the commit is restored at the next open. But in the `last` call those that wait are written, too, if that is
         due."""
         self._commits.apply(last=last)
-        due_ms = self.write_due_ms
-        if due_ms is not None and self._settings.clock.monotonic_ms() >= due_ms:
-            self._stores.write_waiting()
+        if not last:  # what waits is complete without it, whatever the task's end is
+            self._commits.write_waiting()
 
     # -- what any thread may ask for
 

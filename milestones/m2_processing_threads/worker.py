@@ -127,7 +127,7 @@ class Worker:
         task, close_mode = lease.task, lease.scheduled.close_mode
         failure: Exception | None = None
         try:
-            if not self._apply(lease):
+            if task.applying and not self._apply(lease):
                 return None
         except Exception as error:
             log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)

@@ -17,7 +17,7 @@ PAUSE_MS = 40
 class Work:
     """Takes the place of a task: `waiting` records, each of which takes `record_ms`. `error` is raised by the next
     record, when set; `cached` has something to flush after each record; `busy`: so often the engine is, before it takes
-    what is to be applied; `waits_ms`: for so long that waits for the disk."""
+    what is to be applied, or what waits; `waits_ms`: for so long that waits for the disk."""
 
     def __init__(
         self, clock: StepClock, partition: int = 0, waiting: int = 0, record_ms: int = 1, sub: int = 0
@@ -109,15 +109,20 @@ class Work:
             self._apply(last)
             if self.waits_ms and self.write_due_ms is None:
                 self.write_due_ms = now_ms + self.waits_ms
-        if self.write_due_ms is not None and now_ms >= self.write_due_ms:
+        if not last and self.write_due_ms is not None and now_ms >= self.write_due_ms:
+            self._refuse()
             self.write_due_ms = None
             self._do("write")
 
-    def _apply(self, last: bool) -> None:
-        if self.busy and not last:
+    def _refuse(self) -> None:
+        if self.busy:
             self.busy -= 1
             self.done.append("busy")
             raise StateBusyError("its stores", "the disk is full", "make room", PAUSE_MS)
+
+    def _apply(self, last: bool) -> None:
+        if not last:
+            self._refuse()
         self.applying = False
         if self.busy:
             raise StateError("given up")

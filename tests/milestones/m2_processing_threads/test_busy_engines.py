@@ -105,6 +105,21 @@ def test_a_task_that_is_taken_away_while_it_waits_for_its_engine_still_waits_for
     assert shop.task.done[-2:] == ["apply", "close"]
 
 
+@pytest.mark.parametrize("close_mode", list(CloseMode))
+def test_a_task_that_leaves_waits_for_no_busy_engine_when_all_that_is_committed_waits_anyway(
+    close_mode: CloseMode,
+) -> None:
+    shop = Shop({})
+    vars(shop.task).update(applying=True, waits_ms=100)
+    shop.work()
+    shop.clock.advance(200)
+    vars(shop.task).update(busy=FOR_EVER)
+    shop.scheduler.remove(A, close_mode)
+    shop.work(3)
+    (removed,) = shop.scheduler.take_removed()
+    assert (removed.task, removed.error) == (shop.task, None)
+
+
 def test_the_end_waits_for_no_busy_engine_once_its_time_is_over() -> None:
     shop = Shop({})
     vars(shop.task).update(busy=FOR_EVER, applying=True)
