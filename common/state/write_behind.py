@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from milestones.common.errors import StateError
-from milestones.common.state.layers import ABSENT, Layer, merged
+from milestones.common.state.layers import ABSENT, ENTRY_OVERHEAD_BYTES, Layer, merged
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -85,7 +85,7 @@ def _can_wait(spec: StoreSpec) -> bool:
 
 
 class WriteBehindNamespace:
-    """See `Namespace`. `waiting`: the entries that the namespace below doesn't have yet.
+    """See `Namespace`. `waiting`: the entries that the namespace below doesn't have yet, `bytes`: their memory.
 
     *Concurrency*: what was written stays here until the namespace below has it."""
 
@@ -94,6 +94,7 @@ class WriteBehindNamespace:
 
     def __init__(self, below: Namespace) -> None:
         self.name, self._below = below.name, below
+        self.bytes: int = 0
         self._cell = cell = [Layer()]
         self._few = below.reader()
         read = below.get
@@ -111,12 +112,14 @@ class WriteBehindNamespace:
     def wait(self, batch: Batch) -> None:
         """Have these entries wait, too."""
         waiting = self._cell[0]
+        known = waiting.keys() & batch.keys()
+        former = _bytes(known, map(waiting.get, known))
+        self.bytes += _bytes(batch, batch.values()) - former + (len(batch) - len(known)) * ENTRY_OVERHEAD_BYTES
         waiting |= batch
-        waiting.merges += 1
 
     def written(self) -> None:
         """Let go of what waited, as the namespace below has it."""
-        self._cell[0] = Layer()
+        self._cell[0], self.bytes = Layer(), 0
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         waiting = self._between(start, end)  # first, as what waits may be written meanwhile
@@ -166,7 +169,8 @@ class WriteBehindStorage:
         return self._namespaces.get(store) or self._below.namespace(store)
 
     def offsets(self) -> dict[str, int | None]:
-        return {**self._below.offsets(), **self._offsets}
+        waiting = self._offsets  # before what is written: else a write in between could be missed in both
+        return {**self._below.offsets(), **waiting}
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         """A commit that was noted waits, or is written with those that wait. What a restoration has read is written."""
@@ -212,17 +216,17 @@ class WriteBehindStorage:
         return self._below.commit_number() if self._waiting is None else self._waiting.number
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
-        self.write()
+        if store in self._namespaces:
+            self.write()
         self._below.expire(store, spans)
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:
-        cleared = self._below.clear(store, reason)
         if store not in self._namespaces:
-            return cleared
-        self._namespaces[store].written()  # it is gone
-        self._namespaces[store] = WriteBehindNamespace(cleared)
+            return self._below.clear(store, reason)
+        self._namespaces[store].written()  # first: a clear that fails halfway may leave it empty, to be restored
         self._offsets.pop(store, None)
-        return self._namespaces[store]
+        cleared = self._namespaces[store] = WriteBehindNamespace(self._below.clear(store, reason))
+        return cleared
 
     def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
         return self._below.ingest(store, files, prefix)
@@ -234,7 +238,7 @@ class WriteBehindStorage:
         self._below.keep_changelog_ids(ids)
 
     def _waiting_bytes(self) -> int:
-        return sum(namespace.waiting.memory_bytes() for namespace in self._namespaces.values())
+        return sum(namespace.bytes for namespace in self._namespaces.values())
 
     def memory_bytes(self) -> int:
         return self._below.memory_bytes()
@@ -248,6 +252,10 @@ class WriteBehindStorage:
         finally:
             self._let_go()
             self._below.close()
+
+
+def _bytes(keys: Collection[bytes], values: Iterable[bytes | None]) -> int:
+    return sum(map(len, keys)) + sum(map(len, filter(None, values)))
 
 
 def _of(values: Mapping[str, T], stores: Collection[str]) -> dict[str, T]:

@@ -139,6 +139,25 @@ def test_a_store_that_is_emptied_has_nothing_that_waited_and_the_others_keep_the
     assert (task.disk.offsets()["counts"], task.disk.offsets()["sums"]) == (None, 2)
 
 
+def test_a_store_whose_emptying_fails_is_written_no_more_of_than_it_has_on_disk(
+    task: TaskOnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The range may be empty by then, or be emptied by the next write: an offset ahead of it would lose all it had."""
+    task.commit(counts={b"a": b"1"})
+    task.commit(counts={b"b": b"1"}, sums={b"b": b"1"})
+
+    def half(store: str, reason: object | None = None) -> Any:
+        MemoryTaskStorage.clear(task.disk, store)
+        raise StateError("the disk is gone")
+
+    monkeypatch.setattr(task.disk, "clear", half)
+    with pytest.raises(StateError):
+        task.storage.clear("counts", "it is damaged")
+    task.storage.close()
+    assert list(task.disk.namespace("counts").scan(None, None)) == []
+    assert task.disk.offsets() == {"counts": None, "sums": 2}
+
+
 def test_the_close_writes_what_waits(task: TaskOnDisk, commits: WaitingCommits) -> None:
     task.commit(counts={b"a": b"1"})
     task.commit(counts={b"a": b"2"})
@@ -173,6 +192,40 @@ def test_what_a_busy_disk_refuses_waits_and_is_written_again(task: TaskOnDisk, c
     task.number -= 1  # the same again
     task.commit(counts={b"a": b"2"})
     assert (task.disk.namespace("counts").get(b"a"), task.disk.offsets()["counts"]) == (b"2", 2)
+
+
+def test_the_memory_that_waits_is_that_of_each_key_once_however_its_value_grows(
+    clock: StepClock, commits: WaitingCommits
+) -> None:
+    task = TaskOnDisk(clock, commits, specs=(COUNTS,))
+    task.commit(counts={b"first": b"at once"})
+    task.commit(counts={b"%d" % key: b"" for key in range(100)})
+    few, entry_bytes = commits.memory_bytes(), commits.memory_bytes() // 100
+    for _ in range(50):
+        task.commit(counts={b"%d" % key: None for key in range(100)})
+    assert commits.memory_bytes() == few
+    task.commit(counts={b"0": b"x" * 60_000, b"new": b"y" * 10_000})
+    assert 70_000 <= commits.memory_bytes() - few <= 70_000 + 2 * entry_bytes
+    task.commit(counts={b"1": b"x" * 60_000})
+    assert (commits.memory_bytes(), len(task.disk.writes)) == (0, 2), "that was more than the bound"
+
+
+def test_a_write_between_two_looks_hides_no_offset_from_another_thread(
+    task: TaskOnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream thread tells its group how far a task is, while a processing thread writes."""
+    task.commit(counts={b"a": b"1"})
+    task.commit(counts={b"a": b"2"})
+    looked = task.disk.offsets
+
+    def overtaken() -> dict[str, int | None]:
+        found = looked()
+        task.storage.write()
+        return found
+
+    monkeypatch.setattr(task.disk, "offsets", overtaken)
+    assert task.storage.offsets()["counts"] == 2
+    assert looked()["counts"] == 2
 
 
 def test_fifty_tasks_have_no_more_waiting_than_the_bound_of_all(clock: StepClock, commits: WaitingCommits) -> None:
@@ -212,6 +265,15 @@ def test_stores_in_memory_are_written_at_once_beside_those_on_disk(clock: StepCl
     assert isinstance(task.storage, WriteBehindStorage)
     assert task.disk.namespace("heap").get(b"a") == b"2"
     assert (task.storage.offsets(), task.disk.offsets()) == ({"counts": 2, "heap": 2}, {"counts": 1, "heap": 2})
+
+
+def test_rows_that_expire_in_memory_have_nothing_written_to_the_disk(clock: StepClock, commits: WaitingCommits) -> None:
+    task = TaskOnDisk(clock, commits, specs=(COUNTS, IN_MEMORY))
+    task.commit(counts={b"a": b"1"})
+    task.commit(counts={b"a": b"2"}, heap={b"a": b"2"})
+    task.storage.expire("heap", [(b"a", b"b")])
+    assert list(task.storage.namespace("heap").scan(None, None)) == []
+    assert task.disk.offsets()["counts"] == 1
 
 
 @pytest.mark.parametrize("bounds", [(0, INTERVAL_MS), (MOST_BYTES, 0)])
