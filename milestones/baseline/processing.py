@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateBusyError
 from milestones.common.records import TaskId
-from milestones.common.task.alarms import PunctuationAlarms
+from milestones.common.task.alarms import Alarms, PunctuationAlarms
 from milestones.common.task.input import nobody_listens
 from milestones.parts import PREPARE_MS, CloseMode, RemovedTask
 
@@ -77,8 +77,8 @@ class InlineProcessing:
         self._alarms = PunctuationAlarms(context.clock)
         self._retiring: deque[tuple[Task, CloseMode]] = deque()
         self._limits: dict[TaskId, int] = {}
-        self._waiting: dict[TaskId, int] = {}
-        """When a task is to write the commits that wait, the first one first."""
+        self._waiting = Alarms()
+        """When tasks are to write the commits that wait."""
         self._held = False
         self._held_back: Set[TaskId] = frozenset()
         self.processed: int = 0
@@ -88,6 +88,7 @@ class InlineProcessing:
         self._limits[task.id] = 1
         self._changed[task] = None
         task.input.on_arrival = partial(self._fed.__setitem__, task.id, task)
+        self._write_later(task)
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
         removed = self._tasks.pop(task)
@@ -178,12 +179,21 @@ class InlineProcessing:
         return self._punctuate() or more or self.processed > before
 
     def _write(self, now_ms: int) -> None:
-        """Have a task whose commits have waited for long enough write them, one a turn."""
-        id = next(iter(self._waiting), None)
-        if id is not None and now_ms >= self._waiting[id]:
-            del self._waiting[id]
-            if id in self._tasks:
-                self.apply(self._tasks[id])
+        """Have tasks whose commits have waited for long enough write them, as far as time allows. No busy engine is
+        waited for: the next commit does that."""
+        until_ms = self._clock.monotonic_ms() + SLICE_MS
+        for task in filter(None, map(self._tasks.get, self._waiting.ring(now_ms))):
+            try:
+                if self._clock.monotonic_ms() < until_ms:
+                    task.apply()
+                self._write_later(task)
+            except StateBusyError as busy:
+                self._waiting.set(task.id, now_ms + max(1, busy.pause_ms))
+
+    def _write_later(self, task: Task) -> None:
+        due_ms = task.write_due_ms
+        if due_ms is not None:
+            self._waiting.set(task.id, due_ms)
 
     def _round(self, until_ms: int) -> bool:
         """One turn for each task with input; False when nothing was left to do, or the time is over.
@@ -249,10 +259,7 @@ class InlineProcessing:
         except StateBusyError as busy:
             self._apply_later(task, busy.pause_ms)
         self._changed[task] = None
-        due_ms = task.write_due_ms
-        if due_ms is not None and due_ms != self._waiting.get(task.id):
-            self._waiting.pop(task.id, None)
-            self._waiting[task.id] = due_ms
+        self._write_later(task)
 
     def _apply_later(self, task: Task, pause_ms: int) -> None:
         """Wait for a busy engine, for as long as the group keeps a thread that waits."""

@@ -126,12 +126,11 @@ class Agenda:
             return None
         if scheduled.flush and scheduled.failure is None:
             return Job.FLUSH
-        if self.is_paused(scheduled):
-            return None
-        if scheduled.failure is not None or not task.initialised:
-            return Job.TURN
-        if task.punctuation_due(self._clock.wall_ms()) or (not scheduled.full and task.ready(now_ms)):
-            return Job.TURN
+        if not self.is_paused(scheduled):
+            if scheduled.failure is not None or not task.initialised:
+                return Job.TURN
+            if task.punctuation_due(self._clock.wall_ms()) or (not scheduled.full and task.ready(now_ms)):
+                return Job.TURN
         due_ms = task.write_due_ms
         return Job.APPLY if due_ms is not None and now_ms >= max(due_ms, scheduled.busy_until_ms) else None
 
@@ -156,12 +155,13 @@ class Agenda:
         elif scheduled.failure is not None and now_ms < scheduled.failure.again_ms:
             if not scheduled.failure.final:
                 self._alarms.set(id, scheduled.failure.again_ms)
-        elif not self.is_paused(scheduled):
-            self._punctuations.set(scheduled.task)
-            if not scheduled.full and scheduled.task.input.waiting():
-                self._halves[scheduled] = None
-                self._alarms.set(id, now_ms + LOOK_MS)
-            elif (due_ms := scheduled.task.write_due_ms) is not None:
+        else:
+            if not self.is_paused(scheduled):
+                self._punctuations.set(scheduled.task)
+                if not scheduled.full and scheduled.task.input.waiting():
+                    self._halves[scheduled] = None
+                    self._alarms.set(id, now_ms + LOOK_MS)
+            if (due_ms := scheduled.task.write_due_ms) is not None:
                 self._alarms.set(id, max(due_ms, scheduled.busy_until_ms))
 
     # -- what is next

@@ -8,7 +8,7 @@ from typing import Any
 from milestones.baseline.processing import MOST_RECORDS, SLICE_MS, InlineProcessing
 from milestones.common.testing.clock import StepClock
 from milestones.parts import CloseMode, RemovedTask
-from tests.milestones.work import Work
+from tests.milestones.work import PAUSE_MS, Work
 
 
 class Timed(Work):
@@ -199,3 +199,47 @@ def test_a_task_that_is_taken_away_writes_nothing_afterwards() -> None:
     clock.advance(200)
     part.run_once(clock.monotonic_ms())
     assert "write" not in task.done
+
+
+def test_what_is_due_first_is_written_first_whoever_committed_first() -> None:
+    clock = StepClock()
+    tasks = [Work(clock, partition=number) for number in range(2)]
+    part = processing(clock, *tasks)
+    for task, waits_ms in zip(tasks, (900, 100), strict=True):
+        task.applying, task.waits_ms = True, waits_ms
+        part.apply(task)  # type: ignore[arg-type]  # as far as it goes
+    clock.advance(100)
+    part.run_once(clock.monotonic_ms())
+    assert [task.done.count("write") for task in tasks] == [0, 1]
+
+
+def test_a_task_that_comes_back_writes_what_waits_once_that_is_due() -> None:
+    clock = StepClock()
+    part = processing(clock, task := Work(clock))
+    task.applying, task.waits_ms = True, 100
+    part.apply(task)  # type: ignore[arg-type]  # as far as it goes
+    part.remove(task.id, CloseMode.SUSPEND)
+    clock.advance(200)
+    part.run_once(clock.monotonic_ms())
+    part.add(task)  # type: ignore[arg-type]  # as far as it goes
+    part.run_once(clock.monotonic_ms())
+    assert task.done.count("write") == 1
+
+
+def test_a_busy_disk_keeps_no_record_waiting_for_what_no_commit_waits_for() -> None:
+    clock = StepClock()
+    tasks = [Work(clock, partition=number, record_ms=0) for number in range(2)]
+    part = processing(clock, *tasks)
+    busy = tasks[0]
+    busy.applying, busy.waits_ms = True, 100
+    part.apply(busy)  # type: ignore[arg-type]  # as far as it goes
+    clock.advance(100)
+    busy.busy = 3
+    for number in range(4):
+        before_ms = clock.monotonic_ms()
+        tasks[1].waiting = 5
+        tasks[1].input.on_arrival()
+        part.run_once(before_ms)
+        assert (clock.monotonic_ms(), tasks[1].waiting) == (before_ms, 0)
+        assert (busy.done.count("busy"), busy.done.count("write")) == (min(number + 1, 3), number // 3)
+        clock.advance(PAUSE_MS)

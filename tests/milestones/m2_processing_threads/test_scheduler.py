@@ -368,6 +368,18 @@ def test_a_task_without_input_writes_what_waits_for_the_disk_when_that_is_due() 
     assert shop.task.done[-1] == "write"
 
 
+def test_a_paused_task_writes_what_waits_for_the_disk_when_that_is_due() -> None:
+    shop = Shop({"waiting": 5}, applying=True, waits_ms=500)
+    shop.scheduler.apply(A)
+    shop.work()
+    shop.scheduler.pause(frozenset({0}))
+    shop.work(3)
+    assert (shop.task.done[-1], shop.slept[-1]) == ("apply", 500), "the thread sleeps until then"
+    shop.clock.advance(500)
+    shop.work()
+    assert (shop.task.done[-1], shop.task.waiting) == ("write", 5)
+
+
 def test_what_is_confirmed_is_applied_before_more_is_processed() -> None:
     shop = Shop({"waiting": 100_000})
     lease = shop.take()
