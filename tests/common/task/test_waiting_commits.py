@@ -10,7 +10,8 @@ from milestones.common.errors import StateBusyError, StateCorruptError, StateErr
 from milestones.common.records import OffsetAndMetadata, StoreId, TaskId
 from milestones.common.state.storage import TaskStorage
 from milestones.common.state.write_behind import WaitingCommits
-from tests.common.task.harness import Harness, a_store, keep, processing
+from milestones.common.task.standby import StandbyTask
+from tests.common.task.harness import Harness, a_store, keep, message, processing
 from tests.common.task.test_task_commits import IN
 
 INTERVAL_MS = 5_000
@@ -101,3 +102,18 @@ def test_a_disk_that_is_busy_for_long_is_asked_less_often_and_given_up_in_time()
     h.clock.advance(60_000)
     with pytest.raises(StateError, match="task 0_0, the stores of 0_0: a write was refused for 60 s"):
         h.task.apply()
+
+
+@pytest.mark.parametrize("error", [None, BUSY, LOST])
+def test_a_standby_writes_what_the_active_task_left_waiting(error: StateError | None) -> None:
+    """It commits nothing, so that nothing else would write it, and its memory would stay taken."""
+    h = Waiting()
+    storage, content = h.task.recycle(), h.content()
+    h.due(error)
+    standby = StandbyTask(h.task.id, h.task.subtopology, lambda: storage)
+    standby.open()
+    assert (h.engine("store") == content, h.waiting.memory_bytes() == 0) == (error is None, error is None)
+    vars(h.state.stores["store"].engine).pop("apply", None)
+    standby.restore("store", [message(2, b"a", b"3", 5)], 3)
+    assert (h.engine("store"), h.waiting.memory_bytes()) == (h.content(), 0)
+    assert standby.changelog_offsets() == {"store": 3}
