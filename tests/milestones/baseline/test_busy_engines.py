@@ -6,7 +6,7 @@ import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.records import TopicPartition
-from tests.milestones.fakes import BUSY_MS, CHANGELOG, LOG, LOG_B, A, B, put, standby
+from tests.milestones.fakes import BUSY_MS, CHANGELOG, ILLEGAL_GENERATION, LOG, LOG_B, A, B, put, standby
 from tests.milestones.stepped_workers import STAGES
 
 FOR_EVER = 1_000_000
@@ -35,6 +35,28 @@ def test_a_commit_waits_no_longer_than_the_group_keeps_the_thread() -> None:
     with pytest.raises(StateError, match="task 0_0: the stores of 0_0: no write is possible now"):
         r.feed("a", steps=20, ms=50)
     assert r.world.clock.monotonic_ms() - began_ms < 2_500 + 20 * 50
+
+
+@pytest.mark.parametrize("stage", list(STAGES))
+def test_a_task_is_rolled_back_while_the_disk_refuses_what_has_waited_for_it(stage: str) -> None:
+    r = STAGES[stage](commit_interval_ms=100, state_write_interval_ms=1_000, max_poll_interval_ms=10_000)
+    r.run(0, 1)
+    put(r.world, 0, "a")
+    r.step(20, ms=20)
+    put(r.world, 0, "b")
+    r.step(20, ms=20)
+    r.world.state.busy[A] = FOR_EVER
+    r.step(20, ms=100)
+    put(r.world, 1, "x")
+    r.world.producer.fail("commit", ILLEGAL_GENERATION)
+    r.step(30, ms=50)
+    assert r.tasks.processing.keys() == {A, B}
+    assert r.world.state.offset(A) == 1, "the first commit is written at once, the second one waits"
+    r.world.state.busy[A] = 0
+    put(r.world, 0, "c")
+    r.step(40, ms=100)
+    counts = [o.value for task, o in r.world.producer.sent if task == A and o.topic == CHANGELOG]
+    assert (len(counts), r.world.state.offset(A), r.world.state.content(A)) == (3, 3, {b"k": counts[-1]})
 
 
 @pytest.mark.parametrize("stage", list(STAGES))
