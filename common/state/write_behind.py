@@ -8,7 +8,7 @@
 | `interval_ms` after the last write: by a commit, or without one (`write_due_ms`) | a crash costs few commits |
 | by a commit with which what waits of all tasks exceeds `max_bytes` | memory; what others have waiting stays |
 | before a restoration writes, before rows expire, at the close | what comes next has to come behind it |
-| as a standby takes the stores over | nothing of it is due any more, and its memory is others' |
+| as a task gives its stores to a standby | nothing of it is due any more, and its memory is others' |
 
 *Guarantees*: a reader finds what was committed, whether it waits or is written. The engine has all of a commit and its
 offsets, or nothing of it: what was written last is one of the task's commits. A kill costs a replay of the changelogs

@@ -9,10 +9,8 @@ as emitted stay, as long as the standby is told what the group has committed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import StateError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.cells import Cells
 from milestones.common.state.read_cache import ReadCaches
@@ -45,12 +43,9 @@ class StandbyTask(ChangelogTask):
         self._metadata: dict[TopicPartition, str] = {}
 
     def open(self) -> None:
-        """Open the stores. What the active task before has left waiting for the disk is written: a standby commits
-        nothing that would be. `StateLockedError` (ask again), `StateError`."""
+        """Open the stores. `StateLockedError` (ask again), `StateError`."""
         self.lifecycle.expect(State.CREATED)
         self._stores.open()
-        with suppress(StateError):  # it still waits, and the next records that are restored come behind it
-            self._stores.write_waiting()
         self.lifecycle.move(State.STANDBY)
 
     def know(self, metadata: Mapping[TopicPartition, str]) -> None:

@@ -17,11 +17,11 @@ methods under *work*; a method that any thread may call says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
-from milestones.common.errors import OwnershipError
+from milestones.common.errors import OwnershipError, StateError
 from milestones.common.records import Emitted, OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.cells import Cells
 from milestones.common.state.record_caches import TaskCaches
@@ -469,11 +469,13 @@ class Task(ChangelogTask):
             self.end_program()
 
     def recycle(self) -> TaskStorage:
-        """`end`, unless that was called, and give the open stores away; what isn't applied is dropped. After an error,
-        also of `end`, the stores are closed."""
+        """`end`, unless that was called, write the commits that wait, and give the open stores away; what isn't applied
+        is dropped. After an error, also of `end`, the stores are closed."""
         try:
             if self.state is not State.CLOSING:
                 self.end()
+            with suppress(StateError):  # it still waits, and what a standby restores comes behind it
+                self._stores.write_waiting()
             return self._stores.release()
         except BaseException:
             self._stores.close()

@@ -105,11 +105,11 @@ def test_a_disk_that_is_busy_for_long_is_asked_less_often_and_given_up_in_time()
 
 
 @pytest.mark.parametrize("error", [None, BUSY, LOST])
-def test_a_standby_writes_what_the_active_task_left_waiting(error: StateError | None) -> None:
-    """It commits nothing, so that nothing else would write it, and its memory would stay taken."""
+def test_a_task_that_becomes_a_standby_writes_what_waits(error: StateError | None) -> None:
+    """A standby commits nothing, so that nothing else would write it, and its memory would stay taken."""
     h = Waiting()
-    storage, content = h.task.recycle(), h.content()
     h.due(error)
+    storage, content = h.task.recycle(), h.content()
     standby = StandbyTask(h.task.id, h.task.subtopology, lambda: storage)
     standby.open()
     assert (h.engine("store") == content, h.waiting.memory_bytes() == 0) == (error is None, error is None)

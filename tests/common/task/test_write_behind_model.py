@@ -55,13 +55,6 @@ def a_scan_that_misses_what_waits(self: Any, *_: Any) -> dict[bytes, Any]:
     return {}
 
 
-def a_restoration_below_what_waits(self: Any, batches: Any, offsets: Any) -> None:
-    if self._noted is None:
-        self._below.apply(batches, offsets)
-    else:
-        APPLY(self, batches, offsets)
-
-
 def an_offset_ahead_of_its_entries(self: Any) -> None:
     if self._waiting is not None:
         self._below.apply({}, self._offsets)
@@ -75,10 +68,8 @@ def what_waits_is_let_go_before_it_is_written(self: Any) -> None:
         self._below.apply({store: self._namespaces[store].waiting for store in stores}, offsets)
 
 
-APPLY = WriteBehindStorage.apply
 FAULTS: dict[Callable[..., Any], tuple[Any, str]] = {
     a_scan_that_misses_what_waits: (WriteBehindNamespace, "_between"),
-    a_restoration_below_what_waits: (WriteBehindStorage, "apply"),
     an_offset_ahead_of_its_entries: (WriteBehindStorage, "write"),
     what_waits_is_let_go_before_it_is_written: (WriteBehindStorage, "write"),
 }
