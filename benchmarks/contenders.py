@@ -60,10 +60,10 @@ class Contender:
     user code; `tasks`: it has so many of them, where a work says how many; `late_ms`: the answers to its commits come
     so much later, where a work says so. `threaded`: whether it can have several threads; `thin`: which of its topics
     (`OUTPUT`, `CHANGELOG`) have the last value per key and commit only.
-    `part`: it is given so many times fewer records; `guarantees`: those that it has, the strongest last; `changelog`:
-    how to read it, where it has one; `prefixes`: how the names of a run's topics begin; `commits`: its progress is in
-    the offsets that it commits, else in its outputs; `plain`: it writes windows and numbers as JSON; `peer`: not ours;
-    `absent`: why it can't take part, if it can't."""
+    `part`: the contender is given so many times fewer records; `guarantees`: the contender's, the strongest last;
+    `changelog`: how to read it, where it has one; `prefixes`: how the names of a run's topics begin; `commits`: its
+    progress is in the offsets that it commits, else in its outputs; `plain`: it writes windows and numbers as JSON;
+    `peer`: not ours; `absent`: why it can't take part, if it can't."""
 
     name: str
     command: Callable[[Job], Sequence[str]]

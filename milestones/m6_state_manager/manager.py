@@ -90,17 +90,17 @@ class RangeStateManager:
         again by its tasks, which end then, and no others."""
         for name in names(self._path):
             if name.isdigit():
-                try:
-                    self._begin_with(int(name))
-                except (StateFormatError, StateLockedError):
-                    raise
-                except StateError as error:
-                    log.error("sub-topology %s begins without its state: %s", name, error)
+                self._begin_with(int(name))
         take_all_in(self.directory, lambda task: self._database(task.subtopology), self._take_in, weights)
 
     def _begin_with(self, number: int) -> None:
-        if not self._is_foreign(number):
-            self._database(number)
+        try:
+            if not self._is_foreign(number):
+                self._database(number)
+        except (StateFormatError, StateLockedError):
+            raise
+        except StateError as error:
+            log.error("sub-topology %d begins without its state: %s", number, error)
 
     def _take_in(self, task: TaskId, convert: Convert) -> None:
         database = self._database(task.subtopology)

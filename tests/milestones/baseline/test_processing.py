@@ -37,6 +37,19 @@ def processing(clock: StepClock, *tasks: Work) -> InlineProcessing:
     return part
 
 
+def committed(part: InlineProcessing, task: Work, waits_ms: int) -> None:
+    """A commit of the task was confirmed, and waits for the disk for so long."""
+    task.applying, task.waits_ms = True, waits_ms
+    part.apply(task)  # type: ignore[arg-type]  # as far as it goes
+
+
+def taken_away_beyond_its_time(part: InlineProcessing, task: Work) -> None:
+    committed(part, task, 100)
+    part.remove(task.id, CloseMode.SUSPEND)
+    task.clock.advance(200)
+    part.run_once(task.clock.monotonic_ms())
+
+
 def test_all_that_was_fetched_is_processed_before_more_is_when_time_allows() -> None:
     clock = StepClock()
     part = processing(clock, task := Work(clock, waiting=10 * MOST_RECORDS, record_ms=0))
@@ -181,8 +194,7 @@ def test_a_task_without_input_writes_what_waits_for_the_disk_once_that_is_due() 
     tasks = [Work(clock, partition=number) for number in range(3)]
     part = processing(clock, *tasks)
     for number, task in enumerate(tasks):
-        task.applying, task.waits_ms = True, 100 * (1 + number)
-        part.apply(task)  # type: ignore[arg-type]  # as far as it goes
+        committed(part, task, 100 * (1 + number))
     for _ in range(40):
         part.run_once(clock.monotonic_ms())
         written = [task.done.count("write") for task in tasks]
@@ -193,11 +205,7 @@ def test_a_task_without_input_writes_what_waits_for_the_disk_once_that_is_due() 
 def test_a_task_that_is_taken_away_writes_nothing_afterwards() -> None:
     clock = StepClock()
     part = processing(clock, task := Work(clock))
-    task.applying, task.waits_ms = True, 100
-    part.apply(task)  # type: ignore[arg-type]  # as far as it goes
-    part.remove(task.id, CloseMode.SUSPEND)
-    clock.advance(200)
-    part.run_once(clock.monotonic_ms())
+    taken_away_beyond_its_time(part, task)
     assert "write" not in task.done
 
 
@@ -206,8 +214,7 @@ def test_what_is_due_first_is_written_first_whoever_committed_first() -> None:
     tasks = [Work(clock, partition=number) for number in range(2)]
     part = processing(clock, *tasks)
     for task, waits_ms in zip(tasks, (900, 100), strict=True):
-        task.applying, task.waits_ms = True, waits_ms
-        part.apply(task)  # type: ignore[arg-type]  # as far as it goes
+        committed(part, task, waits_ms)
     clock.advance(100)
     part.run_once(clock.monotonic_ms())
     assert [task.done.count("write") for task in tasks] == [0, 1]
@@ -216,11 +223,7 @@ def test_what_is_due_first_is_written_first_whoever_committed_first() -> None:
 def test_a_task_that_comes_back_writes_what_waits_once_that_is_due() -> None:
     clock = StepClock()
     part = processing(clock, task := Work(clock))
-    task.applying, task.waits_ms = True, 100
-    part.apply(task)  # type: ignore[arg-type]  # as far as it goes
-    part.remove(task.id, CloseMode.SUSPEND)
-    clock.advance(200)
-    part.run_once(clock.monotonic_ms())
+    taken_away_beyond_its_time(part, task)
     part.add(task)  # type: ignore[arg-type]  # as far as it goes
     part.run_once(clock.monotonic_ms())
     assert task.done.count("write") == 1
@@ -231,8 +234,7 @@ def test_a_busy_disk_keeps_no_record_waiting_for_what_no_commit_waits_for() -> N
     tasks = [Work(clock, partition=number, record_ms=0) for number in range(2)]
     part = processing(clock, *tasks)
     busy = tasks[0]
-    busy.applying, busy.waits_ms = True, 100
-    part.apply(busy)  # type: ignore[arg-type]  # as far as it goes
+    committed(part, busy, 100)
     clock.advance(100)
     busy.busy = 3
     for number in range(4):
