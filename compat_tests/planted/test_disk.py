@@ -9,6 +9,8 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from compat_tests.harness.instance import ROOT
 from compat_tests.oracles.disk import nothing_used
 from compat_tests.oracles.findings import kinds
 from milestones.baseline.processing import InlineProcessing
+from milestones.common.testing.clock import StepClock
 
 POLLING, STREAM, OTHER = "app-PollingThread", "app-StreamThread-12", "app-StreamThread-1-consumer-membership"
 
@@ -52,20 +55,20 @@ def test_a_file_that_a_thread_opens_is_reported_once_if_the_thread_polls(
     assert all("'positions.json': " in line and "opens" in line for line in said(caplog))
 
 
-def test_what_the_baselines_processing_does_is_passed_over(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_baselines_processing_does_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     watch = DiskWatch()
 
     class Task:
+        write_due_ms = None
+
         def apply(self) -> None:
             watch.audited("open", ("a store", "r", 0))
 
-    processing = InlineProcessing.__new__(InlineProcessing)
-    processing._changed = {}
-    in_a_thread(STREAM, lambda: processing.apply(Task()))  # type: ignore[arg-type]
+    context: Any = SimpleNamespace(clock=StepClock())
+    processing, task = InlineProcessing(context), Task()
+    in_a_thread(STREAM, lambda: processing.apply(task))  # type: ignore[arg-type]  # as far as it goes
     assert said(caplog) == []
-    in_a_thread(STREAM, Task().apply)
+    in_a_thread(STREAM, task.apply)
     assert len(said(caplog)) == 1
 
 

@@ -16,7 +16,7 @@ from compat_tests import ALO, EOS
 from compat_tests.apps.memories import MOMENTS
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE, SLOTS
-from compat_tests.cases.steps import armed, await_outputs, feed_until_it_dies, feed_until_it_says, order_of
+from compat_tests.cases.steps import AT_ONCE, armed, await_outputs, feed_until_it_dies, feed_until_it_says, order_of
 from compat_tests.harness.emitting import COLLECTED
 from compat_tests.harness.followers import METRICS, lags
 from compat_tests.harness.instance import Instance
@@ -185,7 +185,7 @@ def test_a_repartition_topic_that_is_never_committed_is_found(broken: Break) -> 
 )
 def test_an_uncommitted_write_on_a_crashed_disk_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
     world = broken(mutation, EOS)
-    app = world.instance("count")
+    app = world.instance("count", **AT_ONCE)  # else a commit that was made and waits for the disk is there early, too
     live(world, app)  # a store whose first commit is the one that is cut off says no offset at all
     feed_until_it_dies(world, app.start(fault="commit.after-flush:kill:3"))
     assert kinds(judge_disks(world, "counts")) == expected
