@@ -67,6 +67,8 @@ class RangeTaskStorage:
         self._commit: CommitMade | None = None
         for name in self._specs:
             self._open_range(name)
+        if database is not None:
+            self._changed.follows(self._range)  # others may have had the task, since it led here
         self._empty_unfinished()
 
     @property
@@ -216,6 +218,7 @@ class RangeTaskStorage:
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         if self._database is None:
             return
+        self._changed.follows(self._range)  # as a standby from now on, perhaps, that was given the stores open
         own = {store: id for store, id in ids.items() if store in self._ranges}
         with self._engine.noting:
             kept = self._next_row().following(own)

@@ -76,6 +76,11 @@ class ChangedKeys:
         with self._lock:
             of.ended, of.leads = of.writes, leads
 
+    def follows(self, of: RangeChanges) -> None:
+        """What the task has is its changelog's, until its own next commit."""
+        with self._lock:
+            of.leads = False
+
     def note(self, of: RangeChanges, store: str, keys: Collection[bytes]) -> None:
         """These keys are written, or deleted."""
         changes = of.stores.get(store)

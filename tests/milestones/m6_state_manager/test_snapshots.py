@@ -376,6 +376,27 @@ def test_a_standby_that_lags_makes_none(instance: Instance) -> None:
     assert manifest.commit_number is None
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_task_that_has_led_here_and_comes_back_lags_like_any_other_until_its_next_commit(
+    instance: Instance, closed: bool
+) -> None:
+    """Others have had it meanwhile: the changelog may have forgotten deletions that its content lacks."""
+    instance.commit()
+    if closed:
+        instance.storages[TASK].close()
+        instance.storages[TASK] = instance.manager.open(TASK, [COUNTS])
+    else:  # given to a standby, which notes what it follows
+        instance.storages[TASK].keep_changelog_ids({"counts": "topic-1"})
+    instance.ends = 100 + instance.config.acceptable_recovery_lag + 1
+    instance.after_interval()
+    assert instance.newest() is None
+    instance.commit()
+    instance.after_interval()
+    manifest = instance.newest()
+    assert manifest is not None
+    assert manifest.commit_number == manifest.offset == 200
+
+
 def test_of_a_store_whose_changelog_was_made_anew_under_it_none_is_made(instance: Instance) -> None:
     """It has what the new topic lacks: its snapshot would give another content than that."""
     for task, id in ((TASK, "topic-0"), (NEIGHBOUR, "topic-1")):
