@@ -78,10 +78,12 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Known:
-    """What Kafka has said: where changelogs end, their ids, their settings."""
+    """What Kafka has said: where changelogs end, their ids, their settings. `asked_ms`: when it was asked (wall
+    clock)."""
 
     bounds: Bounds
     settings: Mapping[str, Mapping[str, str]]
+    asked_ms: int
 
 
 @dataclass
@@ -189,7 +191,7 @@ class SnapshotMaker:
             except (KafkaException, MilestonesError) as error:
                 self._warn(f"Kafka doesn't tell about changelogs: {error}")
                 return
-            known = _Known(bounds, found)
+            known = _Known(bounds, found, self._clock.wall_ms() - (self._clock.monotonic_ms() - asked.at_ms))
             weights = self._context.config.task_priorities
             self._queue = [(number, known) for number in by_importance(asked.subtopologies, weights)]
         elif self._clock.monotonic_ms() - asked.at_ms >= ANSWER_MS:
@@ -226,6 +228,8 @@ class SnapshotMaker:
         changed."""
         found, wall_ms, now_ms, config = [], self._clock.wall_ms(), self._clock.monotonic_ms(), self._context.config
         changelogs = self._changelogs(database.number)
+        # The database lacks what waits for it, and what came since Kafka was asked: deletions, too.
+        content_ms = known.asked_ms - config.state_write_interval_ms
         for task in self._manager.tasks(database.number):
             leads = self._manager.changed.range(*task.task).leads
             row = database.rows.get(task.task.partition)
@@ -249,7 +253,7 @@ class SnapshotMaker:
                 found.append(PartitionJob.of(
                     task.task, spec, changelog,
                     changelog_id=topic_id,
-                    usable_until_ms=usable_until(known.settings[changelog.topic], wall_ms),
+                    usable_until_ms=usable_until(known.settings[changelog.topic], content_ms),
                     leads=leads, since_ms=self._times.since_ms(wall_ms, leads),
                 ))  # fmt: skip
         return sorted(found, key=lambda job: (self._size(job), job.place))
