@@ -63,7 +63,7 @@ class RangeTaskStorage:
             if not spec.persistent
         }
         self._births = {name: self._row.births.get(name) or uuid.uuid4().hex for name in self._specs}
-        self._synced = not all(map(self._restorable, self._specs))
+        self._unlogged = {name for name in self._specs if not self._restorable(name)}
         self._commit: CommitMade | None = None
         for name in self._specs:
             self._open_range(name)
@@ -130,10 +130,12 @@ class RangeTaskStorage:
             self._in_memory[name].write(batches.get(name, {}), offsets.get(name))
         persistent = {name: batch for name, batch in batches.items() if name in self._ranges}
         moved = {name: offset for name, offset in offsets.items() if name in self._ranges}
-        if not (any(persistent.values()) or moved or (commit is not None and self._synced)):
+        if not (any(persistent.values()) or moved or (commit is not None and self._unlogged)):
             return
         engine, partition = self._engine, self.task.partition
-        epoch = engine.ready(partition, {*persistent, *moved})
+        # A commit's number says that stores without changelog have it all: none of them may be lost, written or not.
+        numbered = self._unlogged if commit is not None else ()
+        epoch = engine.ready(partition, {*persistent, *moved, *numbered})
         changes = self._range
         self._changed.begin(changes)
         *first, last = self._cut(persistent)
@@ -142,7 +144,7 @@ class RangeTaskStorage:
             reach("apply.step")
         engine.write(partition, last, self._next_row().after(moved, commit), wait=False, epoch=epoch)
         self._changed.end(changes, leads=commit is not None)
-        if self._synced:
+        if self._unlogged:
             self._engine.sync()
 
     def write_due_ms(self) -> int | None:

@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from milestones.common import serdes
-from milestones.common.errors import StateError
-from milestones.common.records import TaskId
+from milestones.common.errors import StateCorruptError, StateError
+from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.storage import CommitMade
 from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.range_row import RangeRow
 from tests.common.task.harness import Harness, processing
+from tests.milestones.m6_state_manager import states
+from tests.milestones.m6_state_manager.damage import Damaged, mend
 from tests.milestones.m6_state_manager.test_conversion import start
 
 TASK = TaskId(0, 0)
@@ -154,6 +157,28 @@ def test_a_store_that_was_damaged_is_named_and_taken_or_refused_until_the_next_c
     metadata = committed(h, "b")
     closed(h)
     closed(life(manager, metadata, refuses_behind=True))
+
+
+def test_a_store_that_is_lost_while_its_task_commits_to_others_is_named_by_the_next_commit(
+    directory: StateDirectory,
+) -> None:
+    """Otherwise that commit's number would say that the store has it all."""
+    d = Damaged(directory, states.COUNTS, states.UNLOGGED, hit="unlogged")
+    d.database.damage("another task has met it")
+    mend(d.manager)
+
+    def commit() -> None:
+        d.damaged.note(CommitMade(5, {}, {}))
+        d.damaged.apply({"counts": states.entries(1)}, {"counts": 8})
+
+    with pytest.raises(StateCorruptError) as raised:
+        commit()
+    assert raised.value.damaged == {StoreId(states.TASK, "unlogged")}
+    assert d.damaged.commit_number() == -1
+    d.damaged.clear("unlogged", raised.value)
+    commit()
+    assert d.damaged.commit_number() == 5
+    d.end()
 
 
 def test_stores_with_changelogs_need_no_such_look(manager: RangeStateManager) -> None:
