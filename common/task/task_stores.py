@@ -13,7 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from milestones.common.errors import OwnershipError, StateBusyError, StateFormatError, TopologyError
+from milestones.common.errors import (
+    OwnershipError,
+    StateBusyError,
+    StateCorruptError,
+    StateFormatError,
+    TaskCorruptedError,
+    TopologyError,
+)
 from milestones.common.records import Emitted, StoreId, TaskId
 from milestones.common.state.cells import Cells, observed_time
 from milestones.common.state.changelog import (
@@ -107,6 +114,8 @@ class TaskStores:
         self._read_caches, self._caches, self._cells = read_caches, caches, cells
         self._stores: dict[str, OpenedStore] = {}
         self._doubtful: dict[str, set[bytes]] = {}
+        self._unread: dict[str, list[tuple[bytes, bytes | None]]] = {}
+        """Rolled-back writes of stores that couldn't be read then, to say what of them is doubtful."""
         self._unwritten: dict[str, tuple[Batch, int]] = {}
         self._picks = picks(sub)
 
@@ -386,17 +395,28 @@ class TaskStores:
         """Drop all uncommitted writes. `logged`: their changelog records may stay in the changelogs."""
         for name, store in self._stores.items():
             if logged and store.log is not not_logged:
-                doubts = store.layout.doubtful(store.layers.uncommitted(), store.namespace)
-                self._doubtful.setdefault(name, set()).update(doubts)
+                self._doubt(name, store, list(store.layers.uncommitted()))
             store.layers.abort()
             for staged in (store.buffer, store.commit_log):
                 if staged is not None:
                     staged.abort()
         self._caches.release()
 
+    def _doubt(self, name: str, store: OpenedStore, writes: list[tuple[bytes, bytes | None]]) -> None:
+        """Note what of these writes is to be logged again. A roll-back doesn't fail of a store that is damaged, perhaps
+        the reason for it: a store that isn't rebuilt then is asked before it is logged again."""
+        try:
+            self._doubtful.setdefault(name, set()).update(store.layout.doubtful(writes, store.namespace))
+        except (StateCorruptError, TaskCorruptedError):
+            self._unread.setdefault(name, []).extend(writes)
+
     def log_again(self, timestamp: int) -> None:
         """Log the committed values in place of records that changelogs may have of a roll-back, so that they end as the
         stores are. Repeated after each roll-back, until a commit confirms these records."""
+        for name, writes in self._unread.items():
+            store = self._stores[name]
+            self._doubtful[name].update(store.layout.doubtful(writes, store.namespace))
+        self._unread.clear()
         for name, doubts in self._doubtful.items():
             store = self._stores[name]
             for doubt in sorted(doubts):
@@ -405,6 +425,7 @@ class TaskStores:
     def trust_changelogs(self) -> None:
         """Log no values again: the changelogs end as the stores are, or the stores are restored from them."""
         self._doubtful.clear()
+        self._unread.clear()
 
     def uncommitted_bytes(self) -> int:
         logs = (store.commit_log for store in self._stores.values())

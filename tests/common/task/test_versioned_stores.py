@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from milestones.common import serdes
-from milestones.common.errors import SerializationError, StateError, TopologyError
+from milestones.common.errors import (
+    SerializationError,
+    StateCorruptError,
+    StateError,
+    TaskCorruptedError,
+    TopologyError,
+)
 from milestones.common.records import Output
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.memory_storage import MemoryTaskStorage
@@ -19,7 +25,9 @@ from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.state.stores.versioned_store import VersionedStore, VersionedValue
 from milestones.common.state.stores.versions import NOT_PUT, STILL
+from tests.common.task.harness import Harness, processing
 from tests.common.task.test_bounded_stores import LOGS, TASK, Life, Message
+from tests.common.task.test_task_commits import IN
 
 HISTORY_MS, SEGMENT_MS = 100, 30
 KEYS = ["", "a", "a\x00", "ab", "b", "\x7f" * 9]
@@ -229,6 +237,34 @@ def test_a_changelog_of_roll_backs_restores_all_versions_when_the_same_records_c
     expected = values(life)
     life.restore()
     assert values(life) == expected
+
+
+@pytest.mark.parametrize("error", [StateCorruptError("a block is damaged"), TaskCorruptedError("it was replaced", [])])
+def test_a_roll_back_does_not_fail_of_a_store_that_cannot_be_read_and_logs_it_again_once_it_can(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(context: Any, record: Any) -> None:
+        context.get_state_store("s").put(record.key, record.value, record.timestamp)
+
+    h = Harness(processing(put, [spec_of()])).start()
+    h.pipe(("a", "1", 5))
+    h.commit()
+    h.outputs()
+    h.pipe(("a", None, 6))
+    assert h.outputs() == [("app-s-changelog", b"a", None, 6)]
+
+    def unreadable(key: bytes) -> bytes | None:
+        raise error
+
+    namespace = h.state.namespace("s")
+    with monkeypatch.context() as damaged:
+        damaged.setattr(namespace, "get", unreadable)
+        h.task.roll_back()
+    h.task.start({IN: 1}, {})
+    h.go_on()
+    again = {(time, value) for _, key, value, time in h.outputs() if key == b"a"}
+    assert again == {(5, b"1"), (6, b"1")}, "what holds at the times of both versions"
+    assert h.task.store("s").get("a").value == "1"
 
 
 def test_old_versions_leave_the_disk_with_their_segment_and_the_latest_stays(tmp_path: Path) -> None:
