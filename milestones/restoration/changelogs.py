@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 
 from milestones.common.errors import StateCorruptError
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.records import OffsetAndMetadata, StoreId, TopicPartition
 from milestones.common.testing.faults import reach
 from milestones.instance.admin_thread import Bounds
 from milestones.instance.listeners import SuspendReason
@@ -206,7 +206,8 @@ class Changelogs:
 
     def apply(self, partition: TopicPartition, messages: list[Message], position: int) -> bool:
         """Apply the messages read up to `position`. False: the records after the offset in `reading` have to be read
-        again, since they are beyond the limit, or since the store was damaged and is empty now."""
+        again, since they are beyond the limit, or since the store was damaged and is empty now. `StateCorruptError` of
+        another store: nothing is applied."""
         end = self.limit(partition)
         within = True
         if end is not None and position > end:
@@ -217,6 +218,8 @@ class Changelogs:
         try:
             self.task.restore(self.stores[partition], messages, position)
         except StateCorruptError as error:
+            if error.damaged - {StoreId(self.task.id, self.stores[partition])}:
+                raise  # of another store, of which something has waited for the disk
             self.clear(partition, str(error))
             self.positions[partition] = OFFSET_BEGINNING
             return False

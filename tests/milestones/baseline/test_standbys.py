@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +13,8 @@ from milestones.common import serdes
 from milestones.common.errors import KafkaUnreachableError, MembershipError, StateCorruptError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.records import StoreId
+from milestones.common.records import StoreId, TopicPartition
+from milestones.common.state.spec import StoreSpec
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.task import State
 from milestones.common.topology import StreamsBuilder
@@ -165,6 +167,29 @@ def test_a_damaged_store_of_a_standby_is_set_aside_and_restored_and_the_thread_g
     assert world.state.stores[A]["counts"].engine is not engine
     assert r.world.state.text() == {"a": "1", "b": "2"}
     assert world.state.offset(A) == 2
+
+
+def test_damage_of_another_store_that_is_met_as_one_is_written_costs_that_other_store_only() -> None:
+    """What waits of it for the disk is written before what is restored."""
+    topology = counting()
+    topology.add_state_store(StoreSpec("sums", key_serde=serdes.STRING, value_serde=serdes.LONG), "counting")
+    world, sums = World(topology), TopicPartition("app-sums-changelog", 0)
+    for changelog in (LOG, sums):
+        world.logs[changelog].add("1", key="a")
+    r = standby(world)
+    storage = world.state.standbys[A]._stores.storage
+    stores, apply = dict(world.state.stores[A]), storage.apply
+
+    def applied(batches: Any, offsets: Any) -> None:
+        if world.state.stores[A]["counts"] is stores["counts"]:
+            raise StateCorruptError("what waits of it can't be written", [StoreId(A, "counts")])
+        apply(batches, offsets)
+
+    storage.apply = applied  # type: ignore[method-assign]
+    world.logs[sums].add("2", key="b")
+    r.step(6)
+    assert world.state.stores[A]["sums"] is stores["sums"]
+    assert (world.state.text("sums"), world.state.text()) == ({"a": "1", "b": "2"}, {"a": "1"})
 
 
 def test_a_damaged_store_is_not_taken_for_complete_by_the_end_that_came_with_the_damaged_batch() -> None:
