@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.clock import SystemClock
-from milestones.common.errors import StateBusyError, StateCorruptError, StateError
+from milestones.common.errors import StateBusyError, StateCorruptError, StateError, StateFullError
 from milestones.common.state import disk
 from milestones.common.state.disk import make_directory
 from milestones.common.state.manifest import TaskManifest
@@ -251,12 +251,12 @@ class SubtopologyEngine:
 
     def link(self, partition: int, store: str, files: Sequence[Path]) -> None:
         """Link sorted table files of the partition's keys into the store, which is empty. No such write waits:
-        `StateBusyError`. `StateCorruptError` when a file is damaged, `StateError`."""
+        `StateBusyError`, and the files are where they were. `StateCorruptError` when one is damaged, `StateError`."""
         epoch = self.ready(partition, [store])
         self.changed.emptied(self.number, partition, [store])
         damaged: StateCorruptError | None = None
         reach("snapshot.linking")
-        with self._writing(epoch):
+        with self._writing(epoch, waits=False):
             self.open_store(store)
             self.linked += 1
             try:
@@ -311,6 +311,9 @@ class SubtopologyEngine:
                     busy.told = True
                     self.room.refused(self.path, waits=waits)
                 raise
+            except StateFullError as error:  # of a call that no engine refuses, such as a column family's making
+                self.room.refused(self.path, waits=waits)
+                raise self.room.busy(self.path) from error
             except StateCorruptError as error:
                 self.damage(str(error))
                 raise self.gate.busy() from error

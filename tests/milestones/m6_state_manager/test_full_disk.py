@@ -22,6 +22,7 @@ from milestones.parts import DecidedError
 from milestones.testing import until
 from tests.milestones.m6_state_manager.damage import mend
 from tests.milestones.m6_state_manager.states import COUNTS, OTHER, TASK, UNLOGGED, found, reopened
+from tests.milestones.m6_state_manager.test_task_storage import linked
 
 
 @pytest.fixture
@@ -129,6 +130,47 @@ def test_a_store_that_is_emptied_on_a_full_disk_is_empty_at_once(
     batch = random_batch(1)
     until(lambda: look_and_mend(manager) or refusal(mine, batch, 1) is None, "the write is made", 60)
     assert found(mine) == batch
+    mine.close()
+
+
+def test_a_store_that_is_emptied_before_any_write_has_met_the_full_disk_is_empty_at_once(
+    disk: SmallDisk, manager: RangeStateManager
+) -> None:
+    mine = manager.open(TASK, [COUNTS])
+    mine.apply({"counts": random_batch(0)}, {"counts": 0})
+    disk.leave(0)
+    mine.clear("counts", "its changelog is another one")
+    assert (found(mine), mine.offsets()) == ({}, {"counts": None})
+    mine.close()
+
+
+def test_table_files_are_linked_once_there_is_room(
+    directory: StateDirectory, disk: SmallDisk, manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a snapshot, when a store begins with it."""
+    monkeypatch.setattr(disk_room, "STUCK_MS", 2_000)
+    mine = manager.open(TASK, [COUNTS])
+    steps = linked(mine, directory.path / "files")
+    disk.leave(0)
+    next(steps)
+    assert found(mine) == {}
+    assert manager.databases()[0].is_full
+    disk.make_room()
+    until(lambda: look_and_mend(manager) or (next(steps, None), found(mine))[1], "the files are linked", 60)
+    mine.apply({}, {"counts": 2})
+    assert (found(mine), mine.offsets()) == ({b"a": b"1", b"b": b"2"}, {"counts": 2})
+    mine.close()
+
+
+def test_where_the_client_is_to_stop_it_ends_of_table_files_that_find_no_room(
+    directory: StateDirectory, disk: SmallDisk, manager: RangeStateManager
+) -> None:
+    manager.room.stops = True
+    mine = manager.open(TASK, [COUNTS])
+    steps = linked(mine, directory.path / "files")
+    disk.leave(0)
+    with pytest.raises(DecidedError, match="disk full"):
+        next(steps)
     mine.close()
 
 
