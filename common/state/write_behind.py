@@ -148,7 +148,9 @@ class WriteBehindNamespace:
         return self._below.offset()
 
     def approximate_entries(self) -> int:
-        return self._below.approximate_entries()
+        """With what waits: as in an engine, each put of a key counts, and a deletion takes one away."""
+        waiting = list(self.waiting.values())
+        return max(0, self._below.approximate_entries() + len(waiting) - 2 * waiting.count(None))
 
 
 class WriteBehindStorage:

@@ -111,6 +111,17 @@ def test_what_waits_is_read_with_its_offsets_and_its_number(task: TaskOnDisk) ->
     assert task.disk.offsets()["counts"] == 1
 
 
+def test_the_number_of_entries_is_the_same_whether_they_wait_or_are_written(task: TaskOnDisk) -> None:
+    counts = task.storage.namespace("counts")
+    task.commit(counts={b"a": b"1", b"b": b"1"})
+    task.commit(counts={b"c": b"1"})
+    assert counts.approximate_entries() == 3
+    task.commit(counts={b"c": None})
+    assert counts.approximate_entries() in (1, 2), "an engine counts a deletion, too, until it compacts"
+    task.storage.close()
+    assert task.disk.namespace("counts").approximate_entries() == 2
+
+
 def test_a_restoration_is_written_at_once_behind_what_waits(task: TaskOnDisk) -> None:
     task.commit(counts={b"a": b"1"})
     task.commit(counts={b"a": b"2"})
