@@ -118,6 +118,8 @@ class ThreadedProcessing:
         self._arrivals.remove(self._tasks.pop(task))
         self._told.discard(task)
         self._scheduler.remove(task, close_mode)
+        if not len(self._threads):  # all were removed before the first task came: it is to be closed nevertheless
+            self._threads.resize(1)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
         """Close the task, which `Processing` doesn't have: by a processing thread; at once where it has no processors.

@@ -80,6 +80,16 @@ def test_the_last_thread_closes_the_tasks_so_it_stays_until_the_polling_thread_i
     assert r.at_work == ["app-ProcessingThread-1"]
 
 
+def test_a_task_is_given_back_though_all_threads_were_removed_before_it_came() -> None:
+    r = RunningPolling()
+    r.registry.remove()
+    r.run(0)
+    assert r.at_work == []
+    r.rebalance(steps=10)
+    assert r.places == {}
+    assert r.world.state.held == set()
+
+
 def test_the_capacity_is_that_of_every_stage_and_follows_threads_that_come_and_go() -> None:
     for stream, processing, capacity in ((1, 1, 1), (1, 8, 8), (4, 2, 4), (3, 3, 3)):
         r = RunningPolling(num_stream_threads=stream, num_processing_threads=processing)
