@@ -1,17 +1,18 @@
-"""Stores whose disk refuses reads or writes while a file says so.
+"""Stores whose disk refuses reads or writes, or is too slow for them, while a file says so.
 
 | file in the folder | what fails |
 |---|---|
 | `read-0_1` | each read of a key from the stores of task 0_1 |
 | `write-0_1` | each write to them |
+| `stall-0_1` | each write to them, as while flushes or compactions are behind |
 
-*Guarantees*: the errors have the text that RocksDB gives to those of a disk, and come from where the library is called.
+*Guarantees*: the errors have the text that RocksDB gives to them, and come from where the library is called.
 *Assumes*: installed before the runtime makes anything; stores are persistent, on the default engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,12 @@ from milestones.common.state.engines.rocksdict_engine import RocksDictEngine, Ro
 from milestones.m6_state_manager.ranges import BYTES
 
 REFUSED = "IO error: planted"
-READ, WRITE = "read", "write"
+READ, WRITE, STALL = "read", "write", "stall"
+WRITES: dict[str, Callable[[], Exception]] = {
+    WRITE: lambda: OSError(REFUSED),
+    STALL: lambda: RuntimeError("Result incomplete: Write stall"),
+}
+"""What a write fails by."""
 
 
 def refusal(folder: Path, what: str, task: str) -> Path:
@@ -39,8 +45,9 @@ def refuse(folder: Path) -> None:
 
     @wraps(write)
     def writing(engine: RocksDictEngine, db: Any, batches: Mapping[str, Batch], *rest: Any) -> None:
-        if any(_refuses(folder, WRITE, engine, key) for batch in batches.values() for key in batch):
-            raise OSError(REFUSED)
+        for what, failure in WRITES.items():
+            if any(_refuses(folder, what, engine, key) for batch in batches.values() for key in batch):
+                raise failure()
         write(engine, db, batches, *rest)
 
     @wraps(made)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.apps.refusals import STALL, refusal
 from compat_tests.cases.arrivals import Gaps
 from compat_tests.cases.ends import ENDED
 from compat_tests.cases.flows import COUNT, COUNT_BESIDE
@@ -41,6 +42,7 @@ HIT = 0
 """The sub-topology that something befalls, which counts `in`."""
 MENDING = "mend.begun", "mend.range", "mend.current"
 """Other steps of a mending than `mend.copied`."""
+BEHIND_S = 30.0
 BLOCK_BYTES = 1_000
 """Less than a block has."""
 
@@ -61,7 +63,7 @@ def send(world: World, count: int) -> None:
 
 
 def counting(world: World) -> Instance:
-    """An application with state of two sub-topologies, in table files, that runs."""
+    """An application with state of two sub-topologies, in table files."""
     for name, output in (("in", "out"), ("other", "beside")):
         world.input(name, 2, **{output: 2})
     send(world, KEYS)
@@ -137,6 +139,23 @@ def test_a_damaged_database_is_mended_and_only_the_damaged_partition_is_restored
     assert restored_whole(app) == {f"{HIT}_0"}, app.restored()
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
     assert (databases(world, app) / str(HIT) / "corrupt").is_dir(), "the damaged files are kept"
+
+
+@pytest.mark.full
+def test_a_database_whose_compaction_is_behind_holds_back_the_tasks_of_its_sub_topology_alone(world: World) -> None:
+    app = counting(world)
+    app.start(refusals=world.directory)
+    world.all_run()
+    stalls = [refusal(world.directory, STALL, f"{HIT}_{partition}") for partition in range(2)]
+    with undisturbed(world, app) as feed:
+        for stall in stalls:
+            stall.touch()
+        world.let_pass(BEHIND_S, "the compaction is behind", feed)
+        assert "compactions are behind" in app.log(), "no write was refused"
+        for stall in stalls:
+            stall.unlink()
+    assert not app.restored().total()
+    end_and_judge(world, COUNT, COUNT_BESIDE)
 
 
 @pytest.mark.short_under("exactly_once_v2")
