@@ -17,6 +17,8 @@ import pytest
 
 STATE_UNUSABLE = 4
 DISK_MB = 16
+FULL, ROOM = "is full: free some space", "has room again"
+"""What the log says from m6 on, where a full disk is waited out."""
 ROOM_FOR_A_WHILE = 300_000
 """Bytes that are left when the application runs: more than its next commits need."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,11 @@ RELEASE_BEFORE = "82c6e86"
 NEWEST_STAGE = "m4"
 """That it has."""
 NAMES = ("one", "two", "three")
+ANY_APPLICATION = """
+from milestones import StreamsBuilder
+builder = StreamsBuilder()
+builder.stream("in").to("out")
+"""
 
 pytestmark = pytest.mark.full
 
@@ -45,9 +51,21 @@ def runs(one: Instance, stage: str, source: Path) -> None:
 
 
 def moved(world: World, one: Instance, source: Path) -> None:
-    """End it; its next process runs the code of that checkout."""
+    """End it; its next process runs the code of that checkout, which knows the state of stages before m6 only."""
     one.stop()
+    if source != ROOT and world.has("state_manager"):
+        give_out(world, one)
     runs(one, world.stage, source)
+
+
+def give_out(world: World, one: Instance) -> None:
+    """The state of an instance that has ended is in folders."""
+    app = world.directory / "any_application.py"
+    app.write_text(ANY_APPLICATION)
+    command = [sys.executable, "-c", "from milestones.cli import main; main()", "state", "export", str(app)]
+    options = ["-a", world.application_id, "--set", f"state_dir={one.state_dir}"]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def group_of(world: World, topology: str, source: Path) -> list[Instance]:

@@ -14,7 +14,7 @@ from compat_tests.cases.arrivals import Gaps
 from compat_tests.cases.ends import ENDED
 from compat_tests.cases.flows import COUNT, COUNT_BESIDE
 from compat_tests.cases.owned import all_is_owned
-from compat_tests.cases.small_disks import ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk, small_disk
+from compat_tests.cases.small_disks import FULL, ROOM, ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk, small_disk
 from compat_tests.cases.steps import (
     AT_ONCE,
     TIDY,
@@ -36,7 +36,7 @@ from compat_tests.oracles.in_place import kept, no_more_than
 from milestones.testing import Not
 
 FLAG = "state_manager"
-MENDED, FULL, ROOM = "is mended, writes go on", "is full: free some space", "has room again"
+MENDED = "is mended, writes go on"
 KEYS = 20_000
 HIT = 0
 """The sub-topology that something befalls, which counts `in`."""
