@@ -85,7 +85,7 @@ def test_a_store_without_changelog_that_is_synced_later(monkeypatch: pytest.Monk
     open_range = RangeTaskStorage._open_range
 
     def as_others(self: Any, store: str) -> Any:
-        self._synced = False
+        self._unlogged = set()
         return open_range(self, store)
 
     monkeypatch.setattr(RangeTaskStorage, "_open_range", as_others)
