@@ -395,20 +395,21 @@ class TaskStores:
         """Drop all uncommitted writes. `logged`: their changelog records may stay in the changelogs."""
         for name, store in self._stores.items():
             if logged and store.log is not not_logged:
-                self._doubt(name, store, list(store.layers.uncommitted()))
+                self._doubt(name, store)
             store.layers.abort()
             for staged in (store.buffer, store.commit_log):
                 if staged is not None:
                     staged.abort()
         self._caches.release()
 
-    def _doubt(self, name: str, store: OpenedStore, writes: list[tuple[bytes, bytes | None]]) -> None:
-        """Note what of these writes is to be logged again. A roll-back doesn't fail of a store that is damaged, perhaps
-        the reason for it: a store that isn't rebuilt then is asked before it is logged again."""
+    def _doubt(self, name: str, store: OpenedStore) -> None:
+        """Note what of a store's uncommitted writes is to be logged again. A roll-back doesn't fail of a store that is
+        damaged, perhaps the reason for it: a store that isn't rebuilt then is asked before it is logged again."""
+        doubtful, uncommitted = self._doubtful.setdefault(name, set()), store.layers.uncommitted
         try:
-            self._doubtful.setdefault(name, set()).update(store.layout.doubtful(writes, store.namespace))
+            doubtful.update(store.layout.doubtful(uncommitted(), store.namespace))
         except (StateCorruptError, TaskCorruptedError):
-            self._unread.setdefault(name, []).extend(writes)
+            self._unread.setdefault(name, []).extend(uncommitted())
 
     def log_again(self, timestamp: int) -> None:
         """Log the committed values in place of records that changelogs may have of a roll-back, so that they end as the
