@@ -119,12 +119,15 @@ def imported(*places: str) -> set[tuple[str, str]]:
     return found
 
 
-ALWAYS = {re.split("[<>=]", requirement)[0].replace("_", "-") for requirement in PROJECT["dependencies"]}
+def package(requirement: str) -> str:
+    """What a requirement asks for, without extras and versions."""
+    return re.split(r"[\[<>=; ]", requirement)[0].replace("_", "-")
 
+
+ALWAYS = set(map(package, PROJECT["dependencies"]))
 
 PEERS = {
-    f"benchmarks/peers/{name}.py": {re.split(r"[\[=]", requirement)[0] for requirement in library.requirements}
-    for name, library in LIBRARIES.items()
+    f"benchmarks/peers/{name}.py": set(map(package, library.requirements)) for name, library in LIBRARIES.items()
 }
 """What the environment of a peer's program has: the program runs in no other."""
 
@@ -141,7 +144,7 @@ def test_an_extra_brings_what_its_code_imports_and_nothing_else() -> None:
     assert [*lacking()] == []
     for extra, places in FEATURES.items():
         used = {name for name, _ in imported(*places)}
-        own = {re.split("[<>=; ]", requirement)[0] for requirement in EXTRAS[extra] if "[" not in requirement}
+        own = {package(requirement) for requirement in EXTRAS[extra] if "[" not in requirement}
         assert own - used == {name for of, name in UNSEEN if of == extra}
 
 

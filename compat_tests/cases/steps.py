@@ -138,16 +138,26 @@ def await_timed_out(world: World, count: int) -> None:
 
 
 def feed_until(
-    world: World, instance: Instance, reached: Callable[[], object], what: str, *, lives: bool = True
+    world: World,
+    instance: Instance,
+    reached: Callable[[], object],
+    what: str,
+    *,
+    lives: bool = True,
+    feed: Callable[[], object] | None = None,
 ) -> None:
-    """Small batches of input, so that there is always something to commit, until that holds; `lives`: the instance."""
+    """Small batches of input, so that there is always something to commit, until that holds; `lives`: the instance.
+    `feed`: sends another batch than the usual one."""
 
     def fed() -> object:
         seen = reached()
         if not seen or isinstance(seen, Not):
             if lives:
                 instance.must_live()
-            world.feeds["in"].send(world.records(40, keys=50))
+            if feed is None:
+                world.feeds["in"].send(world.records(40, keys=50))
+            else:
+                feed()
         return seen
 
     world.wait(fed, what)
@@ -158,14 +168,16 @@ def feed_until_it_stands(world: World, instance: Instance) -> None:
     feed_until(world, instance, lambda: instance.standing, f"the fault stops {instance.name}")
 
 
-def feed_until_it_says(world: World, instance: Instance, text: str, times: int = 1) -> None:
-    """Feed until its log has the text so often."""
+def feed_until_it_says(
+    world: World, instance: Instance, text: str, times: int = 1, feed: Callable[[], object] | None = None
+) -> None:
+    """Feed until its log has the text so often. `feed`: as in `feed_until`."""
 
     def said() -> object:
         found = instance.log().count(text)
         return found >= times or Not(f"{found} of {times}")
 
-    feed_until(world, instance, said, f"{instance.name} says {text!r}")
+    feed_until(world, instance, said, f"{instance.name} says {text!r}", feed=feed)
 
 
 def feed_until_it_dies(world: World, instance: Instance, code: int = -9) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from compat_tests.cases.small_disks import FULL, ROOM, ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk
-from compat_tests.cases.steps import COMMIT_STEPS
+from compat_tests.cases.steps import COMMIT_STEPS, feed_until_it_says
 from compat_tests.harness.other_stages import the_one_before
 from compat_tests.harness.world import World
 from compat_tests.random_topologies.cases import Case, Fault
@@ -161,9 +161,9 @@ def test_an_operator_goes_on_with_room_again_after_its_disk_was_full(world: Worl
     course.feed_until_they_run([app])
     disk.leave(ROOM_FOR_A_WHILE)
     if world.has("state_manager"):  # a full disk is waited out
-        world.wait(partial(fed_until_it_says, course, FULL), "the disk is full")
+        feed_until_it_says(world, app, FULL, feed=partial(course.feed, 2))
         disk.make_room()
-        world.wait(partial(fed_until_it_says, course, ROOM), "it goes on")
+        feed_until_it_says(world, app, ROOM, feed=partial(course.feed, 2))
     else:
         world.instances.remove(app)  # it may die
         world.wait(partial(fed_until_it_dies, course), "the disk is full")
@@ -175,11 +175,6 @@ def test_an_operator_goes_on_with_room_again_after_its_disk_was_full(world: Worl
     course.feed(case.rest)
     course.come_to_rest()
     judge_course(world, case, course)
-
-
-def fed_until_it_says(course: Course, text: str) -> object:
-    course.feed(2)
-    return text in course.group[0].log() or Not(f"it doesn't say {text!r}")
 
 
 def fed_until_it_dies(course: Course) -> object:

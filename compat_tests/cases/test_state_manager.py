@@ -21,6 +21,7 @@ from compat_tests.cases.steps import (
     counted,
     crash,
     feed_until_it_dies,
+    feed_until_it_says,
     generation,
     nothing_read_twice,
     offsets_on_disk,
@@ -119,14 +120,6 @@ def restored_whole(app: Instance) -> set[str]:
     return {task for task, count in app.restored().items() if count >= KEYS / 4}
 
 
-def feed_until_it_says(world: World, app: Instance, feed: Callable[[], object], text: str) -> None:
-    def said() -> object:
-        feed()
-        return text in app.log() or Not(f"{app.name} hasn't said {text!r}")
-
-    world.wait(said, f"it says {text!r}")
-
-
 @pytest.mark.parametrize("slow_ms", [0, pytest.param(30_000, marks=pytest.mark.full)], ids=["at once", "for 30 s"])
 def test_a_damaged_database_is_mended_and_only_the_damaged_partition_is_restored(world: World, slow_ms: int) -> None:
     app = counting(world)
@@ -134,8 +127,8 @@ def test_a_damaged_database_is_mended_and_only_the_damaged_partition_is_restored
     world.all_run()
     with undisturbed(world, app) as feed:
         damage(world, app)
-        feed_until_it_says(world, app, feed, MENDED)
-        feed_until_it_says(world, app, feed, f"task {HIT}_0 has restored")
+        feed_until_it_says(world, app, MENDED, feed=feed)
+        feed_until_it_says(world, app, f"task {HIT}_0 has restored", feed=feed)
     assert restored_whole(app) == {f"{HIT}_0"}, app.restored()
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
     assert (databases(world, app) / str(HIT) / "corrupt").is_dir(), "the damaged files are kept"
@@ -248,7 +241,7 @@ def test_a_folder_that_is_removed_under_the_instance_is_named_and_restored(world
     gone = databases(world, app) / str(HIT)
     with undisturbed(world, app) as feed:
         shutil.rmtree(gone)
-        feed_until_it_says(world, app, feed, MENDED)
+        feed_until_it_says(world, app, MENDED, feed=feed)
     assert f"{gone / 'rocksdb'} was removed" in app.log(), app.log_tail()
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
 
@@ -307,7 +300,7 @@ def test_a_full_disk_is_waited_out_and_the_other_sub_topology_goes_on(
         world.wait(filled, "the disk is full")
         world.let_pass(5, "the disk stays full", feed)
         disk.make_room()
-        feed_until_it_says(world, app, feed, ROOM)
+        feed_until_it_says(world, app, ROOM, feed=feed)
     assert app.log().count(FULL) == 1, "it is said once"
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +106,25 @@ def test_writes_wait_for_room_and_other_sub_topologies_dont_notice(
     again.release()
 
 
-def test_where_the_client_is_to_stop_the_write_ends_it_with_the_directory(
-    directory: StateDirectory, disk: SmallDisk, manager: RangeStateManager
+@pytest.mark.parametrize(
+    "finds_no_room",
+    [
+        pytest.param(lambda mine, _: partial(refused_at_last, mine), id="a write"),
+        pytest.param(lambda mine, files: partial(next, linked(mine, files)), id="table files that are linked"),
+    ],
+)
+def test_where_the_client_is_to_stop_what_finds_no_room_ends_it_with_the_directory(
+    finds_no_room: Callable[[Any, Path], Callable[[], object]],
+    directory: StateDirectory,
+    disk: SmallDisk,
+    manager: RangeStateManager,
 ) -> None:
     manager.room.stops = True
     mine = manager.open(TASK, [COUNTS])
+    meet = finds_no_room(mine, directory.path / "files")
     disk.leave(0)
     with pytest.raises(DecidedError, match=f"disk full: the state in {disk.path} can't be written: free some space"):
-        refused_at_last(mine)
+        meet()
     mine.close()
 
 
@@ -159,18 +171,6 @@ def test_table_files_are_linked_once_there_is_room(
     until(lambda: look_and_mend(manager) or (next(steps, None), found(mine))[1], "the files are linked", 60)
     mine.apply({}, {"counts": 2})
     assert (found(mine), mine.offsets()) == ({b"a": b"1", b"b": b"2"}, {"counts": 2})
-    mine.close()
-
-
-def test_where_the_client_is_to_stop_it_ends_of_table_files_that_find_no_room(
-    directory: StateDirectory, disk: SmallDisk, manager: RangeStateManager
-) -> None:
-    manager.room.stops = True
-    mine = manager.open(TASK, [COUNTS])
-    steps = linked(mine, directory.path / "files")
-    disk.leave(0)
-    with pytest.raises(DecidedError, match="disk full"):
-        next(steps)
     mine.close()
 
 
