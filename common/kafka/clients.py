@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock, get_ident
+from threading import Lock, get_ident, local
 from time import perf_counter_ns
 from typing import Final
 
@@ -100,12 +100,31 @@ class LastReason:
             self.text = reason_in(error.str())
 
 
+class _Deputy(local):
+    """`acts_as`: the thread that the calling one stands in for."""
+
+    acts_as: int | None = None
+
+
+_deputy: Final = _Deputy()
+
+
+@contextmanager
+def standing_in_for(thread: int) -> Iterator[None]:
+    """Inside the block the calling thread may use the clients of the thread with this ident, which rests meanwhile."""
+    _deputy.acts_as = thread
+    try:
+        yield
+    finally:
+        _deputy.acts_as = None
+
+
 class Owned:
-    """A client that only the thread that made it may use. `blocked_ns`: the time that its calls have waited for
-    Kafka."""
+    """A client that only the thread that made it may use, or one that stands in for it (`standing_in_for`).
+    `blocked_ns`: the time that its calls have waited for Kafka."""
 
     def __init__(self) -> None:
-        self._owner = get_ident()
+        self._owner = _deputy.acts_as or get_ident()
         self.blocked_ns: int = 0
 
     @contextmanager
@@ -117,7 +136,7 @@ class Owned:
             self.blocked_ns += perf_counter_ns() - began
 
     def _check_owner(self) -> None:
-        if get_ident() != self._owner:
+        if (_deputy.acts_as or get_ident()) != self._owner:
             raise OwnershipError(
                 f"{type(self).__name__} belongs to thread {self._owner}, thread {get_ident()} touched it: this is a bug"
             )

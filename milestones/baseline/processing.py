@@ -20,7 +20,7 @@ from milestones.common.errors import StateBusyError
 from milestones.common.records import TaskId
 from milestones.common.task.alarms import Alarms, PunctuationAlarms
 from milestones.common.task.input import nobody_listens
-from milestones.parts import PREPARE_MS, CloseMode, RemovedTask
+from milestones.parts import PREPARE_MS, CloseMode, Loop, RemovedTask
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task, TaskStorage
@@ -82,6 +82,13 @@ class InlineProcessing:
         self._held = False
         self._held_back: Set[TaskId] = frozenset()
         self.processed: int = 0
+
+    def drive(self, loop: Loop) -> None:
+        loop.run_once(self._clock.monotonic_ms())
+
+    def keep(self) -> BaseException | None:
+        """None: no other thread makes turns."""
+        return None
 
     def add(self, task: Task) -> None:
         self._tasks[task.id] = self._new[task.id] = task

@@ -17,13 +17,14 @@ from milestones.baseline.processing import retired
 from milestones.common.memory import Account
 from milestones.instance.identity import processing_thread
 from milestones.m2_processing_threads.arrivals import Arrivals
+from milestones.m2_processing_threads.lending import Lending
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
 from milestones.m2_processing_threads.pool import WorkerHandle, WorkerPool
 from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.staffing import ShareOfThreads, Staffing
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
-from milestones.parts import PREPARE_MS, CloseMode, RemovedTask
+from milestones.parts import PREPARE_MS, CloseMode, Loop, RemovedTask
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -75,6 +76,7 @@ class ThreadedProcessing:
             wait,
             self._commit_full,
         )
+        self._lending = Lending(context.clock, self._may_be_lent, self._scheduler.call, wait)
         self._threads = WorkerPool(self._worker, lambda worker: launch(worker, context))
         self._tasks: dict[TaskId, Task] = {}
         self._arrivals = Arrivals()
@@ -111,7 +113,18 @@ class ThreadedProcessing:
 
     def _worker(self, number: int) -> Worker:
         name = processing_thread(self._context.identity, number)
-        return Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
+        context = self._context
+        return Worker(name, self._scheduler, self._clock, context.metrics, self._most_output_bytes, self._lending)
+
+    def _may_be_lent(self) -> bool:
+        """Whether there is one thread: others would wait for what the one that is in a turn knows."""
+        return len(self._threads.numbers) == 1
+
+    def drive(self, loop: Loop) -> None:
+        self._lending.drive(loop)
+
+    def keep(self) -> BaseException | None:
+        return self._lending.keep()
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
         self._preparing_since_ms.clear()  # the commit was made, or its tasks are lost or rolled back
@@ -197,6 +210,8 @@ class ThreadedProcessing:
 
     def wake_up_ms(self, now_ms: int) -> int | None:
         leased, more = self._scheduler.working()
+        if self._lending.turning:
+            return 0 if more or self._scheduler.changed else None
         if not (leased or more):
             self._look_ms = FIRST_LOOK_MS
             return None
@@ -208,6 +223,8 @@ class ThreadedProcessing:
     def should_fetch(self, timeout_ms: int) -> bool:
         if not self._sated(self._enough):
             return True
+        if self._lending.turning:
+            return False
         self._rests += 1
         few = self._enough * FEW // ENOUGH
         self._scheduler.wait_for_news(timeout_ms, lambda: not self._sated(few))

@@ -148,6 +148,11 @@ class Scheduler:
             removed, self._removed = self._removed, []
             return removed
 
+    @property
+    def changed(self) -> bool:
+        """Whether `take_changed` has anything to tell, but for tasks that are leased."""
+        return bool(self._changed)
+
     def take_changed(self) -> Collection[Task]:
         """The tasks that have changed since the last call, and the leased ones. A thread changes a task before it gives
         the task back, so a stream thread that looks at the tasks of each call misses no change."""
@@ -298,8 +303,8 @@ class Scheduler:
 
     # -- the processing threads' side
 
-    def take(self, owner: str) -> Lease | None:
-        """The thread's next lease; None when there is nothing to do."""
+    def take(self, owner: str, most_ms: int = SLICE_MS) -> Lease | None:
+        """The thread's next lease, of `most_ms` at most; None when there is nothing to do."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             chosen = self._choose(now_ms)
@@ -313,7 +318,7 @@ class Scheduler:
                     scheduled.paused_since_ms = None
             scheduled.release()
             scheduled.place = Place.LEASED
-            slice_ms = max(1, SLICE_MS * scheduled.weight // self._heaviest)
+            slice_ms = max(1, min(SLICE_MS, most_ms) * scheduled.weight // self._heaviest)
             scheduled.lease = Lease(scheduled, job, owner, now_ms + slice_ms)
             (self._void if job is Job.LEAVE else self._leased)[scheduled] = scheduled.lease
             return scheduled.lease
@@ -403,12 +408,18 @@ class Scheduler:
             self._removed.append(removed)
         self._news.notify_all()
 
-    def sleep(self, most_ms: int = IDLE_MS) -> None:
-        """Sleep until there may be something to do."""
+    def call(self) -> None:
+        """Wake a thread that sleeps, if there is one."""
+        with self._lock:
+            self._call(1)
+
+    def sleep(self, most_ms: int = IDLE_MS, unless: Callable[[], bool] = lambda: False) -> None:
+        """Sleep until there may be something to do. `unless`: there is, as far as is known beside; `call` follows a
+        change of that."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             self._agenda.look_around(now_ms)
-            if self.closing or self._takable():
+            if self.closing or self._takable() or unless():
                 self._call(self._takable() - 1)
                 return
             self._idle += 1

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Final
 from milestones.baseline.processing import retired
 from milestones.common.errors import StateBusyError
 from milestones.common.testing.faults import reach
+from milestones.m2_processing_threads.lending import TURN_MS, Lending
 from milestones.m2_processing_threads.metrics import WorkerMeasures
 from milestones.m2_processing_threads.scheduled_task import Job, Lease
+from milestones.m2_processing_threads.scheduler import SLICE_MS, wait
 from milestones.parts import CloseMode, RemovedTask
 
 if TYPE_CHECKING:
@@ -45,8 +47,16 @@ class Worker:
     ended: bool
 
     def __init__(
-        self, name: str, scheduler: Scheduler, clock: Clock, metrics: Metrics, most_output_bytes: Callable[[], int]
+        self,
+        name: str,
+        scheduler: Scheduler,
+        clock: Clock,
+        metrics: Metrics,
+        most_output_bytes: Callable[[], int],
+        lending: Lending | None = None,
     ) -> None:
+        """`lending`: of the stream thread's loop; by default that is never lent."""
+        self._lending = lending or Lending(clock, lambda: False, scheduler.call, wait)
         self.name, self._scheduler, self._clock = name, scheduler, clock
         self._most_output_bytes = most_output_bytes
         self._measures = WorkerMeasures(metrics, name, clock)
@@ -69,12 +79,16 @@ class Worker:
         self.ended = True
 
     def run_once(self) -> bool:
-        """1. take a task; 2. do what its lease is for; 3. give it back. False: there was nothing to do, for a while."""
+        """1. take a task; 2. do what its lease is for; 3. give it back; 4. make a turn of the stream thread's loop, if
+        that is lent. False: there was nothing to work on, for a while."""
         self._measures.publish()
-        lease = self._scheduler.take(self.name)
+        lent = self._lending.lent
+        lease = self._scheduler.take(self.name, TURN_MS if lent else SLICE_MS)
         if lease is None:
-            self._scheduler.sleep()
+            if not self._lending.turn(idle=True):
+                self._scheduler.sleep(unless=lambda: self._lending.lent)
             return False
+        self._lending.works()
         error: BaseException | None = None
         removed: RemovedTask | None = None
         try:
@@ -87,6 +101,7 @@ class Worker:
             error = raised
         if not self._scheduler.give_back(lease, error, removed) and removed is not None:
             self._close(removed)
+        self._lending.turn(idle=False)
         return True
 
     def _close(self, removed: RemovedTask) -> None:

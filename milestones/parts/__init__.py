@@ -3,7 +3,7 @@
 from milestones.parts.clients import ClientFactory, Clients, CommitMember, ReadClients, Sending
 from milestones.parts.commit import Commit, CommitStep, Confirmation, OutputCollection, Recovered, Recovery
 from milestones.parts.instance import InstanceParts, InstanceThread, Observer, Parts, Workforce
-from milestones.parts.processing import PREPARE_MS, CloseMode, CommitGate, Processing, RemovedTask
+from milestones.parts.processing import PREPARE_MS, CloseMode, CommitGate, Loop, Processing, RemovedTask
 from milestones.parts.restoration import FailedTask, Restoration
 from milestones.parts.state import ClosedStores, OpenedStores, StateOwnership, StoreAnswer, StoreOpening
 from milestones.parts.task_ends import Blame, DecidedError, TaskDecision, TaskEnds, Transacted
@@ -12,7 +12,7 @@ from milestones.parts.thread import ThreadParts
 __all__ = [
     "PREPARE_MS", "Blame", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitGate",
     "CommitMember", "CommitStep", "Confirmation", "DecidedError", "FailedTask", "InstanceParts", "InstanceThread",
-    "Observer", "OpenedStores", "OutputCollection", "Parts", "Processing", "ReadClients", "Recovered",
+    "Loop", "Observer", "OpenedStores", "OutputCollection", "Parts", "Processing", "ReadClients", "Recovered",
     "Recovery", "RemovedTask",
     "Restoration", "Sending", "StateOwnership", "StoreAnswer", "StoreOpening", "TaskDecision", "TaskEnds",
     "ThreadParts", "Transacted", "Workforce",

@@ -37,6 +37,19 @@ PREPARE_MS = 1_000
 """The longest wait of a commit for caches to be flushed."""
 
 
+class Loop(Protocol):
+    """The loop of a stream thread."""
+
+    def run_once(self, now_ms: int) -> bool:
+        """Make a turn."""
+        ...
+
+    @property
+    def steady(self) -> bool:
+        """Whether the next turn has no commit, recovery or rebalance to see to, and waits for input at most."""
+        ...
+
+
 class CommitGate(Protocol):
     """The side of processing that a commit needs."""
 
@@ -59,6 +72,15 @@ class Processing(CommitGate, Protocol):
     A removed task is *leaving* until `take_removed` gives it back, at once or any time later. What user code does in a
     leaving task is void. Only `close` waits for leaving tasks.
     """
+
+    def drive(self, loop: Loop) -> None:
+        """Make a turn of the stream thread's loop, or have another thread make some for a moment. Raises the errors of
+        a turn."""
+        ...
+
+    def keep(self) -> BaseException | None:
+        """Have no other thread make turns, until the next `drive`. The error of a turn that was under way."""
+        ...
 
     def add(self, task: Task) -> None:
         """Take the task over; its processors are initialised before its first record."""

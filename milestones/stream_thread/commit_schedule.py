@@ -104,7 +104,7 @@ class CommitSchedule:
 
     def _step(self, now_ms: int, *, may_begin: bool) -> bool:
         if not self.under_way:
-            due = may_begin and self._due(now_ms) and not self._held(now_ms) and self._prepared(now_ms)
+            due = may_begin and self.due(now_ms) and not self._held(now_ms) and self._prepared(now_ms)
             if not (due and self._begin(now_ms)):
                 return False
         return self._go_on_while_answered()
@@ -214,7 +214,8 @@ class CommitSchedule:
     def _most_bytes(self) -> int:
         return self._context.memory.part(Account.UNCOMMITTED)
 
-    def _due(self, now_ms: int) -> bool:
+    def due(self, now_ms: int) -> bool:
+        """Whether a commit is to be begun, if there is anything to commit."""
         if now_ms < self._again_ms:
             return False
         if self.keeps or self.failing or self.due_in_ms(now_ms) == 0:

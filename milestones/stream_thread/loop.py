@@ -14,7 +14,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confluent_kafka import KafkaException
 
@@ -36,6 +36,8 @@ from milestones.stream_thread.timed_commit import TimedCommit
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
+
+T = TypeVar("T")
 
 log: Final = logging.getLogger(__name__)
 
@@ -116,6 +118,23 @@ class StreamLoop:
         yield self._processing, {"run_once": "processes", "should_fetch": "waits, as enough input is there"}
         yield self._recoveries, {"run_once": "recovers"}
         yield self._commits, {"run_once": "commits", "commit_now": "commits", "finish_kept": "commits"}
+
+    def run(self, next_stop: Callable[[], T | None]) -> T:
+        """Make turns until there is a stop, which is returned."""
+        try:
+            while (stop := next_stop()) is None:
+                self._processing.drive(self)
+        finally:
+            error = self._processing.keep()
+        if error is not None:
+            raise error
+        return stop
+
+    @property
+    def steady(self) -> bool:
+        """Whether the next turn has no commit, recovery or rebalance to see to, and waits for input at most."""
+        under_way = self._commits.under_way or self._recoveries.under_way or self._rebalance.preparing
+        return self._settled and not (under_way or self._commits.due(self._clock.monotonic_ms()))
 
     def run_once(self, now_ms: int) -> bool:
         """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit

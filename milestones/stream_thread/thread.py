@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from milestones.common.errors import ApplicationShutdownError
@@ -93,8 +94,7 @@ class StreamThread(threading.Thread):
             loop = StreamLoop(self._surroundings, self._parts, clients, self._move)
             self._start_line.cross()
             clients.member.start()
-            while (stop := self._next_stop(clients)) is None:
-                loop.run_once(self._surroundings.clock.monotonic_ms())
+            stop = loop.run(partial(self._next_stop, clients))
             leave_group = stop.leave_group
             self._move(ThreadState.PENDING_SHUTDOWN)
             loop.shut_down(leave_group=leave_group)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tests.milestones.chaos.world import ChaosWorld
 
 
+LENDING = 0.3
+"""How often the polling thread lends its loop, or looks on: at other times it makes its turns."""
+
+
 class UnderWay:
     """The threads that are in the midst of a step. `stack`: the last one runs, each other one waits for the next."""
 
@@ -161,7 +165,13 @@ class SteppedPolling:
         self.world.renew()
         self.context, self.clients = self.world.context, self.world.clients
         self.loop = StreamLoop(self.context, self.world.parts, self.clients, self.world.states.append)  # type: ignore[arg-type]
+        self._turn, self.loop.run_once = self.loop.run_once, self._run_once  # type: ignore[method-assign]
         self.world.group.welcome()
+
+    def _run_once(self, now_ms: int) -> bool:
+        """A turn, whichever thread makes it."""
+        with self.world.running.now(self):
+            return self._turn(now_ms)
 
     def stop(self, *, leave_group: bool) -> None:
         self.context.retry_policy.hurry(self.context.config.close_timeout_ms // 2)
@@ -180,14 +190,25 @@ class SteppedPolling:
         with running.now(self):
             try:
                 if not self._stops:
-                    loop.run_once(self.world.clock.monotonic_ms())
+                    self._drive(loop)
                     return
+                if (error := loop._processing.keep()) is not None:
+                    raise error
                 self.unwritten, self.unanswered = self._unwritten(loop), self._silent()
                 loop.shut_down(leave_group=True)
                 self.late = self.context.retry_policy.rest_ms() <= 0
             except BaseException as error:
                 self.died = error
             self._end(loop)
+
+    def _drive(self, loop: StreamLoop) -> None:
+        """Lend the loop, look on, or make a turn."""
+        if self.world.chance.random() < LENDING:
+            loop._processing.drive(loop)
+            return
+        if (error := loop._processing.keep()) is not None:
+            raise error
+        loop.run_once(self.world.clock.monotonic_ms())
 
     def _silent(self) -> bool:
         """Whether Kafka, or a handler, doesn't answer."""

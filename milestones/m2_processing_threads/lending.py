@@ -1,0 +1,167 @@
+"""`Lending`: while calls are short, the processing thread makes the turns of the stream thread's loop, too.
+
+Two threads that hand each other every record take a quarter more CPU than one, as each record's objects cross from one
+core to another. So the stream thread lends its loop to its only processing thread, and looks on:
+
+    kept: the stream thread makes turns, the processing thread works           (long calls, commits, rebalances)
+      |  ^
+      v  |  a lease lasts; or a turn fails, or leaves something to do that the stream thread is to wait for
+    lent: the processing thread works, and makes a turn every `TURN_MS`, or when there is nothing to work on
+
+*Guarantees*: one thread at a time is in a turn. While a call lasts the stream thread makes the turns, from
+2 x `LOOK_MS` after its begin on at the latest. The error of a turn is raised in the stream thread.
+*Assumes*: a turn waits for no processing thread, but for `keep`, which the stream thread calls before it ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from milestones.common.kafka.clients import standing_in_for
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.parts import Loop
+
+TURN_MS: Final = 10
+"""How often the processing thread makes a turn while it works; no lease is longer while the loop is lent."""
+
+LOOK_MS: Final = 30
+"""How often the stream thread looks while its loop is lent. A lease that is older lasts."""
+
+CALM_MS: Final = 1_000
+"""The loop is kept for so long after a lease that lasted; and after so long without a lease the stream thread naps."""
+
+NAP_MS: Final = 200
+"""How long the stream thread sleeps beside a thread that has had nothing to work on. A lease wakes it."""
+
+
+class Lending:
+    """*Owns*: whether the loop is lent, and how far the turn under way is.
+
+    *Concurrency*: the lock guards what both threads change. The processing thread alone writes `_sign_ms`,
+    `_leased_ms` and `_turned_ms`, the stream thread reads them at any time."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        may_be_lent: Callable[[], bool],
+        call: Callable[[], object],
+        wait: Callable[[threading.Condition, int], object],
+    ) -> None:
+        """`may_be_lent`: whether there is one processing thread and no other; `call`: wakes it; `wait`: for a
+        condition, at most so many ms."""
+        self._clock, self._may_be_lent, self._call, self._wait = clock, may_be_lent, call, wait
+        self._changed = threading.Condition()
+        self._loop: Loop | None = None
+        self._stream_thread = threading.current_thread()
+        self._turning = self._wanted = self._naps = False
+        self._error: BaseException | None = None
+        self._kept_until_ms = 0
+        self._sign_ms = self._leased_ms = self._turned_ms = 0
+
+    @property
+    def lent(self) -> bool:
+        """Whether the processing thread makes the turns."""
+        return self._loop is not None
+
+    @property
+    def turning(self) -> bool:
+        """Whether the processing thread is in a turn: what the loop asks then is asked by the one that works."""
+        return self._turning
+
+    # -- the stream thread
+
+    def drive(self, loop: Loop) -> None:
+        """Make a turn; or have the processing thread make turns, and look on for a moment. Raises the turn's error."""
+        if self._loop is None and self._error is None and not self._lend(loop):
+            loop.run_once(self._clock.monotonic_ms())
+            return
+        self._look()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _lend(self, loop: Loop) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._kept_until_ms or not (loop.steady and self._may_be_lent()):
+            return False
+        with self._changed:
+            self._stream_thread, self._loop, self._sign_ms = threading.current_thread(), loop, now_ms
+        self._call()
+        return True
+
+    def _look(self) -> None:
+        with self._changed:
+            if self._loop is None:
+                return
+            self._naps = self._clock.monotonic_ms() - self._leased_ms >= CALM_MS
+            self._wait(self._changed, NAP_MS if self._naps else LOOK_MS)
+            self._naps, now_ms = False, self._clock.monotonic_ms()
+            if not self._turning and now_ms - self._sign_ms >= LOOK_MS:
+                self._loop, self._kept_until_ms = None, now_ms + CALM_MS
+
+    def keep(self) -> BaseException | None:
+        """Have the loop kept, once the turn under way is over. The error of that turn."""
+        with self._changed:
+            self._wanted = True
+            while self._turning:
+                self._wait(self._changed, LOOK_MS)
+            self._loop, self._wanted = None, False
+            error, self._error = self._error, None
+            return error
+
+    # -- the processing thread
+
+    def works(self) -> None:
+        """A lease begins."""
+        self._sign_ms = self._leased_ms = self._clock.monotonic_ms()
+        if self._naps:
+            with self._changed:
+                self._changed.notify()
+
+    def turn(self, *, idle: bool) -> bool:
+        """Make a turn, if the loop is lent, and a turn is due or there is nothing else to do. Whether it was made."""
+        if self._loop is None or not (idle or self._clock.monotonic_ms() - self._turned_ms >= TURN_MS):
+            return False
+        with self._changed:
+            loop = self._take()
+        if loop is None:
+            return False
+        error: BaseException | None = None
+        steady = False
+        try:
+            self._turned_ms = self._clock.monotonic_ms()
+            with self._as_stream_thread():
+                loop.run_once(self._turned_ms)
+                steady = loop.steady and self._may_be_lent()
+        except BaseException as raised:
+            error = raised
+        with self._changed:
+            self._turning, self._sign_ms = False, self._clock.monotonic_ms()
+            self._error = error
+            if self._wanted or not steady:
+                self._loop = None
+                self._changed.notify()
+        return True
+
+    def _take(self) -> Loop | None:
+        """The loop, for a turn; None when it was taken back meanwhile, or another thread is in a turn."""
+        if self._loop is None or self._turning:
+            return None
+        self._turning = True
+        return self._loop
+
+    @contextmanager
+    def _as_stream_thread(self) -> Iterator[None]:
+        """Inside the block the calling thread has the name of the stream thread, and its clients."""
+        thread = threading.current_thread()
+        own, thread.name = thread.name, self._stream_thread.name
+        try:
+            with standing_in_for(self._stream_thread.ident or 0):
+                yield
+        finally:
+            thread.name = own

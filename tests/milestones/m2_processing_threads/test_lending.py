@@ -1,0 +1,222 @@
+"""The stream thread's loop, lent to the processing thread: both are real threads here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from milestones.common.clock import SystemClock
+from milestones.common.errors import OwnershipError
+from milestones.common.kafka.clients import Owned
+from milestones.m2_processing_threads.lending import Lending
+from milestones.m2_processing_threads.scheduler import wait
+
+LONG_S = 20.0
+HERE, THERE = "app-StreamThread-1", "app-ProcessingThread-1-1"
+
+
+class Client(Owned):
+    """A client of the thread that makes it."""
+
+    def use(self) -> None:
+        self._check_owner()
+
+
+class Turns:
+    """A loop. `made`: the thread of each turn; `at`: called in the midst of one."""
+
+    def __init__(self) -> None:
+        self.steady = True
+        self.client = Client()
+        self.made: list[threading.Thread] = []
+        self.names: set[str] = set()
+        self.at: Callable[[], object] = lambda: None
+        self._one = threading.Lock()
+
+    def run_once(self, now_ms: int) -> bool:
+        assert self._one.acquire(blocking=False), "two threads are in a turn"
+        try:
+            self.client.use()
+            self.made.append(threading.current_thread())
+            self.names.add(threading.current_thread().name)
+            self.at()
+            return False
+        finally:
+            self._one.release()
+
+
+class Worker(threading.Thread):
+    """A processing thread: leases, one after the other, and turns. `at`: called in the midst of a lease; `rests_until`:
+    before so many turns there is no lease."""
+
+    def __init__(self, lending: Lending) -> None:
+        super().__init__(name=THERE, daemon=True)
+        self.lending, self.rests_until, self.over = lending, 0, False
+        self.at: Callable[[], object] = lambda: None
+        self.failed: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            turns = 0
+            while not self.over:
+                if turns >= self.rests_until:
+                    self.lending.works()
+                    self.at()
+                turns += self.lending.turn(idle=True)
+        except BaseException as error:
+            self.failed = error
+
+
+class Lent:
+    """The calling thread is the stream thread, beside a processing thread."""
+
+    def __init__(self) -> None:
+        self.alone, self.calls = True, 0
+        self.turns = Turns()
+        self.lending = Lending(SystemClock(), lambda: self.alone, self._called, wait)
+        self.worker = Worker(self.lending)
+
+    def _called(self) -> None:
+        self.calls += 1
+
+    def drive_until(self, holds: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + LONG_S
+        while not holds():
+            assert time.monotonic() < until_s, "it never holds"
+            self.lending.drive(self.turns)
+
+    def made_by(self, thread: threading.Thread) -> int:
+        return self.turns.made.count(thread)
+
+
+@pytest.fixture
+def lent() -> Iterator[Lent]:
+    own = threading.current_thread()
+    name, own.name = own.name, HERE
+    made = Lent()
+    made.worker.start()
+    yield made
+    made.worker.over = True
+    made.worker.join(LONG_S)
+    own.name = name
+    assert made.worker.failed is None
+
+
+@contextmanager
+def in_a_long_call(lent: Lent) -> Iterator[None]:
+    """The processing thread is in a call that doesn't return before the block is over."""
+    entered, over = threading.Event(), threading.Event()
+
+    def call() -> None:
+        entered.set()
+        assert over.wait(LONG_S)
+
+    lent.worker.at = call
+    lent.drive_until(entered.is_set)
+    yield
+    lent.worker.at = lambda: None
+    over.set()
+
+
+def test_while_calls_are_short_the_processing_thread_makes_the_turns_with_the_stream_threads_name_and_clients(
+    lent: Lent,
+) -> None:
+    names = set[str]()
+    lent.worker.at = lambda: names.add(threading.current_thread().name)
+    lent.drive_until(lambda: bool(names) and lent.made_by(lent.worker) > 100)
+    assert lent.made_by(threading.current_thread()) == 0
+    assert lent.turns.names == {HERE}
+    assert names == {THERE}
+    assert lent.calls == 1, "it may have been asleep"
+
+
+def test_while_a_call_lasts_the_stream_thread_makes_the_turns_and_lends_them_again_afterwards(lent: Lent) -> None:
+    lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
+    with in_a_long_call(lent):
+        lent.drive_until(lambda: lent.made_by(threading.current_thread()) > 100)
+    lent.turns.made.clear()
+    lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
+
+
+def test_a_call_after_a_long_rest_is_noticed_as_soon(lent: Lent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milestones.m2_processing_threads.lending.NAP_MS", 1_000_000)
+    monkeypatch.setattr("milestones.m2_processing_threads.lending.CALM_MS", 50)
+    lent.turns.at = partial(SystemClock().sleep_ms, 1)  # as a fetch that finds nothing
+    lent.worker.rests_until = 200
+    with in_a_long_call(lent):
+        lent.drive_until(lambda: lent.made_by(threading.current_thread()) > 0)
+
+
+def test_the_error_of_a_turn_is_the_stream_threads_and_the_loop_is_back(lent: Lent) -> None:
+    def fail() -> None:
+        lent.turns.at = lambda: None
+        raise RuntimeError("of a turn")
+
+    lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
+    lent.turns.at = fail
+    with pytest.raises(RuntimeError, match="of a turn"):
+        lent.drive_until(lambda: False)
+    assert not lent.lending.lent
+    assert lent.lending.keep() is None, "it is raised once"
+
+
+def test_a_loop_that_has_a_commit_to_see_to_is_back_at_once(lent: Lent) -> None:
+    lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
+    lent.turns.steady = False
+    lent.drive_until(lambda: lent.made_by(threading.current_thread()) > 10)
+    assert not lent.lending.lent
+    lent.turns.steady = True
+    lent.turns.made.clear()
+    lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
+
+
+def test_nothing_is_lent_where_several_threads_work(lent: Lent) -> None:
+    lent.alone = False
+    lent.drive_until(lambda: len(lent.turns.made) > 100)
+    assert lent.made_by(lent.worker) == 0
+
+
+def test_a_stream_thread_that_ends_waits_for_the_turn_under_way_and_hears_of_its_error(lent: Lent) -> None:
+    entered, over = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        entered.set()
+        assert over.wait(LONG_S)
+        lent.turns.at = lambda: None
+        raise RuntimeError("of the last turn")
+
+    lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
+    lent.turns.at = fail
+    assert entered.wait(LONG_S)
+    threading.Timer(0.05, over.set).start()
+    error = lent.lending.keep()
+    assert str(error) == "of the last turn"
+    assert not lent.lending.lent
+    made = len(lent.turns.made)
+    assert not lent.lending.turn(idle=True)
+    assert len(lent.turns.made) == made
+
+
+def test_a_thread_that_never_comes_for_the_loop_has_it_taken_back() -> None:
+    made = Lent()
+    made.drive_until(lambda: made.made_by(threading.current_thread()) > 0)
+    assert not made.lending.lent
+
+
+def test_a_client_is_used_by_the_thread_that_stands_in_for_its_owner_and_by_no_other(lent: Lent) -> None:
+    lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
+    refused: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            lent.turns.client.use()
+        except OwnershipError as error:
+            refused.append(error)
+
+    lent.worker.at = use
+    lent.drive_until(lambda: bool(refused))
