@@ -98,6 +98,7 @@ class Lending:
         with self._changed:
             if self._loop is None:
                 return
+            self._naps = True  # before it looks: else a lease that begins now wouldn't wake it
             self._naps = self._clock.monotonic_ms() - self._leased_ms >= CALM_MS
             self._wait(self._changed, NAP_MS if self._naps else LOOK_MS)
             self._naps, now_ms = False, self._clock.monotonic_ms()
