@@ -86,6 +86,10 @@ class InlineProcessing:
     def drive(self, loop: Loop) -> None:
         loop.run_once(self._clock.monotonic_ms())
 
+    def may_wait(self) -> bool:
+        """True: a step of a commit is all that there is to do."""
+        return True
+
     def keep(self) -> BaseException | None:
         """None: no other thread makes turns."""
         return None

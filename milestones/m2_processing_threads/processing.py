@@ -123,6 +123,9 @@ class ThreadedProcessing:
     def drive(self, loop: Loop) -> None:
         self._lending.drive(loop)
 
+    def may_wait(self) -> bool:
+        return not (self._lending.turning and self._scheduler.working()[1])
+
     def keep(self) -> BaseException | None:
         return self._lending.keep()
 

@@ -46,7 +46,7 @@ class Loop(Protocol):
 
     @property
     def steady(self) -> bool:
-        """Whether the next turn has no commit, recovery or rebalance to see to, and waits for input at most."""
+        """Whether the next turn has no recovery or rebalance to see to."""
         ...
 
 
@@ -76,6 +76,10 @@ class Processing(CommitGate, Protocol):
     def drive(self, loop: Loop) -> None:
         """Make a turn of the stream thread's loop, or have another thread make some for a moment. Raises the errors of
         a turn."""
+        ...
+
+    def may_wait(self) -> bool:
+        """Whether a turn may wait for Kafka: the calling thread has nothing to process meanwhile, or others do that."""
         ...
 
     def keep(self) -> BaseException | None:

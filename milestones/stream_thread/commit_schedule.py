@@ -93,21 +93,21 @@ class CommitSchedule:
         """Something has happened to these tasks: the next `run_once` looks at them."""
         self._uncommitted.tell(changed)
 
-    def run_once(self, now_ms: int, *, may_begin: bool = True) -> bool:
-        """Take steps of the commit under way; begin one that is due and allowed; purge repartition topics when that is
-        due. Whether a commit was made."""
+    def run_once(self, now_ms: int, *, may_begin: bool = True, wait_ms: int = STEP_MS) -> bool:
+        """Take steps of the commit under way, each of which waits for Kafka `wait_ms` at most; begin one that is due
+        and allowed; purge repartition topics when that is due. Whether a commit was made."""
         self._uncommitted.look()
-        committed = self._step(now_ms, may_begin=may_begin)
+        committed = self._step(now_ms, wait_ms, may_begin=may_begin)
         if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:
             self._purge(now_ms)
         return committed
 
-    def _step(self, now_ms: int, *, may_begin: bool) -> bool:
+    def _step(self, now_ms: int, wait_ms: int, *, may_begin: bool) -> bool:
         if not self.under_way:
-            due = may_begin and self.due(now_ms) and not self._held(now_ms) and self._prepared(now_ms)
+            due = may_begin and self._due(now_ms) and not self._held(now_ms) and self._prepared(now_ms)
             if not (due and self._begin(now_ms)):
                 return False
-        return self._go_on_while_answered()
+        return self._go_on_while_answered(wait_ms)
 
     def _prepared(self, now_ms: int) -> bool:
         return not self._uncommitted or self._processing.prepare_commit(now_ms)
@@ -214,8 +214,7 @@ class CommitSchedule:
     def _most_bytes(self) -> int:
         return self._context.memory.part(Account.UNCOMMITTED)
 
-    def due(self, now_ms: int) -> bool:
-        """Whether a commit is to be begun, if there is anything to commit."""
+    def _due(self, now_ms: int) -> bool:
         if now_ms < self._again_ms:
             return False
         if self.keeps or self.failing or self.due_in_ms(now_ms) == 0:
@@ -354,11 +353,11 @@ class CommitSchedule:
             rest_ms = min(now_ms - self._began_ms, self._context.config.commit_interval_ms)
             self._due_ms = max(self._due_ms, now_ms + rest_ms)
 
-    def _go_on_while_answered(self) -> bool:
+    def _go_on_while_answered(self, wait_ms: int = STEP_MS) -> bool:
         """As many steps as Kafka answers soon; whether the commit is made now."""
         while self.under_way:
             step = self._commit.step
-            if self._go_on(STEP_MS):
+            if self._go_on(wait_ms):
                 return True
             if self._commit.step is step:
                 break

@@ -132,9 +132,8 @@ class StreamLoop:
 
     @property
     def steady(self) -> bool:
-        """Whether the next turn has no commit, recovery or rebalance to see to, and waits for input at most."""
-        under_way = self._commits.under_way or self._recoveries.under_way or self._rebalance.preparing
-        return self._settled and not (under_way or self._commits.due(self._clock.monotonic_ms()))
+        """Whether the next turn has no recovery or rebalance to see to."""
+        return self._settled and not (self._recoveries.under_way or self._rebalance.preparing)
 
     def run_once(self, now_ms: int) -> bool:
         """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit
@@ -162,7 +161,8 @@ class StreamLoop:
         self._take_changed()
         self._recoveries.run_once(STEP_MS)
         self._send(now_ms)
-        committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=self._may_commit())
+        wait_ms = STEP_MS if self._processing.may_wait() else 0
+        committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=self._may_commit(), wait_ms=wait_ms)
         self._busy = processed or fetched or committed
 
     def _hold_back(self) -> None:
