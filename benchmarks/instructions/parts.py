@@ -123,7 +123,7 @@ class Parts:
     def _threaded(self, clock: StepClock) -> Callable[[], None]:
         """A worker's turns, until no task has input."""
         scheduler = Scheduler(clock, 1, LONG_MS, wait=lambda *_: None)
-        worker = Worker("worker", scheduler, clock, Metrics(), lambda: 1 << 40)
+        worker = Worker("worker", scheduler, clock, Metrics())
         for task in self._tasks.values():
             scheduler.add(task)
 

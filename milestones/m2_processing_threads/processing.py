@@ -19,6 +19,7 @@ from milestones.instance.identity import processing_thread
 from milestones.m2_processing_threads.arrivals import Arrivals
 from milestones.m2_processing_threads.lending import Lending
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
+from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.pool import WorkerHandle, WorkerPool
 from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
@@ -72,7 +73,7 @@ class ThreadedProcessing:
             self._staffing.wanted,
             context.config.task_timeout_ms,
             lambda id: priorities.get(id.subtopology, 1),
-            self._most_output_bytes,
+            OutputRoom(lambda: context.memory.part(Account.OUTPUTS)),
             wait,
             self._commit_full,
         )
@@ -90,12 +91,8 @@ class ThreadedProcessing:
         self._rests = 0
         self._told: set[TaskId] = set()
 
-    def _most_output_bytes(self) -> int:
-        """The share of one task in the output buffer: all of this thread's tasks have equal ones."""
-        return self._context.memory.part(Account.OUTPUTS, among=len(self._tasks))
-
     def _commit_full(self, task: Task) -> None:
-        """Ask for the commit without which none of the outputs that fill the task's buffer is sent, as
+        """Ask for the commit without which none of the outputs of a task without room is sent, as
         `BufferedCollection` says."""
         if self._context.config.exactly_once and task.cached:
             task.request_commit()
@@ -114,7 +111,7 @@ class ThreadedProcessing:
     def _worker(self, number: int) -> Worker:
         name = processing_thread(self._context.identity, number)
         context = self._context
-        return Worker(name, self._scheduler, self._clock, context.metrics, self._most_output_bytes, self._lending)
+        return Worker(name, self._scheduler, self._clock, context.metrics, self._lending)
 
     def _may_be_lent(self) -> bool:
         """Whether there is one thread: others would wait for what the one that is in a turn knows."""

@@ -23,10 +23,12 @@ from collections.abc import Callable, Collection, Set
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import OwnershipError
+from milestones.common.memory import UNBOUNDED
 from milestones.m2_processing_threads.agenda import Agenda
 from milestones.m2_processing_threads.commit_preparation import CommitPreparation, is_in_a_call
 from milestones.m2_processing_threads.leaving import LeavingTasks
 from milestones.m2_processing_threads.metrics import SchedulerStatistics, Times
+from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
 from milestones.parts import CloseMode, RemovedTask
@@ -63,15 +65,16 @@ class Scheduler:
         threads: int,
         timeout_ms: int,
         weight: Callable[[TaskId], int] = lambda _: 1,
-        most_output_bytes: Callable[[], int] = lambda: 1 << 62,
+        room: OutputRoom | None = None,
         wait: Callable[[threading.Condition, int], object] = wait,
         on_full: Callable[[Task], object] = lambda _: None,
     ) -> None:
         """`threads`: how many there are; the stream thread sets it anew. `timeout_ms`: how long a task may fail;
-        `most_output_bytes`: of one task, from which on it has to wait; `on_full`: called with such a task, under the
+        `room`: for outputs, by default without bounds; `on_full`: called with a task that has to wait for it, under the
         lock. `wait`: for a condition, at most so many ms; another one is for tests."""
         self._clock, self.threads, self._timeout_ms = clock, threads, timeout_ms
-        self._weight, self._most_output_bytes, self._wait, self._on_full = weight, most_output_bytes, wait, on_full
+        self._room = room or OutputRoom(lambda: UNBOUNDED)
+        self._weight, self._wait, self._on_full = weight, wait, on_full
         self._lock = threading.Lock()
         self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
         self._agenda = Agenda(clock, SLICE_MS)
@@ -102,6 +105,7 @@ class Scheduler:
             self._heaviest = max(self._weights)
             self._changed[task] = None
             self._preparation.worked(scheduled)
+            self._room.add(task)
             self._agenda.add(scheduled, self._clock.monotonic_ms())
             self._call(1)
 
@@ -117,6 +121,7 @@ class Scheduler:
             if (lease := self._leased.pop(scheduled, None)) is not None:
                 self._void[scheduled] = lease
             self._full.pop(scheduled, None)
+            self._room.remove(scheduled.task)
             self._failing.pop(id, None)
             self._changed[scheduled.task] = None
             scheduled.task.invalidate()
@@ -240,8 +245,8 @@ class Scheduler:
                     lease.task.interrupt()
 
     def _look_for_room(self, now_ms: int) -> None:
-        limit = self._most_output_bytes() // 2
-        for scheduled in [scheduled for scheduled in self._full if scheduled.task.output_bytes() <= limit]:
+        self._room.look_at_all()
+        for scheduled in [scheduled for scheduled in self._full if self._room.has_room(scheduled.task)]:
             del self._full[scheduled]
             scheduled.full = False
             self._agenda.look(scheduled, now_ms)
@@ -254,6 +259,14 @@ class Scheduler:
         """Wake so many threads that sleep, if there are as many."""
         if self._idle and threads > 0:
             self._look.notify(min(self._idle, threads))
+
+    def most_output_bytes(self, task: Task) -> int:
+        """The bytes of outputs with which the task has to wait. Without the lock."""
+        return self._room.most(task, self.threads)
+
+    def next_output_bytes(self) -> int:
+        """The least that a task may add after it had to wait. Without the lock."""
+        return self._room.next()
 
     def died(self, error: BaseException) -> None:
         """Note that a processing thread ends, of a bug."""
@@ -359,6 +372,7 @@ class Scheduler:
                 self._retire(scheduled)
             else:
                 self._changed[scheduled.task] = None
+                self._room.look_at(scheduled.task)
                 self._preparation.worked(scheduled)
                 if scheduled.full:
                     self._full[scheduled] = None

@@ -22,7 +22,6 @@ from milestones.m2_processing_threads.scheduler import SLICE_MS, wait
 from milestones.parts import CloseMode, RemovedTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from milestones.common.clock import Clock
@@ -52,13 +51,11 @@ class Worker:
         scheduler: Scheduler,
         clock: Clock,
         metrics: Metrics,
-        most_output_bytes: Callable[[], int],
         lending: Lending | None = None,
     ) -> None:
         """`lending`: of the stream thread's loop; by default that is never lent."""
         self._lending = lending or Lending(clock, lambda: False, scheduler.call, wait)
         self.name, self._scheduler, self._clock = name, scheduler, clock
-        self._most_output_bytes = most_output_bytes
         self._measures = WorkerMeasures(metrics, name, clock)
         self.leaving = self.ended = False
         if metrics.profile is not None:
@@ -185,14 +182,14 @@ class Worker:
             lease.limit = min(MOST_RECORDS, lease.limit * 2)
 
     def _fit(self, lease: Lease, done: int, before: int) -> int:
-        """Note whether the task's output buffer is full. The next batch is to fit into what is left of the buffer, or
-        into the half of it that is free when the task is taken again. `before`: the bytes that the task held before
-        this batch; returns those that the task holds now. Outputs of earlier batches may stay for a commit interval."""
-        held, most = lease.task.output_bytes(), self._most_output_bytes()
+        """Note whether the task's outputs have no more room. The next batch is to fit into what is left of the room, or
+        into what is free at least when the task is taken again. `before`: the bytes that the task held before this
+        batch; returns those that the task holds now. Outputs of earlier batches may stay for a commit interval."""
+        held, most = lease.task.output_bytes(), self._scheduler.most_output_bytes(lease.task)
         lease.full = lease.full or held >= most
         put_out = held - before if held > before else held  # some left meanwhile
         if put_out and done:
-            room = most // 2 if lease.full else most - held
+            room = self._scheduler.next_output_bytes() if lease.full else most - held
             lease.limit = max(1, min(lease.limit, done * room // put_out))
         return held
 

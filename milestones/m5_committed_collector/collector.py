@@ -91,8 +91,9 @@ class CommittedCollector:
                 held = left == before or left <= 0
             if kept.waiting:
                 unsent.append(task)
-            self._bound(task, kept)
+            kept.tell()
         self.unsent = unsent
+        self._bound()
         if sent:
             self._clients.producer.poll()
             self._sender.settle()
@@ -121,10 +122,11 @@ class CommittedCollector:
                 break
         return handed
 
-    def _bound(self, task: Task, kept: TaskIntervals) -> None:
-        """From half of the bound on have the task committed: only that frees what is kept."""
-        if 2 * kept.tell() >= self._memory.part(Account.OUTPUTS, among=len(self._intervals)):
-            task.request_commit()
+    def _bound(self) -> None:
+        """From half of the bound on have the open intervals committed: only that frees what is kept."""
+        if 2 * sum(kept.bytes for kept in self._intervals.values()) >= self._memory.part(Account.OUTPUTS):
+            for kept in self._intervals.values():
+                kept.request_commit()
 
     # -- the interval that was cut
 

@@ -26,9 +26,11 @@ NOTHING: Iterator[Emitted] = iter(())
 
 
 class TaskIntervals:
-    """The interval of a task that was cut, if any, and the next one, of the task's present epoch."""
+    """The interval of a task that was cut, if any, and the next one, of the task's present epoch. `bytes`: memory of
+    both, as of the last `tell`."""
 
     def __init__(self, task: Task) -> None:
+        self.bytes: int = 0
         self._task, self._epoch = task, task.epoch
         self.boundary: PendingCommit | None = None
         self._letters: list[Output] = []
@@ -58,6 +60,11 @@ class TaskIntervals:
     def begun(self) -> bool:
         """Whether there are outputs of the interval that is open."""
         return bool(self._waiting.outputs) or len(self._outputs) > (self._cut or 0)
+
+    def request_commit(self) -> None:
+        """Ask for the commit of the interval that is open, if it has begun."""
+        if self.begun:
+            self._task.request_commit()
 
     @property
     def letters(self) -> list[Output]:
@@ -157,8 +164,7 @@ class TaskIntervals:
         self.boundary, self._cut, self._letters = None, None, []
         self._begin_changelog()
 
-    def tell(self) -> int:
-        """Tell the task how much is kept of it, about; the number of bytes."""
-        kept = emitted_bytes(self._outputs) + emitted_bytes(self._waiting.outputs)
-        self._task.keep(kept)
-        return kept
+    def tell(self) -> None:
+        """Count how much is kept of the task, about, and tell the task."""
+        self.bytes = emitted_bytes(self._outputs) + emitted_bytes(self._waiting.outputs)
+        self._task.keep(self.bytes)

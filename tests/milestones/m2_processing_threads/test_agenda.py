@@ -16,6 +16,7 @@ from milestones.common.records import TaskId
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads import agenda
 from milestones.m2_processing_threads.commit_preparation import LOCK_MS
+from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, Scheduler
 from milestones.m2_processing_threads.worker import Worker
@@ -24,7 +25,7 @@ from tests.milestones.m2_processing_threads.failures import final_failure
 from tests.milestones.m2_processing_threads.test_chaos import Chaos, play
 from tests.milestones.work import Work
 
-MANY = 512
+MANY, ROOM = 512, 4_000
 
 
 @pytest.fixture
@@ -58,13 +59,13 @@ class Hall:
     def __init__(self, *, waiting: int = 0) -> None:
         self.clock, self.slept = StepClock(), list[int]()
         self.scheduler = Scheduler(
-            self.clock, 4, 60_000, most_output_bytes=lambda: 1_000, wait=lambda _, ms: self.slept.append(ms)
+            self.clock, 4, 60_000, room=OutputRoom(lambda: ROOM), wait=lambda _, ms: self.slept.append(ms)
         )
         self.tasks: list[Any] = [Counted(self.clock, number, waiting) for number in range(MANY)]
         for task in self.tasks:
             task.initialise()
             self.scheduler.add(task)
-        self.worker = Worker("a thread", self.scheduler, self.clock, Metrics(self.clock), lambda: 1_000)
+        self.worker = Worker("a thread", self.scheduler, self.clock, Metrics(self.clock))
 
     def questions(self, act: Any) -> int:
         before = Counted.asked
@@ -114,7 +115,7 @@ def test_a_punctuation_of_one_task_is_found_among_five_hundred_when_it_is_due(no
     hall.clock.advance(299)
     assert hall.scheduler.take("a thread") is None
     hall.clock.advance(1)
-    assert hall.questions(hall.worker.run_once) <= 10
+    assert hall.questions(hall.worker.run_once) <= 12
     assert task.done[-1] == "punctuate"
 
 
@@ -275,10 +276,10 @@ class Crew:
         self.rng, self.clock = random.Random(seed), SystemClock()
         self.weights = [1, 1, 1]
         self.scheduler = Scheduler(
-            self.clock, 4, 60_000, lambda id: self.weights[id.subtopology], lambda: 1_000, self._wait
+            self.clock, 4, 60_000, lambda id: self.weights[id.subtopology], OutputRoom(lambda: ROOM), self._wait
         )
         self.workers = [
-            Worker(f"thread {n}", self.scheduler, self.clock, Metrics(self.clock), lambda: 1_000) for n in range(4)
+            Worker(f"thread {n}", self.scheduler, self.clock, Metrics(self.clock)) for n in range(4)
         ]
         self.here: dict[TaskId, Any] = {}
         self.away: dict[TaskId, Any] = {}

@@ -15,6 +15,7 @@ from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
+from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import CloseMode, RemovedTask
@@ -113,7 +114,7 @@ class Chaos:
         self.rng = random.Random(seed)
         self.clock = StepClock()
         self.scheduler = Scheduler(
-            self.clock, THREADS, TIMEOUT_MS, most_output_bytes=lambda: 1_000, wait=lambda *_: None
+            self.clock, THREADS, TIMEOUT_MS, room=OutputRoom(lambda: 4_000), wait=lambda *_: None
         )
         self.hands = [Hand(self, number) for number in range(THREADS)]
         self.at_work: set[Any] = set()

@@ -95,15 +95,15 @@ def test_a_thread_has_no_name_that_one_still_has_whose_call_does_not_return() ->
     assert sorted(names_at_work(r)) == ["1-1", "1-2", "1-3"]
 
 
-def test_the_shares_of_fifty_tasks_of_each_thread_keep_the_bound_of_waiting_outputs() -> None:
+def test_one_task_of_fifty_has_three_quarters_of_the_room_of_its_stream_thread_while_no_other_needs_it() -> None:
     r = running(*range(50), output_buffer_max_bytes=1_000_000)
-    share = r.loop._processing._most_output_bytes
-    assert 0.9 * 1_000_000 < 50 * share() <= 1_000_000
+    scheduler, task = r.loop._processing._scheduler, r.loop._processing._tasks[TaskId(0, 0)]
+    assert scheduler.most_output_bytes(task) == 750_000
     others = [r.world.budget.join() for _ in range(3)]
-    assert 4 * 50 * share() <= 1_000_000
+    assert scheduler.most_output_bytes(task) == 750_000 // 4
     for other in others:
         other.leave()
-    assert 50 * share() > 0.9 * 1_000_000
+    assert scheduler.most_output_bytes(task) == 750_000
 
 
 def test_a_commit_in_the_midst_of_a_call_is_of_the_record_before_it() -> None:

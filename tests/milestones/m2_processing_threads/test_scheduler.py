@@ -14,6 +14,7 @@ from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads.commit_preparation import LOCK_MS, LONG_CALL_MS
+from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.quarantine import FIRST_MS, LONGEST_MS
 from milestones.m2_processing_threads.scheduled_task import Job, Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, SLICE_MS, Scheduler
@@ -23,7 +24,8 @@ from tests.milestones.m2_processing_threads.failures import final_failure
 from tests.milestones.work import Work
 
 TIMEOUT_MS = 60_000
-MOST_BYTES = 10_000
+ROOM = 12_000
+LENT = 9_000
 A = TaskId(0, 0)
 
 
@@ -35,13 +37,11 @@ class Shop:
         self.clock = StepClock()
         self.slept: list[int] = []
         self.scheduler = Scheduler(
-            self.clock, threads, TIMEOUT_MS, most_output_bytes=lambda: MOST_BYTES,
+            self.clock, threads, TIMEOUT_MS, room=OutputRoom(lambda: ROOM),
             wait=lambda _, timeout_ms: self.slept.append(timeout_ms),
         )  # fmt: skip
         self.metrics = Metrics(self.clock)
-        self.workers = [
-            Worker(f"worker {n}", self.scheduler, self.clock, self.metrics, lambda: MOST_BYTES) for n in range(threads)
-        ]
+        self.workers = [Worker(f"worker {n}", self.scheduler, self.clock, self.metrics) for n in range(threads)]
         self.tasks: list[Any] = [Work(self.clock, number, **of) for number, of in enumerate(tasks)]
         for task in self.tasks:
             self.scheduler.add(task)
@@ -131,35 +131,46 @@ def test_nothing_of_a_paused_task_is_called_and_what_is_at_work_ends_at_the_next
 # -- full output buffers
 
 
-def test_a_task_with_a_full_output_buffer_waits_until_half_of_it_is_sent_and_the_others_dont() -> None:
+def test_a_task_without_room_for_outputs_waits_until_half_of_the_room_is_free_and_the_others_dont() -> None:
     shop = Shop({"waiting": 10_000}, {"waiting": 10})
-    shop.task.bytes = MOST_BYTES
+    shop.task.bytes = LENT
     shop.work(10)
     assert [task.waiting > 0 for task in shop.tasks] == [True, False]
     assert shop.scheduler.held_back == 1
-    shop.task.bytes = MOST_BYTES // 2 + 1
+    shop.task.bytes = ROOM // 2 + 1
     shop.scheduler.wake()
     assert shop.scheduler.take("somebody") is None
-    shop.task.bytes = MOST_BYTES // 2
+    shop.task.bytes = ROOM // 2
     shop.scheduler.wake()
     assert shop.take().task is shop.task
 
 
-@pytest.mark.parametrize("kept", [0, MOST_BYTES // 2, MOST_BYTES - 2_000])
-def test_batches_are_as_large_as_what_is_left_of_the_output_buffer_whatever_is_kept_in_it(kept: int) -> None:
+def test_a_task_that_has_sent_half_of_its_own_part_goes_on_though_others_fill_the_room() -> None:
+    shop = Shop({"waiting": 10_000}, {"waiting": 10_000}, record_bytes=0)
+    for task in shop.tasks:
+        task.bytes = LENT
+    shop.work(10)
+    assert shop.scheduler.take("somebody") is None
+    shop.task.bytes = (ROOM - LENT) // 2 // 2
+    shop.scheduler.wake()
+    assert shop.take().task is shop.task
+
+
+@pytest.mark.parametrize("kept", [0, ROOM // 2, LENT - 2_000])
+def test_batches_are_as_large_as_what_is_left_of_the_room_whatever_is_kept_in_it(kept: int) -> None:
     shop = Shop({"waiting": 100_000, "record_ms": 0}, bytes=kept, record_bytes=1)
-    while shop.task.bytes < MOST_BYTES:
+    while shop.task.bytes < LENT:
         before = shop.task.bytes
         shop.work()
         assert shop.task.bytes > before
-    assert shop.task.bytes == MOST_BYTES
+    assert shop.task.bytes == LENT
     assert len(shop.task.limits) < 40
 
 
 def test_a_batch_of_large_outputs_leaves_at_most_one_beyond_the_bound() -> None:
-    shop = Shop({"waiting": 100_000}, bytes=MOST_BYTES // 2, record_bytes=MOST_BYTES // 7)
+    shop = Shop({"waiting": 100_000}, bytes=LENT // 2, record_bytes=LENT // 7)
     shop.work(10)
-    assert shop.task.bytes < MOST_BYTES + 2 * shop.task.record_bytes
+    assert shop.task.bytes < LENT + 2 * shop.task.record_bytes
 
 
 # -- failures

@@ -61,8 +61,8 @@ def test_outputs_that_are_kept_hold_the_bound_and_are_committed_long_before_the_
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", ALOS])
-def test_one_task_of_fifty_whose_part_is_full_has_itself_committed(guarantee: str) -> None:
-    """Its part is a fiftieth, also while the other tasks put out nothing."""
+def test_one_task_of_fifty_that_fills_half_of_the_room_has_itself_committed(guarantee: str) -> None:
+    """The others put out nothing."""
     r = instance(output_buffer_max_bytes=LIMIT, processing_guarantee=guarantee)
     r.step(60, ms=50)
     for number in range(500):

@@ -1,0 +1,66 @@
+"""`OutputRoom`: how many bytes of outputs each task may hold that wait to be sent, or to be confirmed.
+
+    room:  |<--------- three quarters, lent to whichever tasks need them --------->| part | part | part | ...
+
+*Guarantees*: the tasks hold the room together, and a batch's outputs each. A task that holds less than its part of the
+last quarter waits for no other task.
+*Assumes*: called under the scheduler's lock, but for `most`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from milestones.common.task.task import Task
+
+
+class OutputRoom:
+    """*Owns*: the bytes of each task as of the last look at that task.
+
+    *Concurrency*: any thread may call `most`, which reads a dictionary entry and a number."""
+
+    def __init__(self, size: Callable[[], int]) -> None:
+        """`size`: of the room now, in bytes."""
+        self._size = size
+        self._held: dict[Task, int] = {}
+        self._total = 0
+
+    def add(self, task: Task) -> None:
+        self._held[task] = 0
+        self.look_at(task)
+
+    def remove(self, task: Task) -> None:
+        self._total -= self._held.pop(task)
+
+    def look_at(self, task: Task) -> None:
+        """Note what the task holds."""
+        held = task.output_bytes()
+        self._total += held - self._held[task]
+        self._held[task] = held
+
+    def look_at_all(self) -> None:
+        """Note what has been sent, or confirmed, once that matters."""
+        if self._total > self._size() // 2:
+            for task, held in self._held.items():
+                if held:
+                    self.look_at(task)
+
+    def _part(self) -> int:
+        return self._size() // 4 // max(1, len(self._held))
+
+    def most(self, task: Task, threads: int) -> int:
+        """The bytes with which the task is full. What is left to be lent is divided among so many threads, each of
+        which works on a task."""
+        left = self._size() * 3 // 4 - self._total
+        return max(1, self._part(), self._held.get(task, 0) + left // max(1, threads))
+
+    def next(self) -> int:
+        """The least that a task may add once it had to wait and has room again."""
+        return self._part() // 2
+
+    def has_room(self, task: Task) -> bool:
+        """Whether a task that was full may go on: half of all the room is free, or of the task's own part."""
+        return self._total <= self._size() // 2 or self._held[task] <= self._part() // 2
