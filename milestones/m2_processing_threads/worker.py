@@ -37,6 +37,12 @@ SHORT_MS, LONG_MS = 4, 10
 """A batch that takes less, or more, makes the next one larger, or smaller."""
 
 
+PARTS: Final = {
+    "run_once": "waits for a task", "_work": "works on tasks", "_turn_loop": "makes the stream thread's turns",
+}  # fmt: skip
+"""What a profile times, with its words for that."""
+
+
 class Worker:
     """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: what became of them.
 
@@ -59,7 +65,7 @@ class Worker:
         self._measures = WorkerMeasures(metrics, name, clock)
         self.leaving = self.ended = False
         if metrics.profile is not None:
-            metrics.profile.follow_thread(name, [(self, {"run_once": "waits for a task", "_work": "works on tasks"})])
+            metrics.profile.follow_thread(name, [(self, PARTS)])
 
     @property
     def over(self) -> bool:
@@ -82,7 +88,7 @@ class Worker:
         lent = self._lending.lent
         lease = self._scheduler.take(self.name, TURN_MS if lent else SLICE_MS)
         if lease is None:
-            if not self._lending.turn(idle=True):
+            if not self._turn_loop(idle=True):
                 self._scheduler.sleep(unless=lambda: self._lending.lent)
             return False
         self._lending.works()
@@ -98,8 +104,11 @@ class Worker:
             error = raised
         if not self._scheduler.give_back(lease, error, removed) and removed is not None:
             self._close(removed)
-        self._lending.turn(idle=False)
+        self._turn_loop(idle=False)
         return True
+
+    def _turn_loop(self, *, idle: bool) -> bool:
+        return self._lending.turn(idle=idle)
 
     def _close(self, removed: RemovedTask) -> None:
         """Close the stores of a task that has outlived its stream thread."""

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +58,16 @@ def test_values_are_written_and_read_as_kafka_s_own_bytes(what: str) -> None:
 def test_none_is_kafka_s_null_for_every_serde(serde: Serde[Any]) -> None:
     assert serde.serialize("topic", None) is None
     assert serde.deserialize("topic", None) is None
+
+
+@pytest.mark.parametrize("what", [*VALUES, "JSON"])
+def test_bytes_that_are_kept_take_the_memory_of_their_length(what: str) -> None:
+    """Outputs, and rows that wait for a commit, are kept by the hundred thousand."""
+    serde, value = VALUES.get(what, (serdes.JSON, {"count": 1, "sum": 2}))
+    before = psutil.Process().memory_info().rss
+    kept = [serde.serialize("topic", value) for _ in range(20_000)]
+    length = len(kept[0] or b"")
+    assert psutil.Process().memory_info().rss - before < 20_000 * (length + 500)
 
 
 def test_json_is_compact_utf_8() -> None:

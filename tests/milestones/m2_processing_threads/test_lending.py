@@ -165,7 +165,7 @@ def test_the_error_of_a_turn_is_the_stream_threads_and_the_loop_is_back(lent: Le
     assert lent.lending.keep() is None, "it is raised once"
 
 
-def test_a_loop_that_has_a_commit_to_see_to_is_back_at_once(lent: Lent) -> None:
+def test_a_loop_that_has_a_recovery_or_rebalance_to_see_to_is_back_at_once(lent: Lent) -> None:
     lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
     lent.turns.steady = False
     lent.drive_until(lambda: lent.made_by(threading.current_thread()) > 10)

@@ -106,6 +106,21 @@ def test_one_task_of_fifty_has_three_quarters_of_the_room_of_its_stream_thread_w
     assert scheduler.most_output_bytes(task) == 750_000
 
 
+def test_a_turn_waits_for_kafka_unless_its_thread_has_records_to_process_meanwhile() -> None:
+    r = running(0)
+    processing = r.loop._processing
+    put(r.world, 0, "a")
+    r.world.workers.stuck = True
+    r.step(2)
+    assert processing.may_wait(), "another thread has them"
+    processing._lending._turning = True
+    assert not processing.may_wait()
+    r.world.workers.stuck = False
+    r.world.workers.step()
+    assert processing.may_wait(), "none are left"
+    processing._lending._turning = False
+
+
 def test_a_commit_in_the_midst_of_a_call_is_of_the_record_before_it() -> None:
     r = running(0)
     put(r.world, 0, "a", "b", "c")
