@@ -39,6 +39,6 @@ class ThreadKeys:
     output_buffer_max_bytes: Final = ConfigKey(
         integer(at_least=1), 64 * MIB, "medium", stage="m2",
         doc="Bytes of outputs of all tasks of this instance that wait to be sent, from m2 on, or to be confirmed, from "
-        "m5 on. Three quarters of them are any task's, the last quarter has an equal part for each; a task without room "
+        "m5 on. Three quarters of them are any task's, the last one has an equal part for each; a task without room "
         "waits, the others don't.",
     )

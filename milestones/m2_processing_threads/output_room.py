@@ -62,5 +62,5 @@ class OutputRoom:
         return self._part() // 2
 
     def has_room(self, task: Task) -> bool:
-        """Whether a task that was full may go on: half of all the room is free, or of the task's own part."""
+        """Whether there is room again for a full task: half of all the room is free, or of the task's own part."""
         return self._total <= self._size() // 2 or self._held[task] <= self._part() // 2

@@ -30,7 +30,7 @@ from tests.noted import noted
 STEPS, DEPTH, LAST_STEPS = 240, 3, 800
 GENTLE = 0.4
 """The part of the seeds in which neither the membership is lost, nor the outcome of a commit remains unknown."""
-SMALL_BUFFERS: dict[str, Any] = {"output_buffer_max_bytes": 4_000}
+SMALL_BUFFERS: dict[str, Any] = {"output_buffer_max_bytes": 1_000}
 LITTLE_STATE: dict[str, Any] = {"statestore_uncommitted_max_bytes": 6_000}
 
 

@@ -278,6 +278,8 @@ def note_excuses(chaos: Chaos) -> None:
     """What explains that records are done again."""
     if chaos.world.state.failed_writes:
         chaos.excused.add("a store has failed")
+    if any(polling.unsent for polling in chaos.world.polling):
+        chaos.excused.add("the group couldn't be kept waiting any longer")
     if tasks_of(chaos) is not None:
         if tasks_of(chaos).ended:
             chaos.excused.add("a task has failed for good")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from milestones.common.state.write_behind import WriteBehindStorage
+
 if TYPE_CHECKING:
     from tests.milestones.chaos.threads import SteppedPolling
 
@@ -31,10 +33,11 @@ def kill(world: Any, polling: SteppedPolling, rng: random.Random) -> None:
 
 
 def _write_in_part(polling: SteppedPolling, rng: random.Random) -> None:
-    """The writes of confirmed commits, of which some stores have theirs by now."""
+    """The writes of confirmed commits, of which some stores have theirs by now. What waits for the disk is lost."""
     loop: Any = polling.loop
     for task in loop._tasks.processing.values():
-        if task.applying and task._commits.to_apply and rng.random() < 0.7:
+        at_once = not isinstance(task._stores.storage, WriteBehindStorage)
+        if at_once and task.applying and task._commits.to_apply and rng.random() < 0.7:
             for name, store in task._stores._stores.items():
                 batch = store.layers.frozen()
                 if batch and rng.random() < 0.5:

@@ -146,15 +146,17 @@ class ChaosHandler(AskedBeside):
 
 
 class SteppedPolling:
-    """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed. At its
-    end: `in_calls`: some tasks were in calls; `unanswered`: Kafka, or a handler, didn't answer it; `unwritten`: no
-    processing thread was left that writes what is confirmed."""
+    """The polling thread: what `StreamThread.run` does, step by step. `died`: of what; `ended`: all is closed;
+    `unsent`: the group was answered before Kafka had taken all of the tasks that leave. At its end: `in_calls`: some
+    tasks were in calls; `unanswered`: Kafka, or a handler, didn't answer it; `unwritten`: no processing thread was left
+    that writes what is confirmed."""
 
     def __init__(self, world: ChaosWorld) -> None:
         self.world = world
         self.loop: StreamLoop | None = None
         self.died: BaseException | None = None
         self.ended = self.left_group = self.in_calls = self.unanswered = self.unwritten = self.late = False
+        self.unsent = False
         self._stops = False
 
     @property
@@ -166,12 +168,18 @@ class SteppedPolling:
         self.context, self.clients = self.world.context, self.world.clients
         self.loop = StreamLoop(self.context, self.world.parts, self.clients, self.world.states.append)  # type: ignore[arg-type]
         self._turn, self.loop.run_once = self.loop.run_once, self._run_once  # type: ignore[method-assign]
+        answering: Any = self.loop._answering
+        self._give_up, answering._give_up_commit = answering._give_up_commit, self._give_up_commit
         self.world.group.welcome()
 
     def _run_once(self, now_ms: int) -> bool:
         """A turn, whichever thread makes it."""
         with self.world.running.now(self):
             return self._turn(now_ms)
+
+    def _give_up_commit(self, *, final: bool) -> None:
+        self.unsent |= final
+        self._give_up(final=final)
 
     def stop(self, *, leave_group: bool) -> None:
         self.context.retry_policy.hurry(self.context.config.close_timeout_ms // 2)
