@@ -11,7 +11,7 @@ import pytest
 
 from compat_tests.cases.arrivals import CommitGaps
 from compat_tests.cases.calls import failing, waiting
-from compat_tests.cases.flows import COUNT
+from compat_tests.cases.flows import CALLS, COUNT
 from compat_tests.cases.steps import proxy_of
 from compat_tests.cases.test_coordinator import COMMITS, OF_THE_GROUP
 from compat_tests.harness.emitting import COLLECTED
@@ -81,8 +81,10 @@ def turns_stay_short(world: World, app: Instance, seconds: float, also: Callable
     assert 0 < longest < LONG_MS
 
 
-def test_turns_are_short_while_the_coordinators_are_away(world: World) -> None:
-    app = started(world, bootstrap_servers=proxy_of(world).bootstrap_servers)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_turns_are_short_while_the_coordinators_are_away(world: World, threads: int) -> None:
+    """The only processing thread makes them itself while its calls are short."""
+    app = started(world, bootstrap_servers=proxy_of(world).bootstrap_servers, num_processing_threads=threads)
     requests = {*OF_THE_GROUP, *COMMITS[world.guarantee]}
     faults = [proxy_of(world).hold(api, Side.REQUEST) for api in requests]
     turns_stay_short(world, app, AWAY_S)
@@ -91,14 +93,27 @@ def test_turns_are_short_while_the_coordinators_are_away(world: World) -> None:
     end_and_judge(world, COUNT, crashed=True)
 
 
-def test_turns_are_short_while_an_output_topic_takes_no_writes(world: World) -> None:
-    app = started(world, out=1, bootstrap_servers=proxy_of(world).bootstrap_servers)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_turns_are_short_while_an_output_topic_takes_no_writes(world: World, threads: int) -> None:
+    app = started(
+        world, out=1, bootstrap_servers=proxy_of(world).bootstrap_servers, num_processing_threads=threads
+    )
     refused = proxy_of(world).refuse(world.topic("out"))
     feed(world)
     refused.wait()
     turns_stay_short(world, app, AWAY_S)
     refused.end()
     end_and_judge(world, COUNT, crashed=True)
+
+
+def test_turns_are_short_while_the_only_processing_thread_is_in_a_call_that_does_not_return(world: World) -> None:
+    app = started(world, "calls", num_processing_threads=1)
+    call = waiting(world, 0)
+    world.feeds["in"].send([call.sent])
+    call.begins(app)
+    turns_stay_short(world, app, AWAY_S)
+    call.release()
+    end_and_judge(world, CALLS)
 
 
 @pytest.mark.parametrize("for_s", [AWAY_S, pytest.param(600.0, marks=[pytest.mark.soak, pytest.mark.timeout(1_200)])])
