@@ -281,7 +281,7 @@ class OutputProducer(BegunCalls):
     def _flushed(self, wait_ms: int, until_ms: int, timeout_ms: int) -> bool:
         began_ms = self._clock.monotonic_ms()
         try:
-            left = self._flush(max(0, min(wait_ms, until_ms - began_ms)))
+            left = self._flush(max(1, min(wait_ms, until_ms - began_ms)))  # while it lasts nothing lingers
         except SystemError as exception:
             # A fenced producer raises this from a flush with reports; the next transaction call names the cause.
             log.debug("flush: %s", exception)

@@ -400,6 +400,11 @@ class Task(ChangelogTask):
         """Note that taken outputs of so many bytes are kept until they are confirmed."""
         self._boundary.kept_bytes = count
 
+    @property
+    def outputs_kept(self) -> bool:
+        """Whether taken outputs are kept until they are confirmed."""
+        return self._boundary.kept_bytes > 0
+
     def freeze(self) -> PendingCommit:
         """Flush the caches, then give out the last boundary. Errors of the flush as in `process`."""
         self.flush()
@@ -445,7 +450,7 @@ class Task(ChangelogTask):
         boundary = self._boundary
         with boundary.lock:
             boundary.epoch += 1
-            boundary.outputs = []
+            boundary.outputs, boundary.kept_bytes = [], 0
             boundary.changed = self._task_context.commit_requested = False
             self._commits.pending = None
             self._runner.scope.drop()

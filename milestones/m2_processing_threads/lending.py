@@ -42,7 +42,7 @@ NAP_MS: Final = 200
 class Lending:
     """*Owns*: whether the loop is lent, and how far the turn under way is.
 
-    *Concurrency*: the lock guards what both threads change. The processing thread alone writes `_sign_ms`,
+    *Concurrency*: the lock guards what both threads change. The processing thread alone writes `_sign_ms`, `_leased`,
     `_leased_ms` and `_turned_ms`, the stream thread reads them at any time."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Lending:
         self._changed = threading.Condition()
         self._loop: Loop | None = None
         self._stream_thread = threading.current_thread()
-        self._turning = self._wanted = self._naps = False
+        self._turning = self._wanted = self._naps = self._leased = False
         self._error: BaseException | None = None
         self._kept_until_ms = 0
         self._sign_ms = self._leased_ms = self._turned_ms = 0
@@ -67,6 +67,11 @@ class Lending:
     def lent(self) -> bool:
         """Whether the processing thread makes the turns."""
         return self._loop is not None
+
+    @property
+    def to_be_turned(self) -> bool:
+        """Whether a turn is to be made by the processing thread, and none is under way."""
+        return self._loop is not None and not self._turning
 
     @property
     def turning(self) -> bool:
@@ -81,25 +86,30 @@ class Lending:
             loop.run_once(self._clock.monotonic_ms())
             return
         self._look()
-        error, self._error = self._error, None
-        if error is not None:
+        if self._error is not None:
+            with self._changed:
+                error, self._error = self._error, None
             raise error
 
     def _lend(self, loop: Loop) -> bool:
         now_ms = self._clock.monotonic_ms()
-        if now_ms < self._kept_until_ms or not (loop.steady and self._may_be_lent()):
+        if now_ms < self._kept_until_ms or self._lasts(now_ms) or not (loop.steady and self._may_be_lent()):
             return False
         with self._changed:
             self._stream_thread, self._loop, self._sign_ms = threading.current_thread(), loop, now_ms
         self._call()
         return True
 
+    def _lasts(self, now_ms: int) -> bool:
+        """Whether the lease that is under way lasts."""
+        return self._leased and now_ms - self._leased_ms >= LOOK_MS
+
     def _look(self) -> None:
         with self._changed:
             if self._loop is None:
                 return
             self._naps = True  # before it looks: else a lease that begins now wouldn't wake it
-            self._naps = self._clock.monotonic_ms() - self._leased_ms >= CALM_MS
+            self._naps = not self._leased and self._clock.monotonic_ms() - self._leased_ms >= CALM_MS
             self._wait(self._changed, NAP_MS if self._naps else LOOK_MS)
             self._naps, now_ms = False, self._clock.monotonic_ms()
             if not self._turning and now_ms - self._sign_ms >= LOOK_MS:
@@ -118,14 +128,16 @@ class Lending:
     # -- the processing thread
 
     def works(self) -> None:
-        """A lease begins."""
+        """A lease begins, which ends with the next `turn`."""
         self._sign_ms = self._leased_ms = self._clock.monotonic_ms()
+        self._leased = True
         if self._naps:
             with self._changed:
                 self._changed.notify()
 
     def turn(self, *, idle: bool) -> bool:
         """Make a turn, if the loop is lent, and a turn is due or there is nothing else to do. Whether it was made."""
+        self._leased = False
         if self._loop is None or not (idle or self._clock.monotonic_ms() - self._turned_ms >= TURN_MS):
             return False
         with self._changed:

@@ -44,9 +44,8 @@ class OutputRoom:
     def look_at_all(self) -> None:
         """Note what has been sent, or confirmed, once that matters."""
         if self._total > self._size() // 2:
-            for task, held in self._held.items():
-                if held:
-                    self.look_at(task)
+            for task in self._held:
+                self.look_at(task)
 
     def _part(self) -> int:
         return self._size() // 4 // max(1, len(self._held))

@@ -93,8 +93,8 @@ class ThreadedProcessing:
 
     def _commit_full(self, task: Task) -> None:
         """Ask for the commit without which none of the outputs of a task without room is sent, as
-        `BufferedCollection` says."""
-        if self._context.config.exactly_once and task.cached:
+        `BufferedCollection` says, or confirmed."""
+        if task.outputs_kept or (self._context.config.exactly_once and task.cached):
             task.request_commit()
 
     def add(self, task: Task) -> None:
@@ -211,7 +211,7 @@ class ThreadedProcessing:
     def wake_up_ms(self, now_ms: int) -> int | None:
         leased, more = self._scheduler.working()
         if self._lending.turning:
-            return 0 if more or self._scheduler.changed else None
+            return 0 if more or self._scheduler.changed else self._scheduler.idle_ms()
         if not (leased or more):
             self._look_ms = FIRST_LOOK_MS
             return None
@@ -224,6 +224,7 @@ class ThreadedProcessing:
         if not self._sated(self._enough):
             return True
         if self._lending.turning:
+            self._scheduler.sleep(timeout_ms)
             return False
         self._rests += 1
         few = self._enough * FEW // ENOUGH

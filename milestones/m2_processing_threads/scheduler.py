@@ -46,6 +46,9 @@ SLICE_MS = 50
 IDLE_MS = 1_000
 """How long a thread without work sleeps."""
 
+ROOM_MS = 16
+"""How long at most while tasks wait for room for their outputs, where that thread sends these, too."""
+
 
 def wait(condition: threading.Condition, timeout_ms: int) -> None:
     """Wait in real time."""
@@ -438,9 +441,18 @@ class Scheduler:
                 return
             self._idle += 1
             try:
-                self._wait(self._look, self._leaving.idle_ms(now_ms, self._agenda.idle_ms(now_ms, most_ms)))
+                self._wait(self._look, self._idle_ms(now_ms, most_ms))
             finally:
                 self._idle -= 1
+
+    def idle_ms(self, most_ms: int = IDLE_MS) -> int:
+        """For how many ms there is nothing to do, if nothing happens; at most `most_ms`. While tasks wait for room not
+        long: room comes of what the stream thread sends."""
+        with self._lock:
+            return self._idle_ms(self._clock.monotonic_ms(), min(most_ms, ROOM_MS) if self._full else most_ms)
+
+    def _idle_ms(self, now_ms: int, most_ms: int) -> int:
+        return self._leaving.idle_ms(now_ms, self._agenda.idle_ms(now_ms, most_ms))
 
     # -- metrics
 

@@ -89,7 +89,7 @@ class Worker:
         lease = self._scheduler.take(self.name, TURN_MS if lent else SLICE_MS)
         if lease is None:
             if not self._turn_loop(idle=True):
-                self._scheduler.sleep(unless=lambda: self._lending.lent)
+                self._scheduler.sleep(unless=lambda: self._lending.to_be_turned)
             return False
         self._lending.works()
         error: BaseException | None = None

@@ -199,6 +199,7 @@ class StreamLoop:
                 may_be_sent = self._ends.admits(task.id) and task.id not in self._answering.cut_off
                 (admitted if may_be_sent else waiting).append(task)
         self._collection.collect(admitted)
+        self._commits.tell(admitted)  # collection may have asked for a commit
         self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])
 
     def _has_work(self, id: TaskId) -> bool:

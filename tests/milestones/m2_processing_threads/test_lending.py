@@ -13,7 +13,8 @@ import pytest
 from milestones.common.clock import SystemClock
 from milestones.common.errors import OwnershipError
 from milestones.common.kafka.clients import Owned
-from milestones.m2_processing_threads.lending import Lending
+from milestones.common.testing.clock import StepClock
+from milestones.m2_processing_threads.lending import LOOK_MS, Lending
 from milestones.m2_processing_threads.scheduler import wait
 
 LONG_S = 20.0
@@ -220,3 +221,17 @@ def test_a_client_is_used_by_the_thread_that_stands_in_for_its_owner_and_by_no_o
 
     lent.worker.at = use
     lent.drive_until(lambda: bool(refused))
+
+
+def test_a_call_of_minutes_leaves_the_turns_to_the_stream_thread_all_the_while() -> None:
+    clock, turns = StepClock(), Turns()
+    lending = Lending(clock, lambda: True, lambda: None, lambda _, ms: clock.advance(ms))
+    lending.works()
+    clock.advance(LOOK_MS)
+    turns.at = partial(clock.advance, 10)
+    for _ in range(10_000):
+        lending.drive(turns)
+    assert len(turns.made) == 10_000
+    assert not lending.turn(idle=False), "the call is over"
+    lending.drive(turns)
+    assert len(turns.made) == 10_000, "it is lent again"

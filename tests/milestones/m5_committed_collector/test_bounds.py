@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.milestones.fakes import TaskId, kafka_error, put
-from tests.milestones.m5_committed_collector.collecting import ALOS, RunningCollector, committing
+from tests.milestones.m5_committed_collector.collecting import ALOS, RunningCollector, committing, withhold
 
 TASKS = range(50)
 LIMIT = 200_000
@@ -153,3 +153,21 @@ def test_state_holds_the_bound_while_the_group_has_no_new_generation() -> None:
     assert limit // 2 < most(r, uncommitted, turns=80, records=1) < 2 * limit
     r.world.member.gate = False
     r.until(lambda: all(r.offset(partition) == 80 for partition in TASKS), steps=2_000)
+
+
+def test_a_task_that_fills_the_room_beside_a_commit_is_committed_right_after_it() -> None:
+    r = RunningCollector(
+        output_buffer_max_bytes=20_000, commit_interval_ms=NEVER_MS, transaction_timeout_ms=2 * NEVER_MS,
+    )  # fmt: skip
+    r.run(0, 1)
+    r.step(80, ms=10)
+    withhold(r, "commit")
+    r.feed("commit", steps=10, ms=5)
+    r.until(lambda: r.commits.under_way)
+    for number in range(200):
+        put(r.world, 1, "v", key=f"key-{number}")
+    r.step(200, ms=10)
+    before = r.loop._processing.processed
+    assert before < 200, "it waits for room"
+    r.world.producer.withheld.clear()
+    r.until(lambda: r.loop._processing.processed == 201, steps=1_000, ms=10)
