@@ -141,7 +141,7 @@ the time to make, and the garbage collector never lets go of it."""
 
 _EMITTED_BYTES: Final = 250
 """Memory of an output besides its key and value: the tuple, its numbers, the objects of both."""
-_SAMPLE: Final = 32
+_SAMPLE: Final = 8
 
 
 def emitted_bytes(outputs: Sequence[Emitted]) -> int:

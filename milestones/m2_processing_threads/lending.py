@@ -16,8 +16,7 @@ core to another. So the stream thread lends its loop to its only processing thre
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.kafka.clients import standing_in_for
@@ -57,7 +56,7 @@ class Lending:
         self._clock, self._may_be_lent, self._call, self._wait = clock, may_be_lent, call, wait
         self._changed = threading.Condition()
         self._loop: Loop | None = None
-        self._stream_thread = threading.current_thread()
+        self._stream_thread = threading.get_ident()
         self._turning = self._wanted = self._naps = self._leased = False
         self._error: BaseException | None = None
         self._kept_until_ms = 0
@@ -96,7 +95,7 @@ class Lending:
         if now_ms < self._kept_until_ms or self._lasts(now_ms) or not (loop.steady and self._may_be_lent()):
             return False
         with self._changed:
-            self._stream_thread, self._loop, self._sign_ms = threading.current_thread(), loop, now_ms
+            self._stream_thread, self._loop, self._sign_ms = threading.get_ident(), loop, now_ms
         self._call()
         return True
 
@@ -148,7 +147,7 @@ class Lending:
         steady = False
         try:
             self._turned_ms = self._clock.monotonic_ms()
-            with self._as_stream_thread():
+            with standing_in_for(self._stream_thread):
                 loop.run_once(self._turned_ms)
                 steady = loop.steady and self._may_be_lent()
         except BaseException as raised:
@@ -167,14 +166,3 @@ class Lending:
             return None
         self._turning = True
         return self._loop
-
-    @contextmanager
-    def _as_stream_thread(self) -> Iterator[None]:
-        """Inside the block the calling thread has the name of the stream thread, and its clients."""
-        thread = threading.current_thread()
-        own, thread.name = thread.name, self._stream_thread.name
-        try:
-            with standing_in_for(self._stream_thread.ident or 0):
-                yield
-        finally:
-            thread.name = own
