@@ -3,7 +3,7 @@
 Two threads that hand each other every record take a quarter more CPU than one, as each record's objects cross from one
 core to another. So the stream thread lends its loop to its only processing thread, and looks on:
 
-    kept: the stream thread makes turns, the processing thread works           (long calls, commits, rebalances)
+    kept: the stream thread makes turns, the processing thread works        (long calls, recoveries, rebalances)
       |  ^
       v  |  a lease lasts; or a turn fails, or leaves something to do that the stream thread is to wait for
     lent: the processing thread works, and makes a turn every `TURN_MS`, or when there is nothing to work on

@@ -225,3 +225,14 @@ def test_a_call_of_minutes_leaves_the_turns_to_the_stream_thread_all_the_while()
     assert not lending.turn(idle=False), "the call is over"
     lending.drive(turns)
     assert len(turns.made) == 10_000, "it is lent again"
+
+
+def test_a_client_that_is_made_in_a_lent_turn_is_the_stream_threads(lent: Lent) -> None:
+    def make() -> None:
+        lent.turns.client = Client()
+
+    lent.turns.at = make
+    lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
+    lent.turns.at = lambda: None
+    assert lent.lending.keep() is None
+    lent.turns.client.use()
