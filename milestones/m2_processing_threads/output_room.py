@@ -22,9 +22,9 @@ class OutputRoom:
 
     *Concurrency*: any thread may call `most`, which reads a dictionary entry and a number."""
 
-    def __init__(self, size: Callable[[], int]) -> None:
-        """`size`: of the room now, in bytes."""
-        self._size = size
+    def __init__(self, part: Callable[[int], int]) -> None:
+        """`part(among)`: the bytes of the room for one of so many, as of `MemoryShare.part`; all of it for one."""
+        self._part_among = part
         self._held: dict[Task, int] = {}
         self._total = 0
 
@@ -35,26 +35,31 @@ class OutputRoom:
     def remove(self, task: Task) -> None:
         self._total -= self._held.pop(task)
 
-    def look_at(self, task: Task) -> None:
-        """Note what the task holds."""
-        held = task.output_bytes()
+    def look_at(self, task: Task, held: int | None = None) -> None:
+        """Note what the task holds; `held`, where that was counted just now."""
+        held = task.output_bytes() if held is None else held
         self._total += held - self._held[task]
         self._held[task] = held
 
     def look_at_all(self) -> None:
         """Note what has been sent, or confirmed, once that matters."""
-        if self._total > self._size() // 2:
+        if self._total > self._size // 2:
             for task in self._held:
                 self.look_at(task)
 
+    @property
+    def _size(self) -> int:
+        return self._part_among(1)
+
     def _part(self) -> int:
-        return self._size() // 4 // max(1, len(self._held))
+        """A task's part of the last quarter."""
+        return self._part_among(4 * len(self._held))
 
     def most(self, task: Task, threads: int) -> int:
         """The bytes with which the task is full. What is left to be lent is divided among so many threads, each of
         which works on a task."""
-        left = self._size() * 3 // 4 - self._total
-        return max(1, self._part(), self._held.get(task, 0) + left // max(1, threads))
+        left = self._size * 3 // 4 - self._total
+        return max(self._part(), self._held.get(task, 0) + left // max(1, threads))
 
     def next(self) -> int:
         """The least that a task may add once it had to wait and has room again."""
@@ -62,4 +67,4 @@ class OutputRoom:
 
     def has_room(self, task: Task) -> bool:
         """Whether there is room again for a full task: half of all the room is free, or of the task's own part."""
-        return self._total <= self._size() // 2 or self._held[task] <= self._part() // 2
+        return self._total <= self._size // 2 or self._held[task] <= self._part() // 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence, Set
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from milestones.baseline.processing import retired
@@ -73,7 +74,7 @@ class ThreadedProcessing:
             self._staffing.wanted,
             context.config.task_timeout_ms,
             lambda id: priorities.get(id.subtopology, 1),
-            OutputRoom(lambda: context.memory.part(Account.OUTPUTS)),
+            OutputRoom(partial(context.memory.part, Account.OUTPUTS)),
             wait,
             self._commit_full,
         )
@@ -110,8 +111,7 @@ class ThreadedProcessing:
 
     def _worker(self, number: int) -> Worker:
         name = processing_thread(self._context.identity, number)
-        context = self._context
-        return Worker(name, self._scheduler, self._clock, context.metrics, self._lending)
+        return Worker(name, self._scheduler, self._clock, self._context.metrics, self._lending)
 
     def _may_be_lent(self) -> bool:
         """Whether there is one thread: others would wait for what the one that is in a turn knows."""

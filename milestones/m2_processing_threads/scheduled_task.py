@@ -57,10 +57,14 @@ class Job(enum.Enum):
 
 class Lease:
     """The thread `owner` has a task until `deadline_ms` (monotonic), or until the record is done that is in work then.
-    `limit`: records of the next batch. `stop`: no other batch is to begin. `full`: the outputs have filled their
-    buffer. `pause_ms`: so long the task's engine is busy, so that what is confirmed isn't applied yet."""
+    `limit`: records of the next batch. `stop`: no other batch is to begin. `full`: the outputs have no
+    more room. `output_bytes`: what the task held after the last batch; None before the first one is begun. `pause_ms`:
+    so long the task's engine is busy, so that what is confirmed isn't applied yet."""
 
-    __slots__ = ("_before", "deadline_ms", "full", "job", "limit", "owner", "pause_ms", "scheduled", "stop", "task")
+    __slots__ = (
+        "_before", "deadline_ms", "full", "job", "limit", "output_bytes", "owner", "pause_ms", "scheduled", "stop",
+        "task",
+    )  # fmt: skip
 
     deadline_ms: int
     full: bool
@@ -76,6 +80,7 @@ class Lease:
         self.limit: int = scheduled.limit
         self.stop = self.full = False
         self.pause_ms: int = 0
+        self.output_bytes: int | None = None
         self._before = self.task.counters.processed
 
     @property

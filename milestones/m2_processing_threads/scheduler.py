@@ -76,7 +76,7 @@ class Scheduler:
         `room`: for outputs, by default without bounds; `on_full`: called with a task that has to wait for it, under the
         lock. `wait`: for a condition, at most so many ms; another one is for tests."""
         self._clock, self.threads, self._timeout_ms = clock, threads, timeout_ms
-        self._room = room or OutputRoom(lambda: UNBOUNDED)
+        self._room = room or OutputRoom(lambda _: UNBOUNDED)
         self._weight, self._wait, self._on_full = weight, wait, on_full
         self._lock = threading.Lock()
         self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
@@ -375,7 +375,7 @@ class Scheduler:
                 self._retire(scheduled)
             else:
                 self._changed[scheduled.task] = None
-                self._room.look_at(scheduled.task)
+                self._room.look_at(scheduled.task, None if error is not None else lease.output_bytes)
                 self._preparation.worked(scheduled)
                 if scheduled.full:
                     self._full[scheduled] = None

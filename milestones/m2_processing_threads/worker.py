@@ -167,6 +167,7 @@ class Worker:
             task.flush()
         task.punctuate(clock.wall_ms())
         began_ms, held = clock.monotonic_ms(), task.output_bytes()
+        lease.output_bytes = held
         if began_ms >= lease.deadline_ms:
             lease.limit = 1
         while not lease.stop:
@@ -174,7 +175,7 @@ class Worker:
             now_ms = clock.monotonic_ms()
             dry, took_ms = done < lease.limit, now_ms - began_ms
             self._adapt(lease, took_ms)
-            held = self._fit(lease, done, held)
+            lease.output_bytes = held = self._fit(lease, done, held)
             if dry or lease.full or now_ms >= lease.deadline_ms:
                 return
             per_record_ms = took_ms / done

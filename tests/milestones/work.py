@@ -9,6 +9,13 @@ from milestones.common.errors import StateBusyError, StateError
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import Lifecycle, State
 from milestones.common.testing.clock import StepClock
+from milestones.m2_processing_threads.output_room import OutputRoom
+
+
+def room_of(size: int) -> OutputRoom:
+    """Room for outputs, of so many bytes."""
+    return OutputRoom(lambda among: max(1, size // among))
+
 
 PAUSE_MS = 40
 """How long a busy engine asks for."""

@@ -16,14 +16,13 @@ from milestones.common.records import TaskId
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads import agenda
 from milestones.m2_processing_threads.commit_preparation import LOCK_MS
-from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, Scheduler
 from milestones.m2_processing_threads.worker import Worker
 from milestones.parts import CloseMode
 from tests.milestones.m2_processing_threads.failures import final_failure
 from tests.milestones.m2_processing_threads.test_chaos import Chaos, play
-from tests.milestones.work import Work
+from tests.milestones.work import Work, room_of
 
 MANY, ROOM = 512, 4_000
 
@@ -59,7 +58,7 @@ class Hall:
     def __init__(self, *, waiting: int = 0) -> None:
         self.clock, self.slept = StepClock(), list[int]()
         self.scheduler = Scheduler(
-            self.clock, 4, 60_000, room=OutputRoom(lambda: ROOM), wait=lambda _, ms: self.slept.append(ms)
+            self.clock, 4, 60_000, room=room_of(ROOM), wait=lambda _, ms: self.slept.append(ms)
         )
         self.tasks: list[Any] = [Counted(self.clock, number, waiting) for number in range(MANY)]
         for task in self.tasks:
@@ -140,7 +139,7 @@ def test_records_that_wait_for_another_partition_are_looked_at_soon_and_the_othe
     assert hall.slept == [agenda.LOOK_MS]
     task.halves = False
     hall.clock.advance(agenda.LOOK_MS)
-    assert hall.questions(hall.worker.run_once) <= 12
+    assert hall.questions(hall.worker.run_once) <= 10
     assert task.waiting == 0
 
 
@@ -276,7 +275,7 @@ class Crew:
         self.rng, self.clock = random.Random(seed), SystemClock()
         self.weights = [1, 1, 1]
         self.scheduler = Scheduler(
-            self.clock, 4, 60_000, lambda id: self.weights[id.subtopology], OutputRoom(lambda: ROOM), self._wait
+            self.clock, 4, 60_000, lambda id: self.weights[id.subtopology], room_of(ROOM), self._wait
         )
         self.workers = [
             Worker(f"thread {n}", self.scheduler, self.clock, Metrics(self.clock)) for n in range(4)

@@ -15,12 +15,11 @@ from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import CloseMode, RemovedTask
 from tests.milestones.m2_processing_threads.failures import final_failure
-from tests.milestones.work import PAUSE_MS, Work
+from tests.milestones.work import PAUSE_MS, Work, room_of
 from tests.noted import noted
 
 TASKS, THREADS, STEPS = 6, 3, 150
@@ -114,7 +113,7 @@ class Chaos:
         self.rng = random.Random(seed)
         self.clock = StepClock()
         self.scheduler = Scheduler(
-            self.clock, THREADS, TIMEOUT_MS, room=OutputRoom(lambda: 4_000), wait=lambda *_: None
+            self.clock, THREADS, TIMEOUT_MS, room=room_of(4_000), wait=lambda *_: None
         )
         self.hands = [Hand(self, number) for number in range(THREADS)]
         self.at_work: set[Any] = set()

@@ -14,14 +14,13 @@ from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads.commit_preparation import LOCK_MS, LONG_CALL_MS
-from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.quarantine import FIRST_MS, LONGEST_MS
 from milestones.m2_processing_threads.scheduled_task import Job, Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
 from milestones.parts import CloseMode
 from tests.milestones.m2_processing_threads.failures import final_failure
-from tests.milestones.work import Work
+from tests.milestones.work import Work, room_of
 
 TIMEOUT_MS = 60_000
 ROOM = 12_000
@@ -37,7 +36,7 @@ class Shop:
         self.clock = StepClock()
         self.slept: list[int] = []
         self.scheduler = Scheduler(
-            self.clock, threads, TIMEOUT_MS, room=OutputRoom(lambda: ROOM),
+            self.clock, threads, TIMEOUT_MS, room=room_of(ROOM),
             wait=lambda _, timeout_ms: self.slept.append(timeout_ms),
         )  # fmt: skip
         self.metrics = Metrics(self.clock)
@@ -57,7 +56,7 @@ class Shop:
             self.workers[0].run_once()
 
     def take(self) -> Any:
-        lease = self.scheduler.take("somebody")
+        lease = self.scheduler.take("a thread")
         assert lease is not None
         return lease
 
@@ -87,10 +86,10 @@ def test_fast_records_are_processed_in_large_batches() -> None:
 def test_a_thread_has_one_task_at_a_time_and_a_task_one_thread() -> None:
     shop = Shop({"waiting": 10}, threads=2)
     lease = shop.take()
-    assert shop.scheduler.take("somebody else") is None
+    assert shop.scheduler.take("another thread") is None
     assert shop.scheduler.places() == {A: Place.LEASED}
     shop.scheduler.give_back(lease)
-    with pytest.raises(OwnershipError, match="somebody gives back task 0_0, which it has not"):
+    with pytest.raises(OwnershipError, match="a thread gives back task 0_0, which it has not"):
         shop.scheduler.give_back(lease)
 
 
@@ -125,52 +124,7 @@ def test_nothing_of_a_paused_task_is_called_and_what_is_at_work_ends_at_the_next
     shop.scheduler.give_back(lease)
     other = shop.take()
     assert other.task is not lease.task
-    assert shop.scheduler.take("somebody else") is None
-
-
-# -- full output buffers
-
-
-def test_a_task_without_room_for_outputs_waits_until_half_of_the_room_is_free_and_the_others_dont() -> None:
-    shop = Shop({"waiting": 10_000}, {"waiting": 10})
-    shop.task.bytes = LENT
-    shop.work(10)
-    assert [task.waiting > 0 for task in shop.tasks] == [True, False]
-    assert shop.scheduler.held_back == 1
-    shop.task.bytes = ROOM // 2 + 1
-    shop.scheduler.wake()
-    assert shop.scheduler.take("somebody") is None
-    shop.task.bytes = ROOM // 2
-    shop.scheduler.wake()
-    assert shop.take().task is shop.task
-
-
-def test_a_task_that_has_sent_half_of_its_own_part_goes_on_though_others_fill_the_room() -> None:
-    shop = Shop({"waiting": 10_000}, {"waiting": 10_000}, record_bytes=0)
-    for task in shop.tasks:
-        task.bytes = LENT
-    shop.work(10)
-    assert shop.scheduler.take("somebody") is None
-    shop.task.bytes = (ROOM - LENT) // 2 // 2
-    shop.scheduler.wake()
-    assert shop.take().task is shop.task
-
-
-@pytest.mark.parametrize("kept", [0, ROOM // 2, LENT - 2_000])
-def test_batches_are_as_large_as_what_is_left_of_the_room_whatever_is_kept_in_it(kept: int) -> None:
-    shop = Shop({"waiting": 100_000, "record_ms": 0}, bytes=kept, record_bytes=1)
-    while shop.task.bytes < LENT:
-        before = shop.task.bytes
-        shop.work()
-        assert shop.task.bytes > before
-    assert shop.task.bytes == LENT
-    assert len(shop.task.limits) < 40
-
-
-def test_a_batch_of_large_outputs_leaves_at_most_one_beyond_the_bound() -> None:
-    shop = Shop({"waiting": 100_000}, bytes=LENT // 2, record_bytes=LENT // 7)
-    shop.work(10)
-    assert shop.task.bytes < LENT + 2 * shop.task.record_bytes
+    assert shop.scheduler.take("another thread") is None
 
 
 # -- failures
@@ -198,7 +152,7 @@ def test_a_task_in_quarantine_is_in_no_other_place_and_comes_out_of_it_to_be_tri
     shop = Shop({"waiting": 10}, error=ValueError("user code"))
     shop.work()
     assert (shop.scheduler.places(), shop.task.state) == ({A: Place.QUARANTINED}, State.QUARANTINED)
-    assert shop.scheduler.take("somebody") is None
+    assert shop.scheduler.take("a thread") is None
     shop.clock.advance(FIRST_MS)
     shop.task.error = None
     shop.work()
@@ -275,7 +229,7 @@ def test_caches_are_flushed_by_a_processing_thread_and_the_task_then_waits_for_i
     shop.work()
     assert (shop.task.done[-1], shop.scheduler.places(), shop.task.state) == ("flush", {A: Place.LOCKED}, State.LOCKED)
     assert shop.scheduler.flush()
-    assert shop.scheduler.take("somebody") is None
+    assert shop.scheduler.take("a thread") is None
     shop.scheduler.unlock()
     assert (shop.task.state, shop.take().task) == (State.READY, shop.task)
 
