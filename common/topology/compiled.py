@@ -20,6 +20,7 @@ from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.records import Headers
 from milestones.common.serdes import Serde
+from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
 from milestones.common.state.stores.read_only import ReadOnlyStore
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
 from milestones.common.topology.program import Memory, Process, TaskServices
@@ -166,6 +167,7 @@ class _Compiler:
         for node in sub.nodes:
             for parent in dict.fromkeys(node.parents):
                 self._children[parent].append(node.name)
+        self._nodes = {node.name: node for node in sub.nodes}
         self._writers = _writers(sub)
         self._sides = {node.name for node in sub.nodes if isinstance(node, ProcessorNode) and node.side}
         self._bound: dict[str, Process] = {}
@@ -207,9 +209,23 @@ class _Compiler:
         if isinstance(node, SourceNode):
             return context.forward, None
         if isinstance(node, SinkNode):
-            return bind_sink(node, context), None
+            return bind_sink(node, context, self._rows_of(node)), None
         bind_new = getattr(node.operator, "bind_new", None)
         return node.operator.bind(context), None if bind_new is None else bind_new(context)
+
+    def _rows_of(self, sink: SinkNode) -> TimestampedKeyValueStore[Any, Any] | None:
+        """The store whose rows go to the sink, each one right after its put: no code of the user runs in between that
+        could change key or value."""
+        node: Node = sink
+        while len(node.parents) == 1 and len(self._children[node.parents[0]]) == 1:
+            node = self._nodes[node.parents[0]]
+            operator: Any = getattr(node, "operator", None)
+            if getattr(operator, "sends_its_row", False):
+                store = self._services.store(operator.store) if operator.store is not None else None
+                return store if isinstance(store, TimestampedKeyValueStore) else None
+            if not getattr(operator, "passes_on", False):
+                return None
+        return None
 
     def _sources(self, topics: Iterable[str]) -> dict[str, CompiledSource]:
         nodes = [node for node in self._sub.nodes if isinstance(node, SourceNode)]

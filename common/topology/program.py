@@ -205,6 +205,10 @@ class Operator(Protocol):
 
     An operator that uses only the new value of a table's update may have `bind_new`, too, for a closure that takes the
     new value instead of (new, old).
+
+    `sends_its_row`: what it forwards is the very row that it has put into its `store` right before; `passes_on`: its
+    closure is that of its children, or calls it with the same key and value (the new one of a table's update). A sink
+    behind such operators alone takes the bytes that the store has made.
     """
 
     def bind(self, context: OperatorContext) -> Process:

@@ -16,6 +16,7 @@ from milestones.common.errors import SerializationError, TopologyError
 from milestones.common.partitioner import partition_of
 from milestones.common.records import Emitted
 from milestones.common.serdes import Serde, unwritable
+from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore, last_row_by
 from milestones.common.topology.nodes import SinkNode, SinkRecord
 from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
@@ -37,14 +38,16 @@ class OutputSerializationError(SerializationError):
         self.topic, self.origin, self.node = topic, origin, node
 
 
-def bind_sink(node: SinkNode, context: OperatorContext) -> Process:
-    """The closure of a sink."""
+def bind_sink(node: SinkNode, context: OperatorContext, rows: TimestampedKeyValueStore[Any, Any] | None) -> Process:
+    """The closure of a sink. `rows`: the store whose rows are its records, each one put right before it comes."""
     if isinstance(node.topic, str) and node.partitioner is None:
-        return _fixed(node, node.topic, context)
+        return _fixed(node, node.topic, context, rows)
     return _chosen(node, context)
 
 
-def _fixed(node: SinkNode, topic: str, context: OperatorContext) -> Process:
+def _fixed(
+    node: SinkNode, topic: str, context: OperatorContext, rows: TimestampedKeyValueStore[Any, Any] | None
+) -> Process:
     emit, record, name = _emit(node, context), context.record, context.node
     key_serde, value_serde = _serdes(node)
     key_bytes, value_bytes = key_serde.serializer(topic), value_serde.serializer(topic)
@@ -59,7 +62,18 @@ def _fixed(node: SinkNode, topic: str, context: OperatorContext) -> Process:
         partition = -1 if of_inner is None or raw_key is None else of_inner(topic, raw_key)
         emit((topic, partition, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
 
-    return process
+    last = None if rows is None else last_row_by(rows, key_bytes, value_bytes)
+    if last is None:
+        return process
+
+    def of_row(key: Any, value: Any, timestamp: int) -> None:
+        row_key, raw_key, row_value, raw_value = last.row
+        if value is row_value and key is row_key:
+            emit((topic, -1, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
+        else:  # deleted, or from a cache
+            process(key, value, timestamp)
+
+    return of_row
 
 
 def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]:

@@ -304,11 +304,12 @@ class TimedRows(Rows[K, V]):
         """Delete `key` at a time of its own: `put_raw` deletes at that of the record in work."""
         self._delete(self._key(key, "delete"), timestamp)
 
-    def _put_timed(self, data: bytes, value: Any, timestamp: int) -> None:
-        """Set value and time of a serialised key; a value of None deletes."""
+    def _put_timed(self, data: bytes, value: Any, timestamp: int) -> bytes | None:
+        """Set value and time of a serialised key, and return the value's bytes; a value of None deletes."""
         timestamp = timestamp or first_timestamp()
         if value is None:
-            return self._delete(data, self._record.timestamp)
+            self._delete(data, self._record.timestamp)
+            return None
         try:
             encoded = self._encode_value(value)
             local = _pack(timestamp) + encoded
@@ -317,20 +318,16 @@ class TimedRows(Rows[K, V]):
         if self._log_put is not None:
             self._log_put(data, encoded, timestamp)
         self._layers.put(data, local)
-        if len(local) > REMEMBERED_BYTES:
-            self._read_cache.forget(data)
-        elif type(value) is self._exact_type:
-            if self._remembered.get(data) is None:
-                self._read_cache.keep(data, (value, timestamp), len(local))
-            else:
-                self._remembered[data] = value, timestamp
-        elif self._immutable:
+        remembered: Any = local
+        if self._immutable:
+            remembered = (value, timestamp) if type(value) is self._exact_type else None
+        if remembered is None or len(local) > REMEMBERED_BYTES:
             self._read_cache.forget(data)
         elif self._remembered.get(data) is None:
-            self._read_cache.keep(data, local, len(local))
+            self._read_cache.keep(data, remembered, len(local))
         else:
-            self._remembered[data] = local
-        return None
+            self._remembered[data] = remembered
+        return encoded
 
     def _type_to_remember(self, value: Any) -> type:
         return super()._type_to_remember(value[0])

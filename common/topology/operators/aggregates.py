@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from milestones.common.records import Change
 from milestones.common.topology.operators.versioned_tables import VersionedTable, forwarding_versions
@@ -70,6 +70,8 @@ def _nowhere(key: Any, value: Any, timestamp: int) -> None:
 class StreamCount:
     """A count per key. The old value before the first record is sent as 0, as in Kafka Streams."""
 
+    sends_its_row: ClassVar[bool] = True
+
     store: str
     send_old_values: bool = False
 
@@ -116,6 +118,8 @@ def _minus_one(_key: Any, _value: Any, aggregate: int) -> int:
 class StreamAggregate:
     """Any aggregate per key. The old value before the first record is the initializer's."""
 
+    sends_its_row: ClassVar[bool] = True
+
     store: str
     initializer: Initializer
     aggregator: Aggregator
@@ -153,6 +157,8 @@ class StreamAggregate:
 class StreamReduce:
     """A reduction per key; the first value is the first aggregate."""
 
+    sends_its_row: ClassVar[bool] = True
+
     store: str
     reducer: Reducer
     send_old_values: bool = False
@@ -188,6 +194,8 @@ class StreamReduce:
 @dataclass(frozen=True)
 class TableAggregate:
     """An aggregate of a table's rows by a new key: first the subtractor with the old value, then the adder."""
+
+    sends_its_row: ClassVar[bool] = True
 
     store: str
     initializer: Initializer
@@ -233,6 +241,8 @@ class TableAggregate:
 @dataclass(frozen=True)
 class TableReduce:
     """A reduction of a table's rows by a new key: first the subtractor with the old value, then the adder."""
+
+    sends_its_row: ClassVar[bool] = True
 
     store: str
     adder: Reducer

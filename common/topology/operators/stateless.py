@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from milestones.common.topology.program import OperatorContext, Process
 
@@ -37,6 +37,8 @@ class Stateless:
 @dataclass(frozen=True)
 class PassThrough:
     """Forwards each record: for merges and branches."""
+
+    passes_on: ClassVar[bool] = True
 
     def bind(self, context: OperatorContext) -> Process:
         return context.forward

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from milestones.common.records import Change
 from milestones.common.topology.operators.aggregates import forwarding, keeping
@@ -25,6 +25,8 @@ NULL_KEY = "null key"
 class TableSource:
     """Makes a table of a stream: each record is a row's new value, None deletes the row. `store` None: the table isn't
     materialised, its updates only pass through."""
+
+    sends_its_row: ClassVar[bool] = True
 
     store: str | None = None
     send_old_values: bool = False
@@ -94,6 +96,8 @@ class TableFilter:
     """Keeps rows for which the predicate holds (`negate`: doesn't); others are deleted downstream. Of a `versioned`
     table also those that were never there."""
 
+    sends_its_row: ClassVar[bool] = True
+
     predicate: Callable[[Any, Any], Any]
     negate: bool = False
     store: str | None = None
@@ -129,6 +133,8 @@ class TableFilter:
 @dataclass(frozen=True)
 class TableMapValues:
     """Maps values; `with_key` says whether the mapper takes (key, value) or the value."""
+
+    sends_its_row: ClassVar[bool] = True
 
     mapper: Callable[..., Any]
     with_key: bool = False
@@ -199,6 +205,8 @@ class TableRepartitionMap:
 @dataclass(frozen=True)
 class ToStream:
     """A table's updates as records: the new value, None for a deleted row."""
+
+    passes_on: ClassVar[bool] = True
 
     def bind(self, context: OperatorContext) -> Process:
         forward = context.forward

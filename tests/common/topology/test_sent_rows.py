@@ -1,0 +1,125 @@
+"""A sink to which an operator's very rows go sends the bytes that the store has made: they are made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milestones.common import serdes
+from milestones.common.serdes import Serde
+from milestones.common.topology import KStream, StreamsBuilder
+from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.harness import Harness
+
+Way = Callable[[KStream[Any, Any]], Any]
+Aggregator = Callable[[str, Any, Any], Any]
+
+FAIL, DROP = -1, -2
+LARGE = 10_000_000
+
+
+class Counted:
+    """JSON, and the number of values that were written."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.serde: Serde[Any] = Serde(self._write, orjson.loads, name="counted")
+
+    def _write(self, value: Any) -> bytes:
+        self.written += 1
+        return orjson.dumps(value)
+
+
+def add(_key: str, value: int, total: dict[str, int]) -> dict[str, int] | None:
+    """The sum in a new object."""
+    if value == FAIL:
+        raise RuntimeError("user code")
+    return None if value == DROP else {"sum": total["sum"] + value}
+
+
+SHARED: dict[str, int] = {}
+
+
+def add_in_place(key: str, value: int, total: dict[str, int]) -> dict[str, int] | None:
+    """The sum in one object for all keys and records, which changes before the failure, too."""
+    SHARED["sum"] = total["sum"] + value
+    return None if add(key, value, total) is None else SHARED
+
+
+def sums(way: Way, value: Serde[Any] = serdes.JSON, aggregator: Aggregator = add, cache: int = 0) -> Harness:
+    """A task with a sum per key, whose updates go `way`."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.STRING, value=serdes.JSON).group_by_key()
+    way(stream.aggregate(lambda: {"sum": 0}, aggregator, "store", value=value).to_stream())
+    return Harness(builder.build(), cache_max_bytes=cache, processing_handler=LogAndContinue()).start()
+
+
+def change(_key: str, value: dict[str, int]) -> None:
+    value["sum"] = 7
+
+
+def to_both(stream: KStream[Any, Any], first: Way) -> None:
+    first(stream)
+    stream.to("out")
+
+
+WAYS: dict[str, tuple[Way, list[int], int]] = {
+    "at once": (lambda stream: stream.to("out"), [1, 4], 2),
+    "mapped": (lambda stream: stream.map_values(lambda value: {"sum": -value["sum"]}).to("out"), [-1, -4], 4),
+    "changed": (lambda stream: stream.peek(change).to("out"), [7, 7], 4),
+    "changed before": (lambda stream: to_both(stream, lambda first: first.peek(change)), [7, 7], 4),
+    "to a chosen topic": (lambda stream: stream.to(lambda key, value, context: "out"), [1, 4], 4),
+}
+"""The sums that are sent of 1 and 3, and how many values are written."""
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_row_is_written_once_unless_the_users_code_sees_it_on_its_way(name: str) -> None:
+    way, sent, written = WAYS[name]
+    counted = Counted()
+    h = sums(way, counted.serde)
+    h.pipe(("a", "1", 1), ("a", "3", 3))
+    assert [orjson.loads(value) for topic, _, value, _ in h.outputs() if topic == "out"] == [{"sum": n} for n in sent]
+    assert counted.written == written
+    assert h.task.store("store").get("a").value == {"sum": 4}
+
+
+RECORDS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 1, 2, 1_000, FAIL, DROP])), max_size=30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    records=RECORDS, cache=st.sampled_from([0, 400, LARGE]), aggregator=st.sampled_from([add, add_in_place]),
+    commit_each=st.integers(1, 12),
+)  # fmt: skip
+def test_the_outputs_are_those_of_a_sink_that_writes_each_row_itself(
+    records: list[tuple[str, int]], cache: int, aggregator: Aggregator, commit_each: int
+) -> None:
+    def outputs(way: Way) -> list[tuple[Any, ...]]:
+        h = sums(way, serdes.JSON, aggregator, cache)
+        seen: list[tuple[Any, ...]] = []
+        for number, (key, value) in enumerate(records, 1):
+            h.pipe((key, str(value), number))
+            seen += h.outputs()
+            if number % commit_each == 0:
+                seen += [output[:5] for output in h.commit().all_outputs()]
+        return [*seen, *h.commit().all_outputs()]
+
+    at_once, by_itself = (
+        [output for output in outputs(way) if output[0] == "out"]
+        for way in (lambda stream: stream.to("out"), lambda stream: stream.filter(lambda key, value: True).to("out"))
+    )
+    assert [output[:5] for output in at_once] == [output[:5] for output in by_itself]
+
+
+def test_a_record_after_a_failed_one_sends_its_own_row() -> None:
+    h = sums(lambda stream: stream.to("out"), aggregator=add_in_place)
+    h.pipe(("a", "1", 1), ("a", str(FAIL), 2), ("a", str(DROP), 3), ("a", "1", 4))
+    assert [(key, value) for topic, key, value, _ in h.outputs() if topic == "out"] == [
+        (b"a", b'{"sum":1}'), (b"a", None), (b"a", b'{"sum":1}'),
+    ]  # fmt: skip
