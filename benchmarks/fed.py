@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.cluster import CALL_S, FOREVER, Cluster, Row
 from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import Job
-from benchmarks.process import Measured, Usage
+from benchmarks.process import Measured, Usage, together, wait
 from benchmarks.rows import Figure
 
 TIMEOUT_S = 600.0
@@ -83,7 +84,12 @@ class Fresh(ABC):
         return {"bytes_produced": float(written), "bytes_per_record": written / records}
 
     def _log_file(self, job: Job) -> Path:
-        return self._directory / f"{job.application_id}.log"
+        return self._directory / f"{Path(job.state_dir).name}.log"
+
+
+def _instances(job: Job, count: int) -> list[Job]:
+    """The job of each instance: all have one application, and each a directory of its own."""
+    return [job, *(replace(job, state_dir=f"{job.state_dir}-{number}") for number in range(2, count + 1))]
 
 
 def _prefixes(contender: Contender, run: str) -> list[str]:
@@ -139,7 +145,10 @@ class Fed(Fresh):
             ]
             if not contender.commits:
                 due = [(stack.enter_context(self._cluster.written(job.output)), self.outputs(size))]
-            process = stack.enter_context(Measured(contender.command(job), self._log_file(job)))
-            process.wait(lambda: all(done() >= records for done, records in due), self.timeout_s)
-            usage = process.stop()
-        return self.judge(contender, job, usage)
+            processes = [
+                stack.enter_context(Measured(contender.command(one), self._log_file(one)))
+                for one in _instances(job, contender.instances)
+            ]
+            wait(processes, lambda: all(done() >= records for done, records in due), self.timeout_s)
+            usages = [process.stop() for process in processes]
+        return self.judge(contender, job, together(usages))

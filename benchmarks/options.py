@@ -67,6 +67,12 @@ def threads(default: str) -> Option:
                         help="That call user code, with commas: each contender once with each number.")  # fmt: skip
 
 
+def instances(default: str) -> Option:
+    """`--instances`, several numbers of them."""
+    return click.option("--instances", "instance_counts", default=default, show_default=True, type=_Counts(1),
+                        help="Processes, with commas: each contender once with each number.")  # fmt: skip
+
+
 def tasks(default: str) -> Option:
     """`--tasks`, several numbers of them."""
     return click.option("--tasks", "task_counts", default=default, show_default=True, type=_Counts(2),

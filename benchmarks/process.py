@@ -68,15 +68,27 @@ class Usage:
 
     def cpu_s_between(self, start: float, end: float) -> float:
         """CPU seconds used between two times (s since the epoch)."""
-        return self._cpu_s_at(end) - self._cpu_s_at(start)
+        return self.at(end).cpu_s - self.at(start).cpu_s
 
-    def _cpu_s_at(self, at: float) -> float:
+    def at(self, at: float) -> Sample:
+        """What it had used at a time, by the samples around it: of memory the larger one."""
         after = bisect_left(self.samples, at, key=lambda sample: sample.at)
         if after == 0 or after == len(self.samples):
-            return self.samples[min(after, len(self.samples) - 1)].cpu_s
+            return self.samples[min(after, len(self.samples) - 1)]
         first, second = self.samples[after - 1], self.samples[after]
         share = (at - first.at) / (second.at - first.at)
-        return first.cpu_s + share * (second.cpu_s - first.cpu_s)
+        return Sample(at, first.cpu_s + share * (second.cpu_s - first.cpu_s), max(first.rss_mb, second.rss_mb))
+
+
+def together(usages: Sequence[Usage]) -> Usage:
+    """What several processes have used that ran at the same time."""
+    if len(usages) == 1:
+        return usages[0]
+    samples: list[Sample] = []
+    for at in sorted({sample.at for usage in usages for sample in usage.samples}):
+        each = [usage.at(at) for usage in usages]
+        samples.append(Sample(at, sum(one.cpu_s for one in each), sum(one.rss_mb for one in each)))
+    return Usage(samples, sum(one.total_cpu_s for one in usages), sum(one.written_mb for one in usages))
 
 
 class Measured:
@@ -114,17 +126,7 @@ class Measured:
 
     def wait(self, done: Callable[[], bool], timeout_s: float, every_s: float = 0.2) -> None:
         """Sample until `done` says so; it is asked every `every_s`."""
-        begun = asked = time.monotonic()
-        while True:
-            self._sample()
-            now = time.monotonic()
-            if now - asked >= every_s:
-                if done():
-                    return
-                asked = time.monotonic()
-            if now - begun > timeout_s:
-                raise BenchmarkError(f"not done within {timeout_s:.0f} s{self._said()}")
-            time.sleep(SAMPLE_S)
+        wait([self], done, timeout_s, every_s)
 
     def kill(self) -> None:
         """`kill -9`; it is dead when this returns."""
@@ -134,7 +136,7 @@ class Measured:
     def must_live(self) -> None:
         """`BenchmarkError` when it has ended by itself."""
         if self._process.poll() is not None:
-            raise BenchmarkError(f"it ended by itself, with exit code {self._process.returncode}{self._said()}")
+            raise BenchmarkError(f"it ended by itself, with exit code {self._process.returncode}{self.said()}")
 
     def stop(self) -> Usage:
         """Ask it to end, wait for that; what it has used."""
@@ -148,11 +150,11 @@ class Measured:
             if pid:
                 break
             if time.monotonic() > deadline:
-                raise BenchmarkError(f"it didn't end within {STOP_S:.0f} s of SIGTERM{self._said()}")
+                raise BenchmarkError(f"it didn't end within {STOP_S:.0f} s of SIGTERM{self.said()}")
             time.sleep(SAMPLE_S)
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
         if code not in STOPPED:
-            raise BenchmarkError(f"it ended with exit code {code}{self._said()}")
+            raise BenchmarkError(f"it ended with exit code {code}{self.said()}")
         written_mb = usage.ru_oublock * BLOCK_BYTES / 1e6
         return Usage(tuple(self._samples), usage.ru_utime + usage.ru_stime, written_mb)
 
@@ -165,12 +167,29 @@ class Measured:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(ENDING_S)
             self.must_live()
-            raise BenchmarkError(f"it couldn't be looked at ({error}){self._said()}") from error
+            raise BenchmarkError(f"it couldn't be looked at ({error}){self.said()}") from error
 
-    def _sample(self) -> None:
+    def sample(self) -> None:
+        """Note what it has used so far."""
         self._samples.append(self.look(sample))
 
-    def _said(self) -> str:
+    def said(self) -> str:
         """What follows on the line that says what happened."""
         lines = self._log_file.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:]
         return "\n".join([":", " ".join(self._command), "its log ends with", *lines])
+
+
+def wait(processes: Sequence[Measured], done: Callable[[], bool], timeout_s: float, every_s: float = 0.2) -> None:
+    """Sample all of them until `done` says so; it is asked every `every_s`."""
+    begun = asked = time.monotonic()
+    while True:
+        for process in processes:
+            process.sample()
+        now = time.monotonic()
+        if now - asked >= every_s:
+            if done():
+                return
+            asked = time.monotonic()
+        if now - begun > timeout_s:
+            raise BenchmarkError(f"not done within {timeout_s:.0f} s{''.join(one.said() for one in processes)}")
+        time.sleep(SAMPLE_S)

@@ -14,7 +14,15 @@ import rich_click as click
 from benchmarks import options
 from benchmarks.blocking.work import Blocking
 from benchmarks.commits.work import Commits
-from benchmarks.contenders import Contender, ours, peers, with_late_answers, with_tasks, with_threads
+from benchmarks.contenders import (
+    Contender,
+    ours,
+    peers,
+    with_instances,
+    with_late_answers,
+    with_tasks,
+    with_threads,
+)
 from benchmarks.count.work import Count
 from benchmarks.footprint.work import Footprint
 from benchmarks.idle.work import Idle
@@ -114,7 +122,7 @@ _stores = together(
 
 _COMMON = (options.seed, options.guarantee)
 WORKS = (
-    Measured(Count, Count.name, together(options.threads("1"), data_options)),
+    Measured(Count, Count.name, together(options.threads("1"), options.instances("1"), data_options)),
     Measured(
         Commits, Commits.name, together(_commits, options.seed, options.guarantee_by(EXACTLY_ONCE)), "kafka-streams",
         "m3,m4,m5,m6", proxied=True,
@@ -142,10 +150,12 @@ def contenders(
     stage_names: Sequence[str],
     peer_names: Sequence[str],
     thread_counts: Sequence[int] = (1,),
+    instance_counts: Sequence[int] = (1,),
     task_counts: Sequence[int] | None = None,
     late_ms: Sequence[int] | None = None,
 ) -> list[Contender]:
-    """Peers first; with so many threads, and tasks, and answers so late, each."""
+    """Peers first; with so many threads, instances, tasks, and answers so late, each."""
     found = with_threads([*peers(peer_names, work), *(ours(stage, work) for stage in stage_names)], thread_counts)
+    found = with_instances(found, instance_counts)
     found = found if task_counts is None else with_tasks(found, task_counts)
     return found if late_ms is None else with_late_answers(found, late_ms)

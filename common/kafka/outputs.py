@@ -52,7 +52,7 @@ def reported(message: Message) -> Output:
 def last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) -> set[int]:
     """Indices of the last output to each of `changelogs` (all of one task, so one partition each)."""
     missing, last = set(changelogs), set[int]()
-    if missing.isdisjoint(map(_TOPIC, outputs)):  # as from m5 on
+    if not missing or missing.isdisjoint(map(_TOPIC, outputs)):  # as from m5 on
         return last
     for index in range(len(outputs) - 1, -1, -1):
         if not missing:

@@ -22,6 +22,7 @@ from benchmarks.contenders import (
     ours,
     peers,
     program_of,
+    with_instances,
     with_late_answers,
     with_tasks,
     with_threads,
@@ -157,9 +158,11 @@ def test_an_unknown_stage_or_peer_is_an_error_before_anything_runs() -> None:
         peers(["flink"], "count")
 
 
-def test_each_contender_takes_part_with_each_number_of_threads_and_tasks() -> None:
+def test_each_contender_takes_part_with_each_number_of_threads_instances_and_tasks() -> None:
     alone = Contender("loop", lambda job: job.arguments(), threaded=False)
     assert with_threads([alone, contender("ours")], [1]) == [replace(alone, threads=1), ANY]
+    found = with_instances([alone, contender("ours")], [1, 2])
+    assert [one.name for one in found] == ["loop", "ours, 1 instance", "ours, 2 instances"]
     found = with_threads([alone, contender("ours")], [1, 4])
     assert [(one.name, one.threads) for one in found] == [("loop", 1), ("ours, 1 thread", 1), ("ours, 4 threads", 4)]
     found = with_late_answers([contender("ours")], [0, 3000])

@@ -28,7 +28,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.idle.app import topology as idle_topology
 from benchmarks.idle.work import Idle
 from benchmarks.job import Job
-from benchmarks.process import Sample, Usage
+from benchmarks.process import Sample, Usage, together
 from benchmarks.spark import RESULT
 from benchmarks.spark.work import NAMES, SHARES, OnSpark, contenders
 from benchmarks.standbys.work import SHOWN, Moment, table
@@ -38,6 +38,15 @@ USAGE = Usage([Sample(10.0, 3.0, 50.0), Sample(14.0, 5.0, 80.0), Sample(20.0, 8.
 """A start-up of 3 CPU seconds, then half a CPU second per second from second 10 on."""
 JOB = Job("b:1", "app", "exactly_once_v2", "in", "out", "state")
 DATA = Data(300, 5, 3)
+
+
+def test_instances_that_run_together_have_used_what_each_of_them_has() -> None:
+    later = Usage([Sample(12.0, 1.0, 40.0), Sample(16.0, 2.0, 60.0)], total_cpu_s=2.5, written_mb=3.0)
+    both = together([USAGE, later])
+    assert (both.total_cpu_s, both.written_mb) == (11.0, 3.0)
+    assert both.cpu_s_between(12, 16) == USAGE.cpu_s_between(12, 16) + 1.0
+    assert both.peak_rss_mb == 80.0 + 60.0
+    assert together([USAGE]) is USAGE
 
 
 def rows(records: int, seed: int = 1) -> Iterator[tuple[int, bytes | None, bytes | None]]:
