@@ -20,6 +20,8 @@ from benchmarks.process import Measured, Usage, together, wait
 from benchmarks.rows import Figure
 
 TIMEOUT_S = 600.0
+LEAST_SHARE = 0.25
+"""Of the work of another instance."""
 STAMPED = {**FOREVER, "message.timestamp.type": "LogAppendTime"}
 
 
@@ -92,6 +94,17 @@ def _instances(job: Job, count: int) -> list[Job]:
     return [job, *(replace(job, state_dir=f"{job.state_dir}-{number}") for number in range(2, count + 1))]
 
 
+def must_share(usages: Sequence[Usage]) -> None:
+    """`BenchmarkError` when one of several instances had next to no work in the second half of the time."""
+    begin, end = usages[0].samples[0].at, usages[0].samples[-1].at
+    shares = [usage.cpu_s_between((begin + end) / 2, end) for usage in usages]
+    if min(shares) < LEAST_SHARE * max(shares):
+        used = ", ".join(f"{share:.1f}" for share in shares)
+        raise BenchmarkError(
+            f"the instances used {used} CPU s in the second half: one had next to no work; give more records"
+        )
+
+
 def _prefixes(contender: Contender, run: str) -> list[str]:
     """How the names of the run's own topics begin."""
     return [prefix.format(run=run) for prefix in contender.prefixes]
@@ -150,5 +163,8 @@ class Fed(Fresh):
                 for one in _instances(job, contender.instances)
             ]
             wait(processes, lambda: all(done() >= records for done, records in due), self.timeout_s)
-            usages = [process.stop() for process in processes]
+            for process in processes:  # all at once, so that none takes over what another leaves
+                process.terminate()
+            usages = [process.ended() for process in processes]
+        must_share(usages)
         return self.judge(contender, job, together(usages))

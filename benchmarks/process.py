@@ -140,10 +140,18 @@ class Measured:
 
     def stop(self) -> Usage:
         """Ask it to end, wait for that; what it has used."""
+        self.terminate()
+        return self.ended()
+
+    def terminate(self) -> None:
+        """Ask it to end."""
         profiled = Path(self._command[0]).name == PROFILER
         for process in self.look(lambda process: process.children() if profiled else [process]):
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
+
+    def ended(self) -> Usage:
+        """Wait until it ends, as it was asked to; what it has used."""
         deadline = time.monotonic() + STOP_S
         while True:
             pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self
 
 from milestones.common.type_variables import KR, VR, K, V
-
-T = TypeVar("T")
 
 Header = tuple[str, bytes | None]
 """One record header, as Kafka has it: a name, and bytes or nothing."""
@@ -149,20 +147,15 @@ _PLACES: Final = tuple(int(65_536 * (place * 0.6180339887 % 1)) for place in ran
 turns."""
 
 
-def sample(items: Sequence[T]) -> Sequence[T]:
-    """All of a few, `_SAMPLE` of many, for a mean of their sizes."""
-    count = len(items)
-    return items if count <= _SAMPLE else [items[count * place >> 16] for place in _PLACES]
-
-
 def emitted_bytes(outputs: Sequence[Emitted]) -> int:
-    """Memory of outputs, by the mean of a `sample`. Any thread may ask, of outputs that only grow meanwhile."""
+    """Memory of outputs, by the mean of `_SAMPLE` of them when there are many. Any thread may ask, of outputs that only
+    grow meanwhile."""
     count = len(outputs)
     if not count:
         return 0
-    looked_at = sample(outputs)
-    sampled = sum(len(output[2] or b"") + len(output[3] or b"") for output in looked_at)
-    return count * _EMITTED_BYTES + sampled * count // len(looked_at)
+    sample = outputs if count <= _SAMPLE else [outputs[count * place >> 16] for place in _PLACES]
+    sampled = sum(len(output[2] or b"") + len(output[3] or b"") for output in sample)
+    return count * _EMITTED_BYTES + sampled * count // len(sample)
 
 
 class Output(NamedTuple):

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from milestones.common.task.buffers import InputBuffer, InputRecord
@@ -35,7 +35,7 @@ class TaskInput:
         for (topic, _), buffer in self.buffers.items():
             buffer.connect(sources[topic])
 
-    def add(self, partition: TopicPartition, messages: Sequence[InputRecord]) -> None:
+    def add(self, partition: TopicPartition, messages: Collection[InputRecord]) -> None:
         """Append records, as Kafka's client gave them, in offset order, without errors."""
         self.buffers[partition].add(messages)
         self.on_arrival()

@@ -16,7 +16,7 @@ from milestones.common.errors import SerializationError, TopologyError
 from milestones.common.partitioner import partition_of
 from milestones.common.records import Emitted
 from milestones.common.serdes import Serde, unwritable
-from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore, last_row_by
+from milestones.common.state.stores.key_value_stores import NO_ROW, TimestampedKeyValueStore, last_row_by
 from milestones.common.topology.nodes import SinkNode, SinkRecord
 from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
@@ -62,15 +62,16 @@ def _fixed(
         partition = -1 if of_inner is None or raw_key is None else of_inner(topic, raw_key)
         emit((topic, partition, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
 
-    last = None if rows is None else last_row_by(rows, key_bytes, value_bytes)
+    last = None if rows is None or of_inner is not None else last_row_by(rows, key_bytes, value_bytes)
     if last is None:
         return process
 
     def of_row(key: Any, value: Any, timestamp: int) -> None:
         row_key, raw_key, row_value, raw_value = last.row
+        last.row = NO_ROW
         if value is row_value and key is row_key:
             emit((topic, -1, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
-        else:  # deleted, or from a cache
+        else:  # the row was deleted
             process(key, value, timestamp)
 
     return of_row

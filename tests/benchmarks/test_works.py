@@ -25,6 +25,7 @@ from benchmarks.count import work as count
 from benchmarks.count.app import add, nothing
 from benchmarks.count.data import VALUE_BYTES, Data, Expected, Output
 from benchmarks.errors import BenchmarkError
+from benchmarks.fed import must_share
 from benchmarks.idle.app import topology as idle_topology
 from benchmarks.idle.work import Idle
 from benchmarks.job import Job
@@ -47,6 +48,13 @@ def test_instances_that_run_together_have_used_what_each_of_them_has() -> None:
     assert both.cpu_s_between(12, 16) == USAGE.cpu_s_between(12, 16) + 1.0
     assert both.peak_rss_mb == 80.0 + 60.0
     assert together([USAGE]) is USAGE
+
+
+def test_a_run_of_which_an_instance_had_next_to_no_work_does_not_count() -> None:
+    idle = Usage([Sample(10.0, 3.0, 50.0), Sample(20.0, 3.1, 50.0)], total_cpu_s=3.2)
+    must_share([USAGE, USAGE])
+    with pytest.raises(BenchmarkError, match="CPU s in the second half: one had next to no work; give more records"):
+        must_share([USAGE, idle])
 
 
 def rows(records: int, seed: int = 1) -> Iterator[tuple[int, bytes | None, bytes | None]]:

@@ -26,7 +26,7 @@ _unpack = TIMESTAMP.unpack_from
 
 class LastRow:
     """The row that a store was given last, and its bytes: for a sink to which the giver sends that very row at once.
-    `row`: key, the key's bytes, value, the value's bytes."""
+    `row`: key, the key's bytes, value, the value's bytes. The sink leaves `NO_ROW`, so that no row is kept alive."""
 
     __slots__ = ("row",)
 
@@ -122,13 +122,12 @@ class TimestampedKeyValueStore(TimedRows[K, ValueAndTimestamp[V]], KeyValueStore
     __slots__ = ("_decode_bare", "_last_row")
 
     def __init__(self, parts: StoreParts) -> None:
-        self._last_row = LastRow()
+        self._last_row: LastRow | None = None
         super().__init__(parts)
 
     def open(self) -> None:
         super().open()
         self._decode_bare = self._serdes[1].deserializer(self._topic)
-        self._last_row.row = NO_ROW
 
     def get_raw(self, key: K) -> Any:
         """(value, timestamp) of a key, None when absent. In one frame: calls would cost as much as their work."""
@@ -157,7 +156,7 @@ class TimestampedKeyValueStore(TimedRows[K, ValueAndTimestamp[V]], KeyValueStore
         except Exception as error:
             self._refused(0, key, error)
         encoded = self._put_timed(data, value, timestamp)
-        if encoded is not None:
+        if self._last_row is not None and encoded is not None:
             self._last_row.row = key, data, value, encoded
 
     def get(self, key: K) -> ValueAndTimestamp[V] | None:
@@ -185,7 +184,11 @@ class TimestampedKeyValueStore(TimedRows[K, ValueAndTimestamp[V]], KeyValueStore
 def last_row_by(
     store: TimestampedKeyValueStore[Any, Any], key: Callable[[Any], bytes], value: Callable[[Any], bytes]
 ) -> LastRow | None:
-    """The store's last row, at any time, if these are the functions that make its bytes; None if others do."""
+    """What has the store's last row from now on; None unless these are the functions that make its bytes, or when the
+    store is cached: then rows are sent by flushes."""
     own_key, own_value = store._serdes
     same = own_key.serializer(store._topic) is key and own_value.serializer(store._topic) is value
-    return store._last_row if same else None
+    if store.buffer is not None or not same:
+        return None
+    store._last_row = store._last_row or LastRow()
+    return store._last_row

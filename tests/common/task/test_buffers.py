@@ -194,24 +194,6 @@ def test_bytes_of_a_buffer_are_those_of_its_records() -> None:
     assert buffer.bytes() == 0
 
 
-@pytest.mark.parametrize("period", range(1, 12))
-@pytest.mark.parametrize("records", [10, 33, 100, 1_000])
-def test_bytes_of_large_keys_and_headers_among_small_ones_are_counted_about_right(period: int, records: int) -> None:
-    """Also where those of a sample would all be small ones, or large ones, at regular distances."""
-    headers = [("name", b"h" * 5_000), ("empty", None)]
-    messages = [
-        message(offset, b"k", b"v", 0) if offset % period else message(offset, b"k" * 5_000, b"v", 0, headers=headers)
-        for offset in range(records)
-    ]
-    together, alone = InputBuffer(A), 0
-    together.add(messages)
-    for one in messages:
-        buffer = InputBuffer(A)
-        buffer.add([one])
-        alone += buffer.bytes()
-    assert 0.5 < together.bytes() / alone < 2
-
-
 def test_a_batch_that_ends_while_its_buffer_is_shed_makes_no_bytes_of_it_unknown_for_long() -> None:
     """The batch has read how much was taken, and writes it when the buffer has been counted anew."""
     buffer = InputBuffer(A)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milestones.common import serdes
+from milestones.common.partitioner import partition_of
 from milestones.common.serdes import Serde
 from milestones.common.topology import KStream, StreamsBuilder
 from milestones.common.topology.handlers import LogAndContinue
-from tests.common.task.harness import Harness
+from milestones.common.windowed import Windowed, WindowedSerde
+from tests.common.task.harness import Harness, named
 
 Way = Callable[[KStream[Any, Any]], Any]
 Aggregator = Callable[[str, Any, Any], Any]
@@ -115,6 +118,48 @@ def test_the_outputs_are_those_of_a_sink_that_writes_each_row_itself(
         for way in (lambda stream: stream.to("out"), lambda stream: stream.filter(lambda key, value: True).to("out"))
     )
     assert [output[:5] for output in at_once] == [output[:5] for output in by_itself]
+
+
+class KeptWindows(WindowedSerde):
+    """A serde of a user's that has one function for all topics."""
+
+    __slots__ = ("_write",)
+
+    def __init__(self) -> None:
+        super().__init__(serdes.STRING, 10)
+        self._write = super().serializer("")
+
+    def serializer(self, topic: str) -> Callable[[Any], bytes]:
+        return self._write
+
+
+def test_rows_of_windows_go_to_the_partition_of_their_key_without_its_window() -> None:
+    builder, key = StreamsBuilder(), KeptWindows()
+    builder.table("in", "store", key=key, value=serdes.STRING).to_stream().to("out")
+    h = Harness(builder.build()).start()
+    for start in range(0, 60, 10):
+        h.pipe((key.serialize("in", Windowed("key", start, start + 10)), "v", start + 1))
+    chosen = {output.partition for output in named(h.task.take_outputs()) if output.topic == "out"}
+    assert chosen == {partition_of(b"key", 3)}
+
+
+class Seen(dict[str, int]):
+    """A value that can be looked for."""
+
+
+@pytest.mark.parametrize(("way", "cache"), [("at once", 0), ("at once", LARGE), ("mapped", 0)])
+def test_no_value_is_kept_alive_by_its_store(way: str, cache: int) -> None:
+    values: list[weakref.ref[Seen]] = []
+
+    def add_seen(_key: str, value: int, total: dict[str, int]) -> Seen:
+        found = Seen(sum=total["sum"] + value)
+        values.append(weakref.ref(found))
+        return found
+
+    h = sums(WAYS[way][0], aggregator=add_seen, cache=cache)
+    h.pipe(("a", "1", 1), ("b", "3", 2))
+    h.commit()
+    assert [value() for value in values] == [None, None]
 
 
 def test_a_record_after_a_failed_one_sends_its_own_row() -> None:
