@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.contenders import Contender
@@ -28,7 +29,8 @@ from benchmarks.spark import RESULT, STORE
 TIMEOUT_S = 3600.0
 SHARES = {"transform-by-key": 10, "transform-by-partition": 10}
 """By contender: it gets so many times fewer records."""
-NAMES = ("milestones-batch", "milestones-micro", "groupby-count", "transform-by-key", "transform-by-partition")
+OURS = ("milestones-batch", "milestones-micro")
+NAMES = (*OURS, "groupby-count", "transform-by-key", "transform-by-partition")
 
 
 def contenders(names: Iterable[str]) -> list[Contender]:
@@ -38,7 +40,8 @@ def contenders(names: Iterable[str]) -> list[Contender]:
         if name not in NAMES:
             raise BenchmarkError(f"there is no contender {name!r}, only {', '.join(NAMES)}")
         part = SHARES.get(name, 1)
-        found.append(Contender(name, lambda job, name=name: _command(name, job), part=part))  # type: ignore[misc]
+        command = partial(_command, name)
+        found.append(Contender(name, command, part=part, peer=name not in OURS))
     return found
 
 

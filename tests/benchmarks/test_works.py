@@ -216,6 +216,7 @@ def test_spark_counts_runs_that_processed_all_only_and_its_contenders_get_the_wh
     with pytest.raises(BenchmarkError, match=r"'flink', only milestones-batch"):
         contenders(["flink"])
     assert SHARES.keys() <= set(NAMES)
+    assert [one.name for one in contenders(NAMES) if not one.peer] == ["milestones-batch", "milestones-micro"]
     figures = on_spark(tmp_path, 1_000)
     assert (figures["records_per_s"], figures["cpu_s_per_million"]) == (250, 2_000)
     with pytest.raises(BenchmarkError, match="999"):
