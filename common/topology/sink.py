@@ -16,7 +16,8 @@ from milestones.common.errors import SerializationError, TopologyError
 from milestones.common.partitioner import partition_of
 from milestones.common.records import Emitted
 from milestones.common.serdes import Serde, unwritable
-from milestones.common.state.stores.key_value_stores import NO_ROW, TimestampedKeyValueStore, last_row_by
+from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
+from milestones.common.state.stores.rows import NO_ROW, last_row_by
 from milestones.common.topology.nodes import SinkNode, SinkRecord
 from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.windowed import SessionWindowedSerde, WindowedSerde

@@ -12,26 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from milestones.common.errors import SerializationError
-from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
-from milestones.common.state.layers import ABSENT
-from milestones.common.state.stores.rows import Rows, StoreParts, TimedRows, after_prefix
+from milestones.common.state.stores.rows import Rows, TimedRows, after_prefix
 from milestones.common.type_variables import K, V
 
 log: Final = logging.getLogger(__name__)
-
-NO_ROW: Final = ABSENT, b"", ABSENT, b""
-
-_unpack = TIMESTAMP.unpack_from
-
-
-class LastRow:
-    """The row that a store was given last, and its bytes: for a sink to which the giver sends that very row at once.
-    `row`: key, the key's bytes, value, the value's bytes. The sink leaves `NO_ROW`, so that no row is kept alive."""
-
-    __slots__ = ("row",)
-
-    def __init__(self) -> None:
-        self.row: tuple[Any, bytes, Any, bytes] = NO_ROW
 
 
 class ValueAndTimestamp(NamedTuple, Generic[V]):
@@ -119,45 +103,7 @@ class TimestampedKeyValueStore(TimedRows[K, ValueAndTimestamp[V]], KeyValueStore
     Inside, and for operators (`get_raw`, `put_raw`, `delete_raw`), a row is a plain tuple.
     """
 
-    __slots__ = ("_decode_bare", "_last_row")
-
-    def __init__(self, parts: StoreParts) -> None:
-        self._last_row: LastRow | None = None
-        super().__init__(parts)
-
-    def open(self) -> None:
-        super().open()
-        self._decode_bare = self._serdes[1].deserializer(self._topic)
-
-    def get_raw(self, key: K) -> Any:
-        """(value, timestamp) of a key, None when absent. In one frame: calls would cost as much as their work."""
-        if key is None:
-            raise self._no_key("get")
-        try:
-            data = self._encode_key(key)
-        except Exception as error:
-            self._refused(0, key, error)
-        row: Any = self._remembered.get(data, ABSENT)
-        if row is ABSENT:
-            row = self._read(data)
-        if self._immutable or row is None:
-            return row
-        try:
-            return self._decode_bare(row[TIMESTAMP_BYTES:]), _unpack(row)[0]
-        except Exception as error:
-            self._unreadable(row, error)
-
-    def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
-        """Set value and time of `key`; a value of None deletes."""
-        if key is None:
-            raise self._no_key("put")
-        try:
-            data = self._encode_key(key)
-        except Exception as error:
-            self._refused(0, key, error)
-        encoded = self._put_timed(data, value, timestamp)
-        if self._last_row is not None and encoded is not None:
-            self._last_row.row = key, data, value, encoded
+    __slots__ = ()
 
     def get(self, key: K) -> ValueAndTimestamp[V] | None:
         """The value of `key` with its time, None when absent."""
@@ -179,16 +125,3 @@ class TimestampedKeyValueStore(TimedRows[K, ValueAndTimestamp[V]], KeyValueStore
     def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
         for key, value in scanned:
             yield self._decode_key(key), ValueAndTimestamp(*self._decoded(value))
-
-
-def last_row_by(
-    store: TimestampedKeyValueStore[Any, Any], key: Callable[[Any], bytes], value: Callable[[Any], bytes]
-) -> LastRow | None:
-    """What has the store's last row from now on; None unless these are the functions that make its bytes, or when the
-    store is cached: then rows are sent by flushes."""
-    own_key, own_value = store._serdes
-    same = own_key.serializer(store._topic) is key and own_value.serializer(store._topic) is value
-    if store.buffer is not None or not same:
-        return None
-    store._last_row = store._last_row or LastRow()
-    return store._last_row

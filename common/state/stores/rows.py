@@ -11,7 +11,7 @@ what a key is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol
 
 from milestones.common.errors import MilestonesError, SerializationError, StateError
 from milestones.common.records import Headers, RecordMetadata, TaskId
@@ -44,6 +44,18 @@ class InWork(Protocol):
 
 _pack = TIMESTAMP.pack
 
+NO_ROW: Final = ABSENT, b"", ABSENT, b""
+
+
+class LastRow:
+    """The row that a store was given last, and its bytes: for a sink to which the giver sends that very row at once.
+    `row`: key, the key's bytes, value, the value's bytes. The sink leaves `NO_ROW`, so that no row is kept alive."""
+
+    __slots__ = ("row",)
+
+    def __init__(self) -> None:
+        self.row: tuple[Any, bytes, Any, bytes] = NO_ROW
+
 
 class _NoType:
     """The type of no value."""
@@ -75,7 +87,7 @@ class Rows(Generic[K, V]):
     versioned: ClassVar[bool] = False
 
     __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type", "_immutable",
-                 "_layers", "_listener", "_log", "_log_put", "_read_cache", "_record", "_remembered",
+                 "_last_row", "_layers", "_listener", "_log", "_log_put", "_read_cache", "_record", "_remembered",
                  "_send_old_values", "_serdes", "_task", "_topic", "buffer", "name")  # fmt: skip
 
     buffer: EmitBuffer | None
@@ -93,6 +105,7 @@ class Rows(Generic[K, V]):
         # A value is remembered as it was put only when it has the very type that its deserialiser gives: 1 in a store
         # of floats is 1.0 when it is read again.
         self._exact_type: type = _NoType
+        self._last_row: LastRow | None = None
         self.close()
 
     def open(self) -> None:
@@ -298,7 +311,9 @@ class TimedRows(Rows[K, V]):
             data = self._encode_key(key)
         except Exception as error:
             self._refused(0, key, error)
-        self._put_timed(data, value, timestamp)
+        encoded = self._put_timed(data, value, timestamp)
+        if self._last_row is not None and encoded is not None:
+            self._last_row.row = key, data, value, encoded
 
     def delete_raw(self, key: Any, timestamp: int) -> None:
         """Delete `key` at a time of its own: `put_raw` deletes at that of the record in work."""
@@ -340,3 +355,16 @@ def after_prefix(prefix: bytes) -> bytes | None:
     """The least key greater than all that begin with `prefix`, None when there is none."""
     head = prefix.rstrip(b"\xff")
     return head[:-1] + bytes((head[-1] + 1,)) if head else None
+
+
+def last_row_by(
+    rows: TimedRows[Any, Any], key: Callable[[Any], bytes], value: Callable[[Any], bytes]
+) -> LastRow | None:
+    """What has the last row of these from now on; None unless these functions make its bytes, or when rows are cached:
+    then they are sent by flushes."""
+    own_key, own_value = rows._serdes
+    same = own_key.serializer(rows._topic) is key and own_value.serializer(rows._topic) is value
+    if rows.buffer is not None or not same:
+        return None
+    rows._last_row = rows._last_row or LastRow()
+    return rows._last_row
