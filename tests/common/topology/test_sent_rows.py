@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import weakref
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import orjson
@@ -13,11 +15,22 @@ from hypothesis import strategies as st
 
 from milestones.common import serdes
 from milestones.common.partitioner import partition_of
+from milestones.common.records import TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.topology import KStream, StreamsBuilder
 from milestones.common.topology.handlers import LogAndContinue
+from milestones.common.topology.operators import aggregates, tables
+from milestones.common.topology.operators.aggregates import (
+    StreamAggregate,
+    StreamCount,
+    StreamReduce,
+    TableAggregate,
+    TableReduce,
+)
+from milestones.common.topology.operators.tables import TableFilter, TableMapValues, TableSource
 from milestones.common.windowed import Windowed, WindowedSerde
 from tests.common.task.harness import Harness, named
+from tests.common.task.several_tasks import SeveralTasks
 
 Way = Callable[[KStream[Any, Any]], Any]
 Aggregator = Callable[[str, Any, Any], Any]
@@ -168,3 +181,77 @@ def test_a_record_after_a_failed_one_sends_its_own_row() -> None:
     assert [(key, value) for topic, key, value, _ in h.outputs() if topic == "out"] == [
         (b"a", b'{"sum":1}'), (b"a", None), (b"a", b'{"sum":1}'),
     ]  # fmt: skip
+
+
+Table = Callable[[StreamsBuilder, Serde[Any]], Any]
+STREAM = {"key": serdes.STRING, "value": serdes.JSON}
+
+
+def grouped(builder: StreamsBuilder) -> Any:
+    return builder.stream("in", **STREAM).group_by_key()
+
+
+def grouped_table(builder: StreamsBuilder) -> Any:
+    return builder.table("in", **STREAM).group_by(lambda key, value: ("all", value), **STREAM)
+
+
+TABLES: dict[type[Any], Table] = {
+    StreamCount: lambda builder, value: grouped(builder).count(value=value),
+    StreamAggregate: lambda builder, value: grouped(builder).aggregate(lambda: {"sum": 0}, add, value=value),
+    StreamReduce: lambda builder, value: grouped(builder).reduce(
+        lambda old, new: None if new == DROP else old + new, value=value
+    ),
+    TableAggregate: lambda builder, value: grouped_table(builder).aggregate(
+        lambda: 0, lambda key, value, total: total + value, lambda key, value, total: total - value, value=value
+    ),
+    TableReduce: lambda builder, value: grouped_table(builder).reduce(
+        lambda total, value: total + value, lambda total, value: total - value, value=value
+    ),
+    TableSource: lambda builder, value: builder.table("in", "store", key=serdes.STRING, value=value),
+    TableFilter: lambda builder, value: builder.table("in", **STREAM).filter(
+        lambda key, number: number > 0, "store", value=value
+    ),
+    TableMapValues: lambda builder, value: builder.table("in", **STREAM).map_values(
+        lambda number: [number], "store", value=value
+    ),
+}
+"""A table of each operator that sends its rows."""
+
+
+def test_there_is_a_table_of_each_operator_that_sends_its_rows() -> None:
+    found = {one for module in (aggregates, tables) for one in vars(module).values() if hasattr(one, "sends_its_row")}
+    assert found == TABLES.keys()
+
+
+def sent_over_a_roll_back(table: Table, way: Way) -> tuple[list[tuple[Any, ...]], int]:
+    """The outputs of some records, of which the last ones are processed again after a roll-back, and how many values
+    were written until then."""
+    counted, builder = Counted(), StreamsBuilder()
+    way(table(builder, counted.serde).to_stream())
+    rng = random.Random(5)
+    with closing(SeveralTasks(builder.build(), {"in": 1, "out": 1})) as tasks:
+        for number in range(1, 80):
+            value = rng.choice([1, 2, 1_000, DROP, None])
+            tasks.pipe("in", rng.choice([b"a", b"b"]), None if value is None else b"%d" % value, number)
+            if number % 20 == 0:
+                tasks.settle()
+            elif number % 5 == 0:
+                for id in tasks.tasks:
+                    tasks.process(id)
+                    if number % 3 == 0:
+                        tasks.roll_back(id)
+        tasks.settle()
+        messages = tasks.logs[TopicPartition("out", 0)]
+        return [(one.key(), one.value(), one.timestamp()) for one in messages], counted.written
+
+
+@pytest.mark.parametrize("operator", TABLES, ids=lambda operator: operator.__name__)
+def test_each_operators_rows_are_sent_as_a_sink_of_their_own_writes_them_over_roll_backs(operator: type[Any]) -> None:
+    table = TABLES[operator]
+    outputs, written = sent_over_a_roll_back(table, lambda stream: stream.to("out"))
+    by_itself, written_by_itself = sent_over_a_roll_back(
+        table, lambda stream: stream.filter(lambda key, value: True).to("out")
+    )
+    assert len(outputs) > 10
+    assert outputs == by_itself
+    assert written < written_by_itself
