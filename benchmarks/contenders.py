@@ -98,8 +98,7 @@ def with_threads(contenders: Iterable[Contender], counts: Sequence[int]) -> list
     """Each contender with each of these numbers of threads; once, with one, where it can't have several."""
     return [
         replace(one, threads=count, name=_named(one, count, counts, "thread"))
-        for one in contenders
-        for count in (counts if one.threaded else [1])
+        for one, count in _each(contenders, counts)
     ]
 
 
@@ -107,9 +106,12 @@ def with_instances(contenders: Iterable[Contender], counts: Sequence[int]) -> li
     """Each contender with each of these numbers of instances; once, with one, where state can't move between them."""
     return [
         replace(one, instances=count, name=_named(one, count, counts, "instance"))
-        for one in contenders
-        for count in (counts if one.threaded else [1])
+        for one, count in _each(contenders, counts)
     ]
+
+
+def _each(contenders: Iterable[Contender], counts: Sequence[int]) -> list[tuple[Contender, int]]:
+    return [(one, count) for one in contenders for count in (counts if one.threaded else [1])]
 
 
 def with_tasks(contenders: Iterable[Contender], counts: Sequence[int]) -> list[Contender]:
