@@ -1,8 +1,9 @@
 """A task's input: records as they came from Kafka, and which of them is next.
 
 The next record is the one with the smallest timestamp over the partitions' heads; equal ones in the order of the
-partitions, so that the order doesn't depend on how records were batched. A partition that is empty may still have an
-older record in Kafka (KIP-353, KIP-695):
+partitions, so that the order doesn't depend on how records were batched. A record that is added to an empty partition
+during a call of `Runner.process` may wait for the next call. A partition that is empty may still have an older record
+in Kafka (KIP-353, KIP-695):
 
 | partition is empty and | the task |
 |---|---|
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, TopicPartition
 from milestones.common.topology.compiled import CompiledSource
@@ -33,8 +34,8 @@ RECORD_OVERHEAD_BYTES: Final = 300
 HEADER_OVERHEAD_BYTES: Final = 200
 """Memory of a header besides its name and value."""
 
-FOREVER: Final = 2**63 - 1
-"""A timestamp that no record exceeds."""
+FOREVER: Final = 2**63
+"""A time after that of any record."""
 
 
 class InputRecord(Protocol):
@@ -50,13 +51,11 @@ class InputRecord(Protocol):
     def __len__(self) -> int: ...
 
 
-class Head(NamedTuple):
-    """The next record of a partition, deserialised for its timestamp extractor."""
+Head = tuple[Any, Any, int, "Headers | None"]
+"""The next record of a partition, deserialised for its timestamp extractor: key, value, timestamp, headers."""
 
-    key: Any
-    value: Any
-    timestamp: int
-    headers: Headers | None
+TIME: Final = 2
+"""Where the timestamp of a `Head` is."""
 
 
 class InputBuffer:

@@ -22,7 +22,7 @@ from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output, TaskId
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.stores.rows import Rows
 from milestones.common.task.boundary import Boundary, Times
-from milestones.common.task.buffers import FOREVER, Head, InputBuffer, InputRecord
+from milestones.common.task.buffers import FOREVER, TIME, Head, InputBuffer, InputRecord
 from milestones.common.task.counters import TaskCounters
 from milestones.common.task.failures import UNHANDLED, decide, handler_of
 from milestones.common.task.punctuation import Due, Punctuation, PunctuationQueue
@@ -78,12 +78,12 @@ class Runner:
         if self.stream_time >= self.stream_punctuations.next_ms and not self._punctuate_by_stream_time():
             return 0
         if len(self._buffers) == 1:
-            return self._run(self._buffers[0], limit)
-        return self._run_oldest(now_ms)
+            return self._run(self._buffers[0], limit, FOREVER)
+        return self._run_oldest(limit, now_ms)
 
-    def _run(self, buffer: InputBuffer, most: int) -> int:  # noqa: C901 - see below
-        """Process at most so many records of a partition, in order: steps 1 to 5, in one frame, as calls would cost
-        more than the steps."""
+    def _run(self, buffer: InputBuffer, most: int, before: int) -> int:  # noqa: C901 - see below
+        """Process at most so many records of a partition, in order, the first one and what follows with a timestamp
+        less than `before`: steps 1 to 5, in one frame, as calls would cost more than the steps."""
         messages, extract, process = buffer.messages, buffer.extract, buffer.process
         read_key, read_value = buffer.source.read_key, buffer.source.read_value
         boundary, epoch, record, punctuations = self._boundary, self._epoch, self.record, self.stream_punctuations
@@ -116,6 +116,9 @@ class Runner:
                             go_on = self._skip_timeless(buffer, message)
                             done += 1
                             continue
+                    if timestamp >= before:
+                        buffer.head = key, value, timestamp, headers
+                        break
                 record.headers, record.timestamp = headers, timestamp
                 record.offset = offset = message.offset()
                 if timestamp > self.stream_time:
@@ -158,21 +161,24 @@ class Runner:
             self._counters.processed += done
         return done
 
-    def _run_oldest(self, now_ms: int) -> int:
-        """Process several partitions: always the head with the smallest timestamp, once no older one can come."""
+    def _run_oldest(self, limit: int, now_ms: int) -> int:
+        """Process several partitions: always the head with the smallest timestamp, of equals the first partition's,
+        once no older one can come."""
         done, max_idle_ms = 0, self._settings.max_task_idle_ms
-        while done < self.limit and self._boundary.epoch == self._epoch:
-            earliest, first = FOREVER, None
+        while done < limit and done < self.limit and self._boundary.epoch == self._epoch:
+            earliest, before, first = FOREVER, FOREVER, None
             for buffer in self._buffers:
                 head = buffer.head or self._load_head(buffer)
                 if head is None:
                     if not buffer.may_go_on_without(max_idle_ms, now_ms):
                         return done
-                elif head.timestamp < earliest:
-                    earliest, first = head.timestamp, buffer
+                elif head[TIME] < earliest:
+                    earliest, before, first = head[TIME], earliest, buffer
+                elif head[TIME] < before:
+                    before = head[TIME] + 1  # an equal one of an earlier partition comes first
             if first is None:
                 return done
-            done += self._run(first, 1)
+            done += self._run(first, limit - done, before)
         return done
 
     def _load_head(self, buffer: InputBuffer) -> Head | None:
@@ -196,7 +202,7 @@ class Runner:
             if buffer.extract is not None or timestamp < 0:
                 timestamp = self._timestamp(buffer, message, key, value, timestamp, headers)
             if timestamp >= 0:
-                buffer.head = Head(key, value, timestamp, headers)
+                buffer.head = key, value, timestamp, headers
                 return buffer.head
             go_on = self._skip_timeless(buffer, message)
             buffer.taken(1)
@@ -284,9 +290,9 @@ class Runner:
             if buffer.extract is None:
                 raise invalid_timestamp(topic, partition, message.offset(), own)
             record = SourceRecord(key, value, own, topic, partition, message.offset(), headers or [])
-            timestamp = buffer.extract(record, buffer.stream_time)
-            if not isinstance(timestamp, int):
-                raise TypeError(f"expected milliseconds as an int, not {timestamp!r}")
+            timestamp: Any = buffer.extract(record, buffer.stream_time)
+            if not isinstance(timestamp, int) or timestamp >= FOREVER:
+                raise TypeError(f"expected milliseconds as an int of 64 bits, not {timestamp!r}")
             return timestamp
         except Exception as error:
             self._stay()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milestones.common import serdes
@@ -16,6 +16,8 @@ from milestones.common.topology.handlers import LogAndContinue
 from tests.common.task.harness import Harness, forward, forwarding, message, processing
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+LAST = 2**63 - 1
+"""The last timestamp that a record may have."""
 
 
 def both(**settings: Any) -> Any:
@@ -168,18 +170,58 @@ def test_what_was_committed_past_control_records_isnt_taken_back_by_later_input(
     assert h.commit().offsets[A] == 3
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), max_size=30), st.integers(1, 5))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_order_doesnt_depend_on_batches_when_all_is_buffered(records: list[tuple[str, int]], limit: int) -> None:
-    orders = []
-    for step in (1000, limit):
-        h = both(max_task_idle_ms=-1)
-        for index, (topic, time) in enumerate(records):
-            h.feed(("k", f"{index}", time), topic=topic)
-        while h.run(step):
+def by_the_smallest_head(partitions: dict[str, list[tuple[str, int]]]) -> list[str]:
+    """Names of records, (name, time) by partition: of the first ones always the oldest, of equals that of the first
+    partition."""
+    waiting = {topic: records[:] for topic, records in sorted(partitions.items())}
+    order = []
+    while any(waiting.values()):
+        oldest = min((topic for topic in waiting if waiting[topic]), key=lambda topic: waiting[topic][0][1])
+        order.append(waiting[oldest].pop(0)[0])
+    return order
+
+
+TIMES = st.integers(0, 5) | st.just(LAST)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), TIMES), max_size=40), st.integers(1, 7), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_the_order_is_that_of_the_heads_however_many_records_are_processed_at_once(
+    records: list[tuple[str, int]], limit: int, extracted: bool
+) -> None:
+    given = {topic: [(f"{n}", time) for n, (of, time) in enumerate(records) if of == topic] for topic in "abc"}
+    times = {name: time for partition in given.values() for name, time in partition}
+    extractor: Any = {"timestamp_extractor": lambda record, _: times[record.value]} if extracted else {}
+    for most in (1_000, limit):
+        h = Harness(processing(forward, topics=("a", "b", "c"), **extractor), max_task_idle_ms=-1).start()
+        for topic, partition in given.items():
+            h.feed(*(("k", name, 0 if extracted else time) for name, time in partition), topic=topic)
+        while h.run(most):
             pass
-        orders.append(values(h))
-    assert orders[0] == orders[1]
+        assert values(h) == by_the_smallest_head(given)
+        assert h.task.input.waiting() == h.task.input.bytes() == 0
+
+
+def test_a_failed_record_within_a_run_of_its_partition_is_the_next_one_again() -> None:
+    h = both(max_task_idle_ms=-1)
+    h.feed(("k", "a1", 1), ("k", "a2", 2), ("k", "fail", 3), ("k", "a4", 4), topic="a")
+    h.feed(("k", "b9", 9), topic="b")
+    for _ in range(2):
+        with pytest.raises(ProcessingError, match=r"record a-0@2"):
+            h.run()
+        assert (h.task.input.position(A), h.task.input.position(B), h.task.stream_time) == (2, 0, 2)
+    assert values(h) == ["a1", "a2"]
+
+
+def test_a_record_that_cant_be_read_within_a_run_is_skipped_and_the_order_stays() -> None:
+    topology = processing(lambda context, record: context.forward(record.with_value(str(record.value))),
+                              topics=("a", "b"), value=serdes.LONG)  # fmt: skip
+    h = Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue()).start()
+    one, two, three = (number.to_bytes(8, "big") for number in (1, 2, 3))
+    h.feed(("k", one, 1), ("k", b"bad", 2), ("k", three, 3), topic="a")
+    h.feed(("k", two, 2), topic="b")
+    assert h.run() == 4
+    assert values(h) == ["1", "2", "3"]
 
 
 def test_bytes_of_a_buffer_are_those_of_its_records() -> None:
