@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
@@ -59,9 +60,11 @@ class TimeWindows:
         object.__setattr__(self, "advance_ms", advance_ms)
         object.__setattr__(self, "grace_ms", milliseconds(self.grace, "a window's grace"))
 
-    def starts(self, timestamp: int) -> range:
+    def starts(self, timestamp: int) -> Sequence[int]:
         """The starts of the windows that a record of this time belongs to, ascending."""
         advance_ms = self.advance_ms
+        if advance_ms == self.size_ms:  # one window
+            return (timestamp - timestamp % advance_ms,)
         first = max(0, timestamp - self.size_ms + advance_ms) // advance_ms * advance_ms
         return range(first, timestamp + 1, advance_ms)
 

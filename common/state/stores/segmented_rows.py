@@ -33,6 +33,7 @@ Found = Iterator[tuple[Windowed[Any], Any]]
 
 HEAD = SEGMENT.size
 
+
 class SegmentedRows(Rows[K, V]):
     """Rows by key and tail. A subclass's `open` says how both are encoded."""
 
@@ -83,11 +84,13 @@ class SegmentedRows(Rows[K, V]):
 
     def _may_put(self, time: int) -> bool:
         """Note the time of a write; False when its row is gone already."""
-        observed = self._observed
-        if time > observed.value:
-            observed.set(time)
+        observed = self._observed.value
+        if time >= observed:
+            if time > observed:
+                self._observed.set(time)
+            return True
         # `first_segment`
-        return bool(time // self._segment_ms >= (observed.value - self._retention_ms) // self._segment_ms)
+        return bool(time // self._segment_ms >= (observed - self._retention_ms) // self._segment_ms)
 
     def _note_closing(self, place: bytes, *, there: bool) -> None:
         """Keep the order by time beside a write to `place`, a local key of a `closing` store."""
