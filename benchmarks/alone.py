@@ -20,6 +20,7 @@ from benchmarks import assignor, options, reads
 from benchmarks.convert import work as convert
 from benchmarks.instructions import work as instructions
 from benchmarks.instructions.counters import Kind, best
+from benchmarks.instructions.programs import COUNT, WORKS
 from benchmarks.options import words
 from benchmarks.report import write_json
 from milestones.cli.console import err
@@ -85,6 +86,7 @@ def convert_(json_file: Path | None, rounds: int, **data: int) -> None:
 
 @click.command("instructions")
 @options.stages("baseline,m6")
+@click.option("--works", default=COUNT, show_default=True, callback=words, help=f"Of {', '.join(WORKS)}; with commas.")
 @click.option("--counter", type=click.Choice(["instructions", "cpu-time"]),
               help="By default instructions where there is valgrind.")  # fmt: skip
 @click.option("--records", default=3_000, show_default=True, type=click.IntRange(min=500), help="Of a commit.")
@@ -95,11 +97,14 @@ def convert_(json_file: Path | None, rounds: int, **data: int) -> None:
 @click.option("--keep", is_flag=True, help="Keep the numbers for later comparisons.")
 @options.json_file
 def instructions_(
-    stage_names: list[str], counter: Kind | None, keep: bool, json_file: Path | None, **sizes: int
+    stage_names: list[str], works: list[str], counter: Kind | None, keep: bool, json_file: Path | None, **sizes: int
 ) -> None:
     """What a record costs, by part, on each stage. Needs no broker."""
-    costs = instructions.measure(stage_names, counter or best(), progress, **sizes)
-    out().print(instructions.table("count", costs))
+    if unknown := [work for work in works if work not in WORKS]:
+        raise click.BadParameter(f"{', '.join(unknown)}: there is only {', '.join(WORKS)}", param_hint="--works")
+    costs = instructions.measure(works, stage_names, counter or best(), progress, **sizes)
+    for shown in instructions.tables(costs):
+        out().print(shown)
     for line in instructions.differences(costs, sizes):
         out().print(line, soft_wrap=True, highlight=False)
     if keep:

@@ -1,4 +1,4 @@
-"""The counted process: the parts of a stage do the count, one after the other, on records that a mock broker of the
+"""The counted process: the parts of a stage do a work, one after the other, on records that a mock broker of the
 client has, into the same one.
 
 | part | whose work |
@@ -27,9 +27,9 @@ from typing import Final
 
 from confluent_kafka import Message, Producer
 
-from benchmarks.count.data import Data
 from benchmarks.instructions.counters import Counter, Kind
 from benchmarks.instructions.parts import Parts
+from benchmarks.instructions.programs import Program, program
 from benchmarks.job import EXACTLY_ONCE
 from milestones.client.process_runner import long_lived
 from milestones.common.config import StreamsConfig
@@ -55,9 +55,10 @@ FIRST_MS: Final = 1_700_000_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """`intervals` commits of `records` each, after one that isn't counted."""
+    """`intervals` commits of `records` each, after one that isn't counted. `work`: of `programs.WORKS`."""
 
     stage: str
+    work: str
     kind: Kind
     records: int
     intervals: int
@@ -102,12 +103,13 @@ def run(plan: Plan, directory: Path) -> dict[str, object]:
     producer.init_transactions(int(BROKER_S * 1000))
     brokers = producer._producer.list_topics(timeout=BROKER_S).brokers.values()
     servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-    _feed(servers, plan)
+    given = program(plan.work, INPUT)
+    _feed(servers, plan, given)
     consumer = AssignedConsumer({**main_consumer(config, NAME), "bootstrap.servers": servers})
-    consumer.assign({TopicPartition(INPUT, partition): 0 for partition in range(PARTITIONS)})
+    consumer.assign({TopicPartition(topic, part): 0 for topic in given.inputs for part in range(PARTITIONS)})
     messages = sorted(_consumed(consumer, plan, counter), key=_place)
     client, consumer._consumer = consumer._consumer, Fetched(messages)  # type: ignore[assignment]
-    parts = Parts(plan.stage, config, consumer, producer, counter, (INPUT, OUTPUT), PARTITIONS)
+    parts = Parts(plan.stage, config, consumer, producer, counter, given, OUTPUT, PARTITIONS)
     with long_lived():  # as `milestones run` does: else a part has a collection of all that was imported, or none
         for interval in range(plan.intervals + 1):
             parts.interval(plan.records // BATCH, BATCH, told=interval > 0)
@@ -118,10 +120,10 @@ def run(plan: Plan, directory: Path) -> dict[str, object]:
     return counter.report()
 
 
-def _feed(servers: str, plan: Plan) -> None:
+def _feed(servers: str, plan: Plan, given: Program) -> None:
     writer = Producer({"bootstrap.servers": servers, **ROOM})
-    for number, (key, value) in enumerate(Data(plan.total, plan.keys, plan.seed).values()):
-        writer.produce(INPUT, value, key, partition_of(key, PARTITIONS), timestamp=FIRST_MS + number)
+    for number, (topic, key, value) in enumerate(given.records(plan.total, plan.records, plan.keys, plan.seed)):
+        writer.produce(topic, value, key, partition_of(key, PARTITIONS), timestamp=FIRST_MS + number)
     if writer.flush(BROKER_S):
         raise SystemExit("the mock broker doesn't take the input")
 
@@ -136,9 +138,10 @@ def _consumed(consumer: AssignedConsumer, plan: Plan, counter: Counter) -> list[
     return found
 
 
-def _place(message: Message) -> tuple[int, int, int]:
+def _place(message: Message) -> tuple[int, str, int, int]:
     """In each fetch what was written at that time, by partition: in which order the broker answers is chance."""
-    return (message.timestamp()[1] - FIRST_MS) // BATCH, message.partition() or 0, message.offset() or 0
+    fetch = (message.timestamp()[1] - FIRST_MS) // BATCH
+    return fetch, message.topic() or "", message.partition() or 0, message.offset() or 0
 
 
 if __name__ == "__main__":

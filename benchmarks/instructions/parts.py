@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from benchmarks.count.app import topology
 from benchmarks.instructions.counters import NOWHERE, Counter
+from benchmarks.instructions.programs import Program
 from benchmarks.job import EXACTLY_ONCE, Job
 from milestones.common.config import StreamsConfig
 from milestones.common.kafka.consumers import AssignedConsumer
@@ -41,13 +41,12 @@ COMMIT_MS: Final = 1_000
 
 
 class Parts:
-    """The tasks of the count, and what `stage` does about them."""
+    """The tasks of a program, and what `stage` does about them."""
 
     def __init__(
         self, stage: str, config: StreamsConfig, consumer: AssignedConsumer, producer: OutputProducer,
-        counter: Counter, topics: tuple[str, str], partitions: int,
+        counter: Counter, program: Program, output: str, partitions: int,
     ) -> None:  # fmt: skip
-        """`topics`: those of input and output."""
         self._flags = parse_milestones(stage)
         self._consumer, self._producer, self._mark = consumer, producer, counter.mark
         clock = self._clock = StepClock()
@@ -55,21 +54,25 @@ class Parts:
         engines = open_engines(config.rocksdb_engine)
         manager = RangeStateManager if "state_manager" in self._flags else LocalStateManager
         self._state = manager(directory, engines, stage)
-        job = Job(config.bootstrap_servers, config.application_id, EXACTLY_ONCE, *topics, str(config.state_dir))
-        [sub] = configured(topology(job), config).subtopologies
+        job = Job(
+            config.bootstrap_servers, config.application_id, EXACTLY_ONCE, program.inputs[0], output,
+            str(config.state_dir), work=program.work,
+        )  # fmt: skip
+        [sub] = configured(program.topology(job), config).subtopologies
         settings = TaskSettings(
             config.application_id, clock, lambda _: partitions, transactional_id="instructions",
             record_caches=RecordCaches(0), logs_at_commit="committed_collector" in self._flags,
         )  # fmt: skip
         memory = MemoryBudget(config)
-        self._tasks: dict[TopicPartition, Task] = {}
+        self._tasks: list[Task] = []
         for number in range(partitions):
-            id, partition = TaskId(sub.id, number), TopicPartition(topics[0], number)
-            task = Task(id, sub, [partition], settings, partial(self._opened, id, sub.stores, memory))
+            id, inputs = TaskId(sub.id, number), [TopicPartition(topic, number) for topic in program.inputs]
+            task = Task(id, sub, inputs, settings, partial(self._opened, id, sub.stores, memory))
             task.open()
-            task.start({partition: 0}, {})
-            self._tasks[partition] = task
-        self._kept: Mapping[Task, TaskIntervals] = {task: TaskIntervals(task) for task in self._tasks.values()}
+            task.start(dict.fromkeys(inputs, 0), {})
+            self._tasks.append(task)
+        self._task_of = {partition: task for task in self._tasks for partition in task.partitions}
+        self._kept: Mapping[Task, TaskIntervals] = {task: TaskIntervals(task) for task in self._tasks}
         self._process = self._threaded(clock) if "processing_threads" in self._flags else self._inline
         self._offset = 0
 
@@ -78,7 +81,7 @@ class Parts:
 
     def close(self) -> None:
         """Close the stores."""
-        for task in self._tasks.values():
+        for task in self._tasks:
             task.close()
         self._state.release()
 
@@ -93,13 +96,13 @@ class Parts:
         for _ in range(batches):
             fetched = self._consumer.fetch(batch, 0)
             for partition, messages in fetched.records.items():
-                self._tasks[partition].input.add(partition, messages)
+                self._task_of[partition].input.add(partition, messages)
             mark("dispatch")
             self._process()
             mark("process")
             self._send()
             mark("send")
-        commits = {task: task.freeze() for task in self._tasks.values()}
+        commits = {task: task.freeze() for task in self._tasks}
         mark("freeze")
         for task, boundary in commits.items():
             kept = self._kept[task]
@@ -116,7 +119,7 @@ class Parts:
         mark("apply")
 
     def _inline(self) -> None:
-        for task in self._tasks.values():
+        for task in self._tasks:
             while task.process(500, 0) == 500:
                 pass
 
@@ -124,11 +127,11 @@ class Parts:
         """A worker's turns, until no task has input."""
         scheduler = Scheduler(clock, 1, LONG_MS, wait=lambda *_: None)
         worker = Worker("worker", scheduler, clock, Metrics())
-        for task in self._tasks.values():
+        for task in self._tasks:
             scheduler.add(task)
 
         def process() -> None:
-            scheduler.wake([task.id for task in self._tasks.values()])
+            scheduler.wake([task.id for task in self._tasks])
             while worker.run_once():
                 pass
             scheduler.take_changed()
@@ -136,7 +139,7 @@ class Parts:
         return process
 
     def _send(self) -> None:
-        for task in self._tasks.values():
+        for task in self._tasks:
             outputs = task.take_outputs()
             if "committed_collector" in self._flags:
                 self._kept[task].add(outputs)

@@ -1,4 +1,5 @@
-"""What a record costs, by part, on each stage; and how that differs from the numbers that are kept in `kept.json`.
+"""What a record of a work costs, by part, on each stage; and how that differs from the numbers that are kept in
+`kept.json`.
 
 *Guarantees*: needs no broker. A stage is measured in a process of its own, always on the same records.
 *Assumes*: kept numbers are compared with those of the same build of Python only: another compiler makes other
@@ -15,6 +16,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from zlib import crc32
 
@@ -34,8 +36,9 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one stage: per record, by part, in instructions or nanoseconds."""
+    """Of a work on one stage: per record, by part, in instructions or nanoseconds."""
 
+    work: str
     stage: str
     kind: Kind
     parts: Mapping[str, float]
@@ -50,12 +53,14 @@ class Cost:
         return self.all if part == ALL else self.parts.get(part, 0.0)
 
 
-def measure(stages: Sequence[str], kind: Kind, log: Callable[[str], None], **sizes: int) -> list[Cost]:
+def measure(
+    works: Sequence[str], stages: Sequence[str], kind: Kind, log: Callable[[str], None], **sizes: int
+) -> list[Cost]:
     """One after the other. `sizes`: as in `Plan`."""
     found = []
-    for stage in stages:
-        cost = _measured(Plan(stage, kind, **sizes))
-        log(f"{stage}: {cost.all:,.0f} {_unit(kind)} per record")
+    for work, stage in product(works, stages):
+        cost = _measured(Plan(stage, work, kind, **sizes))
+        log(f"{work}, {stage}: {cost.all:,.0f} {_unit(kind)} per record")
         found.append(cost)
     return found
 
@@ -71,21 +76,26 @@ def _measured(plan: Plan) -> Cost:
             env={**os.environ, "PYTHONHASHSEED": "0"},  # else dictionaries have other collisions each time
         )  # fmt: skip
         if ran.returncode:
-            raise BenchmarkError(f"{plan.stage}: exit code {ran.returncode}\n{ran.stderr[-2000:]}")
+            raise BenchmarkError(f"{plan.work}, {plan.stage}: exit code {ran.returncode}\n{ran.stderr[-2000:]}")
         spent = counted(plan.kind, json.loads(ran.stdout.splitlines()[-1]), counts)
     records = {"consume": plan.total}
     per_record = {part: spent.get(part, 0) / records.get(part, plan.total - plan.records) for part in PARTS}
-    return Cost(plan.stage, plan.kind, per_record)
+    return Cost(plan.work, plan.stage, plan.kind, per_record)
 
 
 def _unit(kind: Kind) -> str:
     return "instructions" if kind == "instructions" else "ns of CPU"
 
 
-def table(title: str, costs: Sequence[Cost]) -> Table:
-    """A column per stage."""
-    unit = _unit(costs[0].kind) if costs else ""
-    shown = columns(f"{title}: {unit} per record", "part", *[cost.stage for cost in costs], left=1)
+def tables(costs: Sequence[Cost]) -> list[Table]:
+    """One per work, with a column per stage."""
+    works = dict.fromkeys(cost.work for cost in costs)
+    return [_table(work, [cost for cost in costs if cost.work == work]) for work in works]
+
+
+def _table(work: str, costs: Sequence[Cost]) -> Table:
+    title = f"{work}: {_unit(costs[0].kind)} per record"
+    shown = columns(title, "part", *[cost.stage for cost in costs], left=1)
     for part in (*PARTS, ALL):
         if part == ALL:
             shown.add_section()
@@ -114,12 +124,12 @@ def differences(costs: Sequence[Cost], sizes: Mapping[str, int], file: Path = KE
     kept = json.loads(file.read_text("utf-8")).get(build()) if file.exists() else None
     if kept is None or kept["sizes"] != dict(sizes):
         return [f"no numbers are kept of this Python ({build()}) and these sizes"]
-    before = {(one["stage"], one["kind"]): Cost(**one) for one in kept["costs"]}
+    before = {(one["work"], one["stage"], one["kind"]): Cost(**one) for one in kept["costs"]}
     return [
-        f"{cost.stage}: " + _difference(cost, before[cost.stage, cost.kind])
+        f"{cost.work}, {cost.stage}: " + _difference(cost, before[cost.work, cost.stage, cost.kind])
         for cost in costs
-        if (cost.stage, cost.kind) in before
-    ] or ["none of these stages is kept, as counted here"]
+        if (cost.work, cost.stage, cost.kind) in before
+    ] or ["none of these is kept, as counted here"]
 
 
 def _difference(cost: Cost, before: Cost) -> str:
