@@ -29,7 +29,7 @@ class MailboxFullError(MilestonesError):
 class Mailbox(Generic[T]):
     """A bounded queue of messages to one owner.
 
-    *Concurrency*: every field is touched under `_changed`'s lock only; the lock is never held while user code or
+    *Concurrency*: every field is changed under `_changed`'s lock only; the lock is never held while user code or
     I/O runs. Waits are in real time, whatever clock the owner of the mailbox runs on.
     """
 
@@ -99,6 +99,8 @@ class Mailbox(Generic[T]):
 
     def drain(self) -> list[T]:
         """All items that are waiting, at once; the error of the close when it is closed and empty."""
+        if not (self._items or self._closed):
+            return []  # as most of the time; what comes now comes out the next time
         with self._changed:
             if not self._items and self._closed:
                 raise self._closing_error()

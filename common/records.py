@@ -154,7 +154,7 @@ def emitted_bytes(outputs: Sequence[Emitted]) -> int:
     if not count:
         return 0
     sample = outputs if count <= _SAMPLE else [outputs[count * place >> 16] for place in _PLACES]
-    sampled = sum(len(output[2] or b"") + len(output[3] or b"") for output in sample)
+    sampled = sum([len(output[2] or b"") + len(output[3] or b"") for output in sample])
     return count * _EMITTED_BYTES + sampled * count // len(sample)
 
 

@@ -8,7 +8,7 @@
 
 *Guarantees*: the cost of a lease grows with the logarithm of the number of ready tasks, and not with the number of
 tasks that have nothing to do. A leased task is in none of these; `Scheduler.give_back` has it looked at. An event that
-the agenda wasn't told of is found by a patrol: each call of `look_around` looks at a few tasks, in turns.
+the agenda wasn't told of is found by a patrol: every `PATROL_MS` `look_around` looks at a few tasks, in turns.
 *Assumes*: called under the scheduler's lock. A method of the scheduler that changes an entry, or asks something of its
 task, has the task looked at.
 """
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 LOOK_MS = 20
 """How often the agenda looks at a task whose records wait for those of another of its partitions."""
 
-PATROL = 4
-"""How many tasks one patrol looks at, though the agenda was told of none of them."""
+PATROL, PATROL_MS = 4, 10
+"""How many tasks one patrol looks at, though the agenda was told of none of them; and how long after the last one."""
 
 
 class Agenda:
@@ -44,6 +44,7 @@ class Agenda:
         self._turns = ReadyQueue(slice_ms)
         self._halves: dict[ScheduledTask, None] = {}
         self._alarms, self._punctuations = Alarms(), PunctuationAlarms(clock)
+        self._patrol_ms = 0
         self.paused: frozenset[int] = frozenset()
         self.held_back: Set[TaskId] = frozenset()
 
@@ -102,10 +103,13 @@ class Agenda:
             self.look(scheduled, now_ms)
 
     def look_around(self, now_ms: int) -> None:
-        """Look at the tasks whose alarm rings, at the halves, and, in turns, at a few others."""
+        """Look at the tasks whose alarm rings, at the halves, and, in turns, now and then, at a few others."""
         self.ring(now_ms)
         for scheduled in list(self._halves):
             self.look(scheduled, now_ms)
+        if now_ms < self._patrol_ms:
+            return
+        self._patrol_ms = now_ms + PATROL_MS
         for _ in range(min(PATROL, len(self.entries))):
             id = next(iter(self.entries))
             self.entries.move_to_end(id)

@@ -8,6 +8,10 @@ core to another. So the stream thread lends its loop to its only processing thre
       v  |  a lease lasts; or a turn fails, or leaves something to do that the stream thread is to wait for
     lent: the processing thread works, and makes a turn every `TURN_MS`, or when there is nothing to work on
 
+A lease that lasts is followed by the next lending at once: it may be what a commit writes to an engine, or the thread
+had no core for a moment. A thread that gives no sign for `LOOK_MS` twice within a while, as user code lasts, may do so
+again, and the loop is kept for as long.
+
 *Guarantees*: one thread at a time is in a turn. While a call lasts the stream thread makes the turns, from
 2 x `LOOK_MS` after its begin on at the latest. The error of a turn is raised in the stream thread.
 *Assumes*: a turn waits for no processing thread, but for `keep`, which the stream thread calls before it ends.
@@ -32,7 +36,8 @@ LOOK_MS: Final = 30
 """How often the stream thread looks while its loop is lent. A lease that is older lasts."""
 
 CALM_MS: Final = 1_000
-"""The loop is kept for so long after a lease that lasted; and after so long without a lease the stream thread naps."""
+"""The loop is kept for so long after the second of two calls that lasted, less than twice as far apart; and after so
+long without a lease the stream thread naps."""
 
 NAP_MS: Final = 200
 """How long the stream thread sleeps beside a thread that has had nothing to work on. A lease wakes it."""
@@ -41,8 +46,8 @@ NAP_MS: Final = 200
 class Lending:
     """*Owns*: whether the loop is lent, and how far the turn under way is.
 
-    *Concurrency*: the lock guards what both threads change. The processing thread alone writes `_sign_ms`, `_leased`,
-    `_leased_ms` and `_turned_ms`, the stream thread reads them at any time."""
+    *Concurrency*: the lock guards what both threads change. The processing thread alone writes `_sign_ms`, `_calls`,
+    `_leased`, `_leased_ms` and `_turned_ms`, the stream thread reads them at any time."""
 
     def __init__(
         self,
@@ -58,8 +63,9 @@ class Lending:
         self._loop: Loop | None = None
         self._stream_thread = threading.get_ident()
         self._turning = self._wanted = self._naps = self._leased = False
+        self._calls = True
         self._error: BaseException | None = None
-        self._kept_until_ms = 0
+        self._kept_until_ms, self._lasted_ms = 0, -2 * CALM_MS
         self._sign_ms = self._leased_ms = self._turned_ms = 0
 
     @property
@@ -112,7 +118,15 @@ class Lending:
             self._wait(self._changed, NAP_MS if self._naps else LOOK_MS)
             self._naps, now_ms = False, self._clock.monotonic_ms()
             if not self._turning and now_ms - self._sign_ms >= LOOK_MS:
-                self._loop, self._kept_until_ms = None, now_ms + CALM_MS
+                self._loop = None
+                if self._calls or not self._leased:
+                    self._keep_for_a_while(now_ms)
+
+    def _keep_for_a_while(self, now_ms: int) -> None:
+        """Keep the loop, unless it is the first time in a while that the thread gave no sign."""
+        if now_ms - self._lasted_ms < 2 * CALM_MS:
+            self._kept_until_ms = now_ms + CALM_MS
+        self._lasted_ms = now_ms
 
     def keep(self) -> BaseException | None:
         """Have the loop kept, once the turn under way is over. The error of that turn."""
@@ -126,8 +140,9 @@ class Lending:
 
     # -- the processing thread
 
-    def works(self) -> None:
-        """A lease begins, which ends with the next `turn`."""
+    def works(self, *, calls: bool) -> None:
+        """A lease begins, which ends with the next `turn`. `calls`: user code is called."""
+        self._calls = calls
         self._sign_ms = self._leased_ms = self._clock.monotonic_ms()
         self._leased = True
         if self._naps:

@@ -91,7 +91,7 @@ class Worker:
             if not self._turn_loop(idle=True):
                 self._scheduler.sleep(unless=lambda: self._lending.to_be_turned)
             return False
-        self._lending.works()
+        self._lending.works(calls=lease.job is not Job.APPLY)
         error: BaseException | None = None
         removed: RemovedTask | None = None
         try:

@@ -8,8 +8,8 @@ the steps that `OutputCollection` and `Confirmation` give.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from milestones.common.errors import MilestonesError
@@ -123,6 +123,9 @@ class CommitStep(enum.Enum):
     FLUSHING = "Kafka hasn't acknowledged all of its outputs yet"
     OFFSETS = "its offsets are handed over"
     ENDING = "Kafka was asked to commit, and hasn't answered"
+
+    # The members are singletons; the hash of Enum is a Python call.
+    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
     @property
     def may_be_abandoned(self) -> bool:

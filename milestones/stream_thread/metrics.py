@@ -178,6 +178,7 @@ class ThreadMeasures:
         self._blocked = tuple(Growth() for _ in range(4))
         self._next_publication_ms = 0
         self._seen = 0, 0
+        self._moves = 0
         self._thread.thread_start_time.value = context.clock.wall_ms()
         self._turn_ms = context.clock.monotonic_ms()
 
@@ -208,7 +209,9 @@ class ThreadMeasures:
         if records:
             thread.process_records.add(records)
         thread.commit.add(self._commit_ns.to(parts.commit.elapsed_ns), self._commits.to(parts.commit.calls))
-        self._note_steps(parts.commit.steps)
+        if parts.commit.moves != self._moves:
+            self._moves = parts.commit.moves
+            self._note_steps(parts.commit.steps)
         if (age_ms := parts.clients.producer.age_ms()) is not None:
             thread.transaction_age_ms.add(age_ms)
         rebalance = parts.rebalance

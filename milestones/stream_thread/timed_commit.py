@@ -36,11 +36,13 @@ class TimedCommit:
 
     calls: int
     elapsed_ns: int
+    moves: int
+    """How often a commit has gone on to another step."""
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
         self.keeps: bool = commit.keeps
-        self._began_ns = self.calls = self.elapsed_ns = 0
+        self._began_ns = self.calls = self.elapsed_ns = self.moves = 0
         self.steps: dict[CommitStep, StepTime] = {step: StepTime() for step in CommitStep}
         self._step, self._since_ns = commit.step, 0
 
@@ -86,4 +88,5 @@ class TimedCommit:
             now_ns = perf_counter_ns()
             if self._step is not None:
                 self.steps[self._step].left(now_ns - self._since_ns)
+            self.moves += 1
             self._step, self._since_ns = self._commit.step, now_ns

@@ -149,8 +149,22 @@ def test_a_patrol_finds_what_nobody_told_of() -> None:
     turns = 0
     while hall.tasks[300].waiting:
         hall.worker.run_once()
+        hall.clock.advance(agenda.PATROL_MS)
         turns += 1
     assert turns <= MANY // agenda.PATROL + 1
+
+
+def test_patrols_come_no_oftener_than_their_interval() -> None:
+    hall = Hall()
+    hall.worker.run_once()
+    hall.tasks[agenda.PATROL].waiting = 1  # the next patrol is to find it
+    for _ in range(100):
+        hall.worker.run_once()
+    assert hall.tasks[agenda.PATROL].waiting == 1
+    hall.clock.advance(agenda.PATROL_MS)
+    hall.worker.run_once()
+    hall.worker.run_once()
+    assert hall.tasks[agenda.PATROL].waiting == 0
 
 
 # -- nobody is forgotten

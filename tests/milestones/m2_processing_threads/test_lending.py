@@ -14,7 +14,7 @@ from milestones.common.clock import SystemClock
 from milestones.common.errors import OwnershipError
 from milestones.common.kafka.clients import Owned
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads.lending import LOOK_MS, Lending
+from milestones.m2_processing_threads.lending import CALM_MS, LOOK_MS, Lending
 from milestones.m2_processing_threads.scheduler import wait
 
 LONG_S = 20.0
@@ -63,7 +63,7 @@ class Worker(threading.Thread):
             turns = 0
             while not self.over:
                 if turns >= self.rests_until:
-                    self.lending.works()
+                    self.lending.works(calls=True)
                     self.at()
                 turns += self.lending.turn(idle=True)
         except BaseException as error:
@@ -216,7 +216,7 @@ def test_a_client_is_used_by_the_thread_that_stands_in_for_its_owner_and_by_no_o
 def test_a_call_of_minutes_leaves_the_turns_to_the_stream_thread_all_the_while() -> None:
     clock, turns = StepClock(), Turns()
     lending = Lending(clock, lambda: True, lambda: None, lambda _, ms: clock.advance(ms))
-    lending.works()
+    lending.works(calls=True)
     clock.advance(LOOK_MS)
     turns.at = partial(clock.advance, 10)
     for _ in range(10_000):
@@ -225,6 +225,68 @@ def test_a_call_of_minutes_leaves_the_turns_to_the_stream_thread_all_the_while()
     assert not lending.turn(idle=False), "the call is over"
     lending.drive(turns)
     assert len(turns.made) == 10_000, "it is lent again"
+
+
+class Looks:
+    """A stream thread that drives a loop by a step clock, beside a thread whose leases are short, but for those that
+    are told to last."""
+
+    def __init__(self) -> None:
+        self.clock, self.turns, self._lasts = StepClock(1_000_000), Turns(), False
+        self.lending = Lending(self.clock, lambda: True, lambda: None, self._wait)
+
+    def _wait(self, _: object, ms: int) -> None:
+        for _ in range(ms):
+            self.clock.advance(1)
+            if not self._lasts:
+                self.lending.works(calls=True)
+                self.lending.turn(idle=True)
+
+    def lasts(self, ms: int, *, calls: bool) -> int:
+        """A lease of so long; returns the number of turns that the stream thread made meanwhile."""
+        self.calm(1)
+        self.lending.works(calls=calls)
+        self._lasts = True
+        self.turns.made.clear()
+        self.turns.at = partial(self.clock.advance, 1)
+        until_ms = self.clock.monotonic_ms() + ms
+        while self.clock.monotonic_ms() < until_ms:
+            self.lending.drive(self.turns)
+        self.turns.at = lambda: None
+        self._lasts = False
+        made = len(self.turns.made)
+        self.lending.turn(idle=False)
+        return made
+
+    def calm(self, ms: int) -> None:
+        """The stream thread drives the loop for so long, and no lease lasts."""
+        until_ms = self.clock.monotonic_ms() + ms
+        while self.clock.monotonic_ms() < until_ms:
+            if not self.lending.lent:
+                self.clock.advance(1)
+            self.lending.drive(self.turns)
+
+
+def test_what_commits_write_however_long_has_the_loop_lent_again_at_once() -> None:
+    looks = Looks()
+    for _ in range(20):
+        assert looks.lasts(5 * LOOK_MS, calls=False) > LOOK_MS
+        looks.calm(1)
+        assert looks.lending.lent
+
+
+def test_of_calls_that_last_the_second_one_within_a_while_keeps_the_loop() -> None:
+    looks = Looks()
+    for lent in (True, False, False):
+        assert looks.lasts(5 * LOOK_MS, calls=True) > LOOK_MS
+        looks.calm(1)
+        assert looks.lending.lent is lent
+        looks.calm(CALM_MS)
+        assert looks.lending.lent
+    looks.calm(2 * CALM_MS)
+    assert looks.lasts(5 * LOOK_MS, calls=True) > LOOK_MS
+    looks.calm(1)
+    assert looks.lending.lent, "it is the first one in a while"
 
 
 def test_a_client_that_is_made_in_a_lent_turn_is_the_stream_threads(lent: Lent) -> None:
