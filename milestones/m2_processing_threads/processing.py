@@ -232,10 +232,14 @@ class ThreadedProcessing:
         return False
 
     def _sated(self, enough: int) -> bool:
-        """Whether every thread has a task with input, if there are as many; and enough records wait, or bytes."""
+        """Whether every thread has a task that it can process, if there are as many; and enough records wait, or
+        bytes. A task that waits for records of another partition has none of these: they are still to be fetched."""
         wanted, records = min(self._scheduler.threads, len(self._tasks)), 0
         waiting: list[Task] = []
+        now_ms = self._clock.monotonic_ms()
         for task, count in self._arrivals.waiting():
+            if not task.ready(now_ms):
+                continue
             waiting.append(task)
             records += count
             if records >= enough and len(waiting) >= wanted:

@@ -21,7 +21,7 @@ from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS
 from milestones.m2_processing_threads.scheduler import SLICE_MS
 from milestones.stream_thread.inputs import RESTED_MS
 from milestones.stream_thread.task_registry import Phase
-from tests.milestones.fakes import CHANGELOG, ILLEGAL_GENERATION, A, B, Counting, counting, put
+from tests.milestones.fakes import CHANGELOG, ILLEGAL_GENERATION, IN, A, B, Counting, counting, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
 
@@ -382,6 +382,21 @@ def test_while_a_partition_has_no_records_fetches_go_on_however_much_waits_in_ot
     put(r.world, 1, "v")
     r.step(2, ms=RESTED_MS)
     assert r.world.state.tasks[B].input.waiting() == 1
+
+
+def test_records_that_wait_for_those_of_another_partition_keep_nothing_from_being_fetched() -> None:
+    r = RunningProcessing(ProcessingWorld(counting(topics=("in", "other")))).run(0)
+    other, consumer = TopicPartition("other", 0), r.world.consumer
+    put(r.world, 0, "1", topic="other")
+    many, log = [r.world.logs[IN].message(n, b"k", b"v", 2_000) for n in range(2 * ENOUGH)], r.world.logs[other]
+    consumer.next.append(Fetched({IN: many, other: log.entries[:1]}))
+    consumer.positions[other] = 1  # its end isn't known
+    r.step(5)
+    task = r.world.state.tasks[A]
+    assert task.input.position(other) == 1
+    fetches = len(consumer.waits)
+    r.step(5)
+    assert len(consumer.waits) == fetches + 5
 
 
 def test_the_stream_thread_looks_after_working_tasks_often_and_less_often_in_long_calls() -> None:
