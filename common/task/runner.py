@@ -79,7 +79,7 @@ class Runner:
             return 0
         if len(self._buffers) == 1:
             return self._run(self._buffers[0], limit, FOREVER)
-        return self._run_oldest(limit, now_ms)
+        return self._run_oldest(now_ms)
 
     def _run(self, buffer: InputBuffer, most: int, before: int) -> int:  # noqa: C901 - see below
         """Process at most so many records of a partition, in order, the first one and what follows with a timestamp
@@ -161,11 +161,11 @@ class Runner:
             self._counters.processed += done
         return done
 
-    def _run_oldest(self, limit: int, now_ms: int) -> int:
+    def _run_oldest(self, now_ms: int) -> int:
         """Process several partitions: always the head with the smallest timestamp, of equals the first partition's,
         once no older one can come."""
         done, max_idle_ms = 0, self._settings.max_task_idle_ms
-        while done < limit and done < self.limit and self._boundary.epoch == self._epoch:
+        while done < self.limit and self._boundary.epoch == self._epoch:
             earliest, before, first = FOREVER, FOREVER, None
             for buffer in self._buffers:
                 head = buffer.head or self._load_head(buffer)
@@ -178,7 +178,7 @@ class Runner:
                     before = head[TIME] + 1  # an equal one of an earlier partition comes first
             if first is None:
                 return done
-            done += self._run(first, limit - done, before)
+            done += self._run(first, self.limit - done, before)
         return done
 
     def _load_head(self, buffer: InputBuffer) -> Head | None:
