@@ -86,7 +86,8 @@ def convert_(json_file: Path | None, rounds: int, **data: int) -> None:
 
 @click.command("instructions")
 @options.stages("baseline,m6")
-@click.option("--works", default=COUNT, show_default=True, callback=words, help=f"Of {', '.join(WORKS)}; with commas.")
+@click.option("--works", default=COUNT, show_default=True, callback=options.words_of("work", WORKS),
+              help=f"Of {', '.join(WORKS)}; with commas.")  # fmt: skip
 @click.option("--counter", type=click.Choice(["instructions", "cpu-time"]),
               help="By default instructions where there is valgrind.")  # fmt: skip
 @click.option("--records", default=3_000, show_default=True, type=click.IntRange(min=500), help="Of a commit.")
@@ -100,8 +101,6 @@ def instructions_(
     stage_names: list[str], works: list[str], counter: Kind | None, keep: bool, json_file: Path | None, **sizes: int
 ) -> None:
     """What a record costs, by part, on each stage. Needs no broker."""
-    if unknown := [work for work in works if work not in WORKS]:
-        raise click.BadParameter(f"{', '.join(unknown)}: there is only {', '.join(WORKS)}", param_hint="--works")
     costs = instructions.measure(works, stage_names, counter or best(), progress, **sizes)
     for shown in instructions.tables(costs):
         out().print(shown)

@@ -137,13 +137,6 @@ def picture_(
         raise BenchmarkError(f"ours failed: {', '.join(wrong)}")
 
 
-def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:
-    kinds = words(context, parameter, value)
-    if unknown := sorted(set(kinds) - set(KINDS)):
-        raise click.BadParameter(f"there is no kind {', '.join(unknown)}, only {', '.join(KINDS)}")
-    return kinds
-
-
 @cli.command("spark")
 @click.option("--contenders", "names", default=",".join(on_spark.NAMES), show_default=True, callback=words)
 @options.rounds
@@ -161,7 +154,8 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
 @options.stages("baseline")
 @click.option("--peers", "peer_names", default="kafka-streams", show_default=True, callback=words,
               help="Others, with commas: kafka-streams.")  # fmt: skip
-@click.option("--kinds", default=",".join(KINDS), show_default=True, callback=_kinds, help="With commas.")
+@click.option("--kinds", default=",".join(KINDS), show_default=True, callback=options.words_of("kind", KINDS),
+              help="With commas.")  # fmt: skip
 @options.rounds
 @options.json_file
 @options.records(500_000)

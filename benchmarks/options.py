@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,18 @@ Option = Callable[[Command], Command]
 def words(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
     """What stands between commas."""
     return [word for word in value.split(",") if word]
+
+
+def words_of(what: str, known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """A callback as `words`, which refuses what isn't known. `what` each is."""
+
+    def found(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:
+        given = words(context, parameter, value)
+        if unknown := sorted(set(given) - set(known)):
+            raise click.BadParameter(f"there is no {what} {', '.join(unknown)}, only {', '.join(known)}")
+        return given
+
+    return found
 
 
 class _Counts(click.ParamType[list[int]]):

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from benchmarks import windows
@@ -21,7 +21,6 @@ from milestones import Topology
 COUNT: Final = "count"
 """That of the benchmark `count`, with a sum."""
 WORKS: Final = (COUNT, *(kind for kind in windows.KINDS if kind != windows.COUNT))
-JOINS: Final = (windows.TABLE_JOIN, windows.STREAM_JOIN)
 
 Given = tuple[str, bytes, bytes]
 """Topic, key and value of an input record."""
@@ -41,7 +40,7 @@ def program(work: str, topic: str) -> Program:
     """Of one of `WORKS`; `topic`: its input, or that of its stream."""
     if work == COUNT:
         return Program(work, count.topology, (topic,), lambda total, _, keys, seed: _sales(topic, total, keys, seed))
-    inputs = (topic, topic + windows.OTHER) if work in JOINS else (topic,)
+    inputs = (topic, topic + windows.OTHER) if work in windows.JOINS else (topic,)
     return Program(work, others.topology, inputs, lambda *sizes: _of_windows(work, topic, *sizes))
 
 
@@ -54,6 +53,6 @@ def _of_windows(work: str, topic: str, total: int, of_a_commit: int, keys: int, 
     """The rows that a table begins with are in the first commit, which isn't counted."""
     keys = min(keys, of_a_commit)
     given = Input(work, total, keys, seed, 0)
-    given = Input(work, total - given.first, keys, seed, 0)
+    given = replace(given, records=total - given.first)
     for is_other, key, number in given:
         yield topic + windows.OTHER if is_other else topic, key, value_of(number)

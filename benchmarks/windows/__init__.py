@@ -12,6 +12,9 @@ KINDS: Final = (STATELESS, COUNT, TUMBLING, SESSIONS, TABLE_JOIN, STREAM_JOIN)
 
 STORE: Final = "totals"
 """The store of the counts."""
+JOINS: Final = (TABLE_JOIN, STREAM_JOIN)
+"""Those with two input topics."""
+
 OTHER: Final = "-other"
 """What the name of a join's second input topic ends with: that of the table, or of the right stream."""
 

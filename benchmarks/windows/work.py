@@ -23,7 +23,7 @@ from benchmarks.fed import Fed
 from benchmarks.job import COMMIT_INTERVAL_MS, Job
 from benchmarks.process import Usage
 from benchmarks.rows import Figure
-from benchmarks.windows import COUNT, OTHER, SESSIONS, STORE, STREAM_JOIN, TABLE_JOIN, TUMBLING, WINDOW_MS
+from benchmarks.windows import COUNT, JOINS, OTHER, SESSIONS, STORE, TUMBLING, WINDOW_MS
 from benchmarks.windows.data import Input, Output, Outputs, last_of, packed, value_of
 
 _SEQUENCE: Final = {COUNT: 0, TUMBLING: 4, SESSIONS: 0}
@@ -56,7 +56,7 @@ class Windows(Fed):
     def topics(self, size: float, topic: str) -> Mapping[str, int]:
         given = self.given(size)
         everything, others = given.first + given.records, given.others()
-        joins = self._kind in {TABLE_JOIN, STREAM_JOIN}
+        joins = self._kind in JOINS
         return {topic: everything - others, topic + OTHER: others} if joins else {topic: everything}
 
     def given(self, size: float) -> Input:

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from benchmarks.alone import instructions_
 from benchmarks.errors import BenchmarkError
 from benchmarks.instructions import counters, work
 from benchmarks.instructions.counters import Counter, counted, wrapped
@@ -114,3 +116,9 @@ def test_each_work_has_a_table_with_each_part_and_all() -> None:
     first, second = tables([cost(), cost(), replace(cost(), work="tumbling")])
     assert first.row_count == second.row_count == len(PARTS) + 1
     assert (len(first.columns), len(second.columns)) == (3, 2)
+
+
+def test_a_work_that_there_is_not_is_refused_before_anything_is_counted() -> None:
+    found = CliRunner().invoke(instructions_, ["--works", "count,more"])
+    assert found.exit_code == 2
+    assert "there is no work more, only count, stateless" in " ".join(found.output.replace("│", "").split())
