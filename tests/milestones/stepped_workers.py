@@ -228,3 +228,8 @@ STAGES: dict[str, Callable[..., Running]] = {
     "m2": lambda topology=None, **settings: RunningProcessing(ProcessingWorld(topology, **settings)),
 }
 """By stage: a thread of it, with this topology and these settings."""
+
+
+def running(*partitions: int, **settings: Any) -> RunningProcessing:
+    """A thread of such a world that has these tasks."""
+    return RunningProcessing(ProcessingWorld(**settings)).run(*partitions)  # type: ignore[return-value]

@@ -17,16 +17,11 @@ from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.instance.capacity import processing_threads
 from milestones.instance.states import ThreadState
 from milestones.m2_processing_threads.commit_preparation import LONG_CALL_MS
-from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS
+from milestones.m2_processing_threads.processing import LONGEST_LOOK_MS
 from milestones.m2_processing_threads.scheduler import SLICE_MS
-from milestones.stream_thread.inputs import RESTED_MS
 from milestones.stream_thread.task_registry import Phase
-from tests.milestones.fakes import CHANGELOG, ILLEGAL_GENERATION, IN, A, B, Counting, counting, put
-from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
-
-
-def running(*partitions: int, **settings: Any) -> RunningProcessing:
-    return RunningProcessing(ProcessingWorld(**settings)).run(*partitions)  # type: ignore[return-value]
+from tests.milestones.fakes import CHANGELOG, ILLEGAL_GENERATION, A, B, Counting, counting, put
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing, running
 
 
 def in_the_midst(r: RunningProcessing, act: Callable[[], object]) -> None:
@@ -359,44 +354,6 @@ def test_the_end_waits_for_a_call_and_closes_its_task() -> None:
     r.loop.close()
     assert r.world.state.held == set()
     assert r.world.states[-1] is ThreadState.RUNNING
-
-
-def test_nothing_more_is_fetched_while_every_task_has_enough_and_no_partition_is_paused_for_that() -> None:
-    r = running(0, max_poll_records=500)
-    r.world.workers.stuck = True
-    put(r.world, 0, *["v"] * 3 * ENOUGH)
-    fetches = []
-    for _ in range(ENOUGH // 500 + 20):
-        r.step()
-        fetches.append(len(r.world.consumer.waits))
-    assert fetches[-1] == fetches[-10]
-    assert ENOUGH <= r.world.state.tasks[A].input.waiting() < 2 * ENOUGH
-    assert r.world.consumer.paused == set()
-
-
-def test_while_a_partition_has_no_records_fetches_go_on_however_much_waits_in_others() -> None:
-    r = running(0, 1, max_poll_records=500)
-    r.world.workers.stuck = True
-    put(r.world, 0, *["v"] * 2 * ENOUGH)
-    r.step(2 * ENOUGH // 500 + 20)
-    put(r.world, 1, "v")
-    r.step(2, ms=RESTED_MS)
-    assert r.world.state.tasks[B].input.waiting() == 1
-
-
-def test_records_that_wait_for_those_of_another_partition_keep_nothing_from_being_fetched() -> None:
-    r = RunningProcessing(ProcessingWorld(counting(topics=("in", "other")))).run(0)
-    other, consumer = TopicPartition("other", 0), r.world.consumer
-    put(r.world, 0, "1", topic="other")
-    many, log = [r.world.logs[IN].message(n, b"k", b"v", 2_000) for n in range(2 * ENOUGH)], r.world.logs[other]
-    consumer.next.append(Fetched({IN: many, other: log.entries[:1]}))
-    consumer.positions[other] = 1  # its end isn't known
-    r.step(5)
-    task = r.world.state.tasks[A]
-    assert task.input.position(other) == 1
-    fetches = len(consumer.waits)
-    r.step(5)
-    assert len(consumer.waits) == fetches + 5
 
 
 def test_the_stream_thread_looks_after_working_tasks_often_and_less_often_in_long_calls() -> None:
