@@ -143,10 +143,11 @@ class RangeNamespace:
             raise self._met(error, current) from error
 
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        self._must_be_readable()
-        family = self._family[0]
+        if self._closed or self._lost is not None:
+            self._must_be_readable()
+        family, prefix = self._family[0], self._prefix
         try:
-            return [(key[BYTES:], value) for key, value in self._few(*self._span(start, end), limit)]
+            return [(key[BYTES:], value) for key, value in self._few(prefix + start, prefix + end, limit)]
         except StateCorruptError as error:
             raise self._met(error, _still(self._family, family)) from error
 

@@ -45,24 +45,49 @@ class FewReader:
 
     def __init__(self, namespace: RocksNamespace) -> None:
         self._namespace = namespace
-        self._seeker: tuple[object, Seeker] | None = None
+        self._kept: _Kept | None = None
 
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         if start >= end:
             return []
-        kept = self._seeker
-        if kept is None or kept[0] is not self._namespace.state:
-            kept = self._seeker = self._namespace.new_seeker()
+        kept = self._kept
+        if kept is None or kept.state is not self._namespace.state:
+            kept = self._kept = _Kept(*self._namespace.new_seeker())
             self._namespace.seeking.add(self)  # a write that is too early for it is followed by one that drops it
+        elif kept.first <= start and (kept.beyond is None or end <= kept.beyond):
+            return []
         try:
-            return kept[1].few(start, end, limit)
+            found, beyond = kept.seeker.few(start, end, limit)
         except BaseException:
-            self._seeker = kept = None
+            self._kept = kept = None
             raise
+        if not found:
+            kept.note(start, beyond)
+        return found
 
     def drop(self) -> None:
         """Let go of the seeker."""
-        self._seeker = None
+        self._kept = None
+
+
+class _Kept:
+    """A seeker, the state of the namespace that the seeker sees, and of the gaps that it has met the last one: no key
+    is from `first` to before `beyond` (None: to the end). What is behind a store's newest rows is looked for again and
+    again; there the seeker may have to pass, one by one, all that has expired and isn't flushed yet.
+    """
+
+    __slots__ = ("beyond", "first", "seeker", "state")
+
+    beyond: bytes | None
+
+    def __init__(self, state: object, seeker: Seeker) -> None:
+        self.state, self.seeker = state, seeker
+        self.first = self.beyond = b""
+
+    def note(self, first: bytes, beyond: bytes | None) -> None:
+        """Take this gap if no other one is behind it."""
+        if beyond is None or (self.beyond is not None and beyond >= self.beyond):
+            self.first, self.beyond = first, beyond
 
 
 class RocksNamespace(ABC):

@@ -128,9 +128,9 @@ class Cursor(Protocol):
 class Seeker(Protocol):
     """A library's iterator that is moved anew for each read, and sees the data at the time of its making."""
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """The first `limit` entries with start <= key < end. `StateError` when the store was closed meanwhile; after
-        any error the seeker is closed."""
+    def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """The first `limit` entries with start <= key < end, and the key behind them, None at the end. `StateError`
+        when the store was closed meanwhile; after any error the seeker is closed."""
         ...
 
     def close(self) -> None:

@@ -201,20 +201,22 @@ class _RocksdbSeeker:
         self._namespace = namespace
         self._source = db.iteritems(namespace.handle, verify_checksums=True)
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         if self._source is None:
             raise self._namespace.closed()
         found: list[tuple[bytes, bytes]] = []
+        beyond: bytes | None = None
         try:
             self._source.seek(start)
             for (_, key), value in self._source:
                 if key >= end or len(found) == limit:
+                    beyond = key
                     break
                 found.append((key, value))
         except Exception as error:
             self._source = None
             raise self._namespace.failed(error) from error
-        return found
+        return found, beyond
 
     def close(self) -> None:
         self._source = None

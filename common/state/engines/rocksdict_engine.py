@@ -244,7 +244,7 @@ class _RocksdictSeeker:
         self._namespace, self._options = namespace, ReadOptions()
         self._source: RdictIter | None = namespace.db.iter(self._options)
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         source = self._source
         if source is None:
             raise self._namespace.closed()
@@ -262,7 +262,7 @@ class _RocksdictSeeker:
             self._source = None
             del source
             raise self._namespace.failed(error) from error
-        return found
+        return found, key
 
     def close(self) -> None:
         self._source = None

@@ -69,10 +69,19 @@ class EngineMachine(RuleBasedStateMachine):
             assert next(found) == entry
         self.scans.append((found, expected[read:]))
 
-    @rule(name=st.sampled_from(NAMESPACES), start=KEYS, end=KEYS, limit=st.integers(1, 4))
-    def few(self, name: str, start: bytes, end: bytes, limit: int) -> None:
-        expected = sorted((k, v) for k, v in self.model[name].items() if start <= k < end)
-        assert self.engine.open(name).few(start, end, limit) == expected[:limit]
+    @rule(name=st.sampled_from(NAMESPACES), spans=st.lists(st.tuples(KEYS, KEYS), max_size=8), limit=st.integers(0, 4))
+    def few(self, name: str, spans: list[tuple[bytes, bytes]], limit: int) -> None:
+        for start, end in spans:
+            expected = sorted((k, v) for k, v in self.model[name].items() if start <= k < end)
+            assert self.engine.open(name).few(start, end, limit) == expected[:limit]
+
+    @rule(name=st.sampled_from(NAMESPACES), spans=st.lists(st.tuples(KEYS, KEYS), max_size=2))
+    def expire(self, name: str, spans: list[tuple[bytes, bytes]]) -> None:
+        gone = [(first, beyond) for first, beyond in spans if first < beyond]
+        self.engine.expire(name, gone)
+        for key in list(self.model[name]):
+            if any(first <= key < beyond for first, beyond in gone):
+                del self.model[name][key]
 
     @rule()
     def finish_scans(self) -> None:

@@ -120,10 +120,13 @@ def test_an_engine_that_is_closed_beside_an_observer_ends_neither(any_engines: E
             assert "closed" in refused.result(60)
 
 
-BESIDE: dict[str, tuple[Callable[[Engine], object], list[tuple[bytes, bytes]]]] = {
-    "a write": (lambda engine: engine.apply({"s": {b"a": b"2", b"b": b"2"}}, {"s": 2}), [(b"a", b"2"), (b"b", b"2")]),
-    "an expiry": (lambda engine: engine.expire("s", [(b"", b"b")]), []),
+A, B = (b"a", b"1"), (b"b", b"1")
+BESIDE: dict[str, tuple[Callable[[Engine], object], bytes, list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]] = {
+    "a write": (lambda engine: engine.apply({"s": {b"a": b"2"}}, {"s": 2}), b"a", [A, B], [(b"a", b"2"), B]),
+    "a write where nothing was": (lambda engine: engine.apply({"s": {b"c": b"2"}}, {"s": 2}), b"c", [], [(b"c", b"2")]),
+    "an expiry": (lambda engine: engine.expire("s", [(b"", b"b")]), b"a", [A, B], [B]),
 }
+"""By its name a change, and what a read from that key on finds before it and after it."""
 
 
 @pytest.mark.parametrize("read_before", [True, False])
@@ -131,24 +134,23 @@ BESIDE: dict[str, tuple[Callable[[Engine], object], list[tuple[bytes, bytes]]]] 
 def test_what_is_read_after_a_write_is_the_write_s_wherever_it_met_a_read(
     disk_engines: Engines, tmp_path: Path, case: str, read_before: bool
 ) -> None:
-    change, then = BESIDE[case]
-    before = [(b"a", b"1")]
+    change, start, before, then = BESIDE[case]
     engine = disk_engines.open(tmp_path / "engine")
 
     def prepare() -> tuple[Callable[[], tuple[list[tuple[bytes, bytes]], ...]], Callable[[], object]]:
         engine.drop("s")
         engine.open("s")
-        engine.apply({"s": {b"a": b"1"}}, {"s": 1})
+        engine.apply({"s": dict([A, B])}, {"s": 1})
         if read_before:
-            assert engine.open("s").few(b"a", b"z", 5) == before
+            assert engine.open("s").few(start, b"z", 5) == before
         changed: list[bool] = []
 
         def read() -> tuple[list[tuple[bytes, bytes]], ...]:
-            beside = engine.open("s").few(b"a", b"z", 5)
+            beside = engine.open("s").few(start, b"z", 5)
             sys.settrace(None)  # what follows is after both
             if not changed:
                 change(engine)
-            return beside, engine.open("s").few(b"a", b"z", 5)
+            return beside, engine.open("s").few(start, b"z", 5)
 
         return read, lambda: (changed.append(True), change(engine))
 

@@ -1,0 +1,66 @@
+"""What a reader has found absent the library isn't asked for again."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from milestones.common.state.engine import Engines
+from milestones.common.state.engines.families import RocksNamespace
+from milestones.common.state.engines.rocks import Seeker
+
+
+class Counted:
+    """A seeker that counts its reads."""
+
+    def __init__(self, seeker: Seeker, reads: list[bytes]) -> None:
+        self._seeker, self._reads = seeker, reads
+
+    def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        self._reads.append(start)
+        return self._seeker.few(start, end, limit)
+
+    def close(self) -> None:
+        self._seeker.close()
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The reads of all seekers."""
+    asked: list[bytes] = []
+    new_seeker = RocksNamespace.new_seeker
+
+    def counted(self: RocksNamespace) -> tuple[object, Seeker]:
+        state, seeker = new_seeker(self)
+        return state, Counted(seeker, asked)
+
+    monkeypatch.setattr(RocksNamespace, "new_seeker", counted)
+    return asked
+
+
+def key(segment: int, number: int) -> bytes:
+    return b"%d-%05d" % (segment, number)
+
+
+@pytest.mark.parametrize("behind", ["other rows", "nothing"])
+def test_keys_of_a_new_segment_are_looked_for_a_few_times_between_two_writes(
+    disk_engines: Engines, tmp_path: Path, reads: list[bytes], behind: str
+) -> None:
+    """As a catching-up window store does: its newest segment isn't committed yet, and in a column family with several
+    ranges the next range's expired rows follow, which the library would pass one by one each time."""
+    engine = disk_engines.open(tmp_path / "engine")
+    rows = engine.open("s")
+    engine.apply({"s": {key(1, number): b"" for number in range(500)}}, {"s": 1})
+    if behind == "other rows":
+        engine.apply({"s": {key(5, number): b"" for number in range(500)}}, {"s": 2})
+        engine.expire("s", [(key(5, 0), key(5, 490))])
+    numbers = random.Random(7).choices(range(500), k=3000)
+    for number in numbers:
+        assert rows.few(key(2, number), key(2, number + 1), 5) == []
+        assert rows.few(key(1, number), key(1, number + 1), 5) == [(key(1, number), b"")]
+    assert len([start for start in reads if start >= key(2, 0)]) < 20
+    engine.apply({"s": {key(2, 250): b"new"}}, {"s": 3})
+    assert rows.few(key(2, 250), key(2, 251), 5) == [(key(2, 250), b"new")]
+    engine.close()
