@@ -69,8 +69,9 @@ class Namespace(Protocol):
         on corruption."""
         ...
 
-    def reader(self) -> Few:
-        """A `few` of its own for one more thread."""
+    def reader(self, beyond: bytes | None = None) -> Few:
+        """A `few` of its own for one more thread; `beyond`: the key from which on it is asked for nothing, so that
+        what has expired there costs it nothing."""
         ...
 
     def offset(self) -> int | None:
@@ -96,7 +97,7 @@ class _Empty:
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         return []
 
-    def reader(self) -> Few:
+    def reader(self, beyond: bytes | None = None) -> Few:
         return self.few
 
     def offset(self) -> int | None:

@@ -130,8 +130,8 @@ class WriteBehindNamespace:
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         return self._first(self._few, start, end, limit)
 
-    def reader(self) -> Few:
-        few = self._below.reader()
+    def reader(self, beyond: bytes | None = None) -> Few:
+        few = self._below.reader(beyond)
         return lambda start, end, limit: self._first(few, start, end, limit)
 
     def _first(self, few: Few, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:

@@ -90,7 +90,7 @@ class RangeNamespace:
         self._prefix, (self._first, self._beyond) = prefix_of(partition), span_of(partition)
         self._reader: list[Callable[[bytes], bytes | None]] = [family.get]
         self._family: list[Namespace] = [family]
-        self._few = family.reader()
+        self._few = family.reader(self._beyond)
         self._siblings: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
         self._lost: StateCorruptError | None = None
         self._closed = False
@@ -107,7 +107,7 @@ class RangeNamespace:
 
     def rebase(self, family: Namespace) -> None:
         """Read from this column family from now on."""
-        self._family[0], self._few, self._lost = family, family.reader(), None
+        self._family[0], self._few, self._lost = family, family.reader(self._beyond), None
         self._reader[0] = family.get
         if self._closed:  # also meanwhile
             self._reader[0] = self._refuse
@@ -151,7 +151,7 @@ class RangeNamespace:
         except StateCorruptError as error:
             raise self._met(error, _still(self._family, family)) from error
 
-    def reader(self) -> Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]:
+    def reader(self, beyond: bytes | None = None) -> Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]:
         sibling = RangeNamespace(self.name, self._family[0], self.partition, self._offset, self._met, self._ranges)
         self._siblings.add(sibling)
         if self._lost is not None:

@@ -43,8 +43,8 @@ class FewReader:
     misses a write has another one.
     """
 
-    def __init__(self, namespace: RocksNamespace) -> None:
-        self._namespace = namespace
+    def __init__(self, namespace: RocksNamespace, beyond: bytes | None = None) -> None:
+        self._namespace, self._beyond = namespace, beyond
         self._kept: _Kept | None = None
 
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -52,7 +52,7 @@ class FewReader:
             return []
         kept = self._kept
         if kept is None or kept.state is not self._namespace.state:
-            kept = self._kept = _Kept(*self._namespace.new_seeker())
+            kept = self._kept = _Kept(*self._namespace.new_seeker(self._beyond))
             self._namespace.seeking.add(self)  # a write that is too early for it is followed by one that drops it
         elif kept.first <= start and (kept.beyond is None or end <= kept.beyond):
             return []
@@ -72,7 +72,7 @@ class FewReader:
 
 class _Kept:
     """A seeker, the state of the namespace that the seeker sees, and of the gaps that it has met the last one: no key
-    is from `first` to before `beyond` (None: to the end). What is behind a store's newest rows is looked for again and
+    is from `first` to before `beyond` (None: to its end). What is behind a store's newest rows is looked for again and
     again; there the seeker may have to pass, one by one, all that has expired and isn't flushed yet.
     """
 
@@ -118,14 +118,14 @@ class RocksNamespace(ABC):
         self.cursors.add(cursor)
         return entries(cursor)
 
-    def reader(self) -> Few:
-        return FewReader(self).few
+    def reader(self, beyond: bytes | None = None) -> Few:
+        return FewReader(self, beyond).few
 
-    def new_seeker(self) -> tuple[object, Seeker]:
-        """A seeker, and the state of the namespace that it sees, or an earlier one."""
+    def new_seeker(self, beyond: bytes | None = None) -> tuple[object, Seeker]:
+        """A seeker of the keys before `beyond`, and the state of the namespace that it sees, or an earlier one."""
         state = self.state
         try:
-            seeker = self._seek()
+            seeker = self._seek(beyond)
         except Exception as error:
             raise self.failed(error) from error
         self.cursors.add(seeker)
@@ -168,7 +168,7 @@ class RocksNamespace(ABC):
     def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> Cursor: ...
 
     @abstractmethod
-    def _seek(self) -> Seeker: ...
+    def _seek(self, beyond: bytes | None) -> Seeker: ...
 
 
 Opened = TypeVar("Opened", bound=RocksNamespace)

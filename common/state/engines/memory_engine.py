@@ -134,7 +134,7 @@ class MemoryNamespace:
             keys = islice(self.order().irange(start, end, inclusive=(True, False)), limit) if start < end else ()
             return [(key, self.data[key]) for key in keys]
 
-    def reader(self) -> Few:
+    def reader(self, beyond: bytes | None = None) -> Few:
         return self.few
 
     def order(self) -> SortedList:

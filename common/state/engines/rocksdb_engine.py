@@ -115,8 +115,8 @@ class RocksDbNamespace(RocksNamespace):
     def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> _RocksdbCursor:
         return _RocksdbCursor(self, self._engine.db(), start, end, reverse)
 
-    def _seek(self) -> _RocksdbSeeker:
-        return _RocksdbSeeker(self, self._engine.db())
+    def _seek(self, beyond: bytes | None) -> _RocksdbSeeker:
+        return _RocksdbSeeker(self, self._engine.db(), beyond)
 
     def property(self, name: str) -> int:
         try:
@@ -197,9 +197,11 @@ class _RocksdbCursor:
 class _RocksdbSeeker:
     """Errors' frames as in `_RocksdbCursor`."""
 
-    def __init__(self, namespace: RocksDbNamespace, db: Any) -> None:
+    def __init__(self, namespace: RocksDbNamespace, db: Any, beyond: bytes | None) -> None:
         self._namespace = namespace
-        self._source = db.iteritems(namespace.handle, verify_checksums=True)
+        self._beyond = beyond  # the library's iterator points at its bytes
+        bound = {} if beyond is None else {"iterate_upper_bound": beyond}
+        self._source = db.iteritems(namespace.handle, verify_checksums=True, **bound)
 
     def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         if self._source is None:

@@ -167,8 +167,8 @@ class RocksDictNamespace(RocksNamespace):
     def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> _RocksdictCursor:
         return _RocksdictCursor(self, start, end, reverse)
 
-    def _seek(self) -> _RocksdictSeeker:
-        return _RocksdictSeeker(self)
+    def _seek(self, beyond: bytes | None) -> _RocksdictSeeker:
+        return _RocksdictSeeker(self, beyond)
 
     def property(self, name: str) -> int:
         try:
@@ -240,8 +240,10 @@ class _RocksdictCursor:
 class _RocksdictSeeker:
     """Errors' frames as in `_RocksdictCursor`."""
 
-    def __init__(self, namespace: RocksDictNamespace) -> None:
+    def __init__(self, namespace: RocksDictNamespace, beyond: bytes | None) -> None:
         self._namespace, self._options = namespace, ReadOptions()
+        if beyond is not None:
+            self._options.set_iterate_upper_bound(beyond)
         self._source: RdictIter | None = namespace.db.iter(self._options)
 
     def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:

@@ -69,11 +69,16 @@ class EngineMachine(RuleBasedStateMachine):
             assert next(found) == entry
         self.scans.append((found, expected[read:]))
 
-    @rule(name=st.sampled_from(NAMESPACES), spans=st.lists(st.tuples(KEYS, KEYS), max_size=8), limit=st.integers(0, 4))
-    def few(self, name: str, spans: list[tuple[bytes, bytes]], limit: int) -> None:
+    @rule(
+        name=st.sampled_from(NAMESPACES), spans=st.lists(st.tuples(KEYS, KEYS), max_size=8),
+        limit=st.integers(0, 4), beyond=BOUNDS,
+    )  # fmt: skip
+    def few(self, name: str, spans: list[tuple[bytes, bytes]], limit: int, beyond: bytes | None) -> None:
+        few = self.engine.open(name).few if beyond is None else self.engine.open(name).reader(beyond)
         for start, end in spans:
+            end = end if beyond is None else min(end, beyond)
             expected = sorted((k, v) for k, v in self.model[name].items() if start <= k < end)
-            assert self.engine.open(name).few(start, end, limit) == expected[:limit]
+            assert few(start, end, limit) == expected[:limit]
 
     @rule(name=st.sampled_from(NAMESPACES), spans=st.lists(st.tuples(KEYS, KEYS), max_size=2))
     def expire(self, name: str, spans: list[tuple[bytes, bytes]]) -> None:

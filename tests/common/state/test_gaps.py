@@ -32,8 +32,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     asked: list[bytes] = []
     new_seeker = RocksNamespace.new_seeker
 
-    def counted(self: RocksNamespace) -> tuple[object, Seeker]:
-        state, seeker = new_seeker(self)
+    def counted(self: RocksNamespace, beyond: bytes | None = None) -> tuple[object, Seeker]:
+        state, seeker = new_seeker(self, beyond)
         return state, Counted(seeker, asked)
 
     monkeypatch.setattr(RocksNamespace, "new_seeker", counted)

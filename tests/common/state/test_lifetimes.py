@@ -54,6 +54,9 @@ for turn in range(3):  # one seeker has several reads, and a write ends it
         check(ns.few(fresh(b"key-%06d", low), fresh(b"key-%06d", low + 9), 20), span)
     engine.apply({"s": {fresh(b"key-%06d", 2995): fresh(b"turn-%d", turn)}}, {"s": 3})
     assert ns.few(fresh(b"key-%06d", 2995), fresh(b"key-%06d", 2996), 20)[0][1] == b"turn-%d" % turn
+    bounded = ns.reader(fresh(b"key-%06d", 1000))
+    for low in (7, 0, 985, 991):
+        check(bounded(fresh(b"key-%06d", low), fresh(b"key-%06d", low + 9), 20), range(low, low + 9))
 (directory / "files").mkdir()
 writer = SstWriter(directory / "files", file_bytes=20_000)
 writer.write((fresh(b"key-%06d", number), fresh(b"value-%d", number)) for number in range(3000))
