@@ -156,7 +156,7 @@ class RocksNamespace(ABC):
 
     def release(self) -> None:
         """Close the library's handles."""
-        self.drop_seekers()
+        self.written()  # what a reader remembers isn't an answer of a closed namespace
         for cursor in list(self.cursors):
             cursor.close()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from milestones.common.errors import StateError
 from milestones.common.state.engine import Engines
 from milestones.common.state.engines.families import RocksNamespace
 from milestones.common.state.engines.rocks import Seeker
@@ -64,3 +65,12 @@ def test_keys_of_a_new_segment_are_looked_for_a_few_times_between_two_writes(
     engine.apply({"s": {key(2, 250): b"new"}}, {"s": 3})
     assert rows.few(key(2, 250), key(2, 251), 5) == [(key(2, 250), b"new")]
     engine.close()
+
+
+def test_what_was_absent_is_no_answer_of_a_closed_engine(disk_engines: Engines, tmp_path: Path) -> None:
+    engine = disk_engines.open(tmp_path / "engine")
+    few = engine.open("s").reader()
+    assert few(b"a", b"b", 5) == few(b"a", b"b", 5) == []
+    engine.close()
+    with pytest.raises(StateError, match="closed"):
+        few(b"a", b"b", 5)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from milestones.common.errors import StateError
 from milestones.common.records import TaskId
+from milestones.common.state.engines.families import RocksNamespace
 from milestones.common.state.engines.memory_engine import MemoryEngine
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.ranges import MOST, RangeNamespace, partition_of, prefix_of, prefixed, span_of
@@ -75,3 +76,21 @@ def test_the_entries_of_a_column_family_are_told_in_equal_parts(manager: RangeSt
     assert [storage.namespace("counts").approximate_entries() for storage in tasks] == [100] * 4
     for storage in tasks:
         storage.close()
+
+
+def test_no_reader_is_led_past_the_end_of_its_range(
+    manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has expired behind it would be passed row by row, at each look into a segment that is empty yet."""
+    ends: list[bytes | None] = []
+    new_seeker = RocksNamespace.new_seeker
+
+    def told(self: RocksNamespace, beyond: bytes | None = None) -> tuple[object, Any]:
+        ends.append(beyond)
+        return new_seeker(self, beyond)
+
+    monkeypatch.setattr(RocksNamespace, "new_seeker", told)
+    namespaces = [manager.open(TaskId(0, partition), [COUNTS]).namespace("counts") for partition in range(50)]
+    for namespace in namespaces:
+        assert namespace.few(b"a", b"z", 1) == namespace.reader()(b"a", b"z", 1) == []
+    assert ends == [span_of(partition)[1] for partition in range(50) for _ in range(2)]
