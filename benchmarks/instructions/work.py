@@ -113,9 +113,13 @@ def build() -> str:
 
 
 def keep(costs: Sequence[Cost], sizes: Mapping[str, int], file: Path = KEPT) -> None:
-    """Keep these numbers in place of those of the same Python."""
+    """Keep these numbers: in place of the same works' on the same stages, beside the others of the same Python and
+    sizes."""
     kept = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    kept[build()] = {"sizes": dict(sizes), "costs": [asdict(cost) for cost in costs]}
+    before = kept.get(build())
+    known = [] if before is None or before["sizes"] != dict(sizes) else [Cost(**one) for one in before["costs"]]
+    merged = {(cost.work, cost.stage, cost.kind): asdict(cost) for cost in (*known, *costs)}
+    kept[build()] = {"sizes": dict(sizes), "costs": list(merged.values())}
     file.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", "utf-8")
 
 

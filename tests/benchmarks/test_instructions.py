@@ -103,6 +103,19 @@ def test_what_can_not_be_compared_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     assert differences([cost()], SIZES, kept)[0].startswith("no numbers are kept of this Python (another Python)")
 
 
+def test_numbers_of_other_works_and_stages_stay_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    joins, baseline = replace(cost(), work="table-join"), replace(cost(), stage="baseline")
+    keep([cost(), joins, baseline], SIZES, kept)
+    keep([cost(send=1_500.0)], SIZES, kept)
+    told = differences([cost(send=1_500.0), joins, baseline], SIZES, kept)
+    assert [line.split(" of the kept")[0] for line in told] == [
+        "count, m6: +0.0%", "table-join, m6: +0.0%", "count, baseline: +0.0%",
+    ]  # fmt: skip
+    keep([joins], {**SIZES, "keys": 5}, kept)
+    assert differences([cost()], {**SIZES, "keys": 5}, kept) == ["none of these is kept, as counted here"]
+
+
 def test_numbers_of_another_python_stay_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "kept.json"
     keep([cost()], SIZES, kept)
