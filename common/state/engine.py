@@ -70,8 +70,8 @@ class Namespace(Protocol):
         ...
 
     def reader(self, beyond: bytes | None = None) -> Few:
-        """A `few` of its own for one more thread; `beyond`: the key from which on it is asked for nothing, so that
-        what has expired there costs it nothing."""
+        """A `few` of its own for one more thread. `beyond`: the key from which on it is asked for nothing; an engine
+        that can stops there, and passes nothing that has expired behind it."""
         ...
 
     def offset(self) -> int | None:

@@ -107,7 +107,8 @@ class RangeNamespace:
 
     def rebase(self, family: Namespace) -> None:
         """Read from this column family from now on."""
-        self._family[0], self._few, self._lost = family, family.reader(self._beyond), None
+        self._few = family.reader(self._beyond)  # first: damage that the former one meets isn't the new one's
+        self._family[0], self._lost = family, None
         self._reader[0] = family.get
         if self._closed:  # also meanwhile
             self._reader[0] = self._refuse
@@ -156,6 +157,8 @@ class RangeNamespace:
         self._siblings.add(sibling)
         if self._lost is not None:
             sibling.lose(self._lost)
+        if self._closed:
+            sibling.close()
         return sibling.few
 
     def offset(self) -> int | None:

@@ -116,7 +116,7 @@ class RocksDbNamespace(RocksNamespace):
         return _RocksdbCursor(self, self._engine.db(), start, end, reverse)
 
     def _seek(self, beyond: bytes | None) -> _RocksdbSeeker:
-        return _RocksdbSeeker(self, self._engine.db(), beyond)
+        return _RocksdbSeeker(self, self._engine.db())
 
     def property(self, name: str) -> int:
         try:
@@ -197,11 +197,10 @@ class _RocksdbCursor:
 class _RocksdbSeeker:
     """Errors' frames as in `_RocksdbCursor`."""
 
-    def __init__(self, namespace: RocksDbNamespace, db: Any, beyond: bytes | None) -> None:
+    def __init__(self, namespace: RocksDbNamespace, db: Any) -> None:
+        # Without an upper bound: the library never frees the 32 bytes of one, and each write has a new seeker made.
         self._namespace = namespace
-        self._beyond = beyond  # the library's iterator points at its bytes
-        bound = {} if beyond is None else {"iterate_upper_bound": beyond}
-        self._source = db.iteritems(namespace.handle, verify_checksums=True, **bound)
+        self._source = db.iteritems(namespace.handle, verify_checksums=True)
 
     def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         if self._source is None:

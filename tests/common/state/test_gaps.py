@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from milestones.common.errors import StateError
@@ -74,3 +76,25 @@ def test_what_was_absent_is_no_answer_of_a_closed_engine(disk_engines: Engines, 
     engine.close()
     with pytest.raises(StateError, match="closed"):
         few(b"a", b"b", 5)
+
+
+TURNS = 60_000
+
+
+def test_a_reader_that_looks_anew_after_each_write_leaves_nothing_behind(
+    disk_engines: Engines, tmp_path: Path
+) -> None:
+    engine = disk_engines.open(tmp_path / "engine")
+    rows: Any = engine.open("s")
+    few = rows.reader(b"5")
+
+    def grown() -> int:
+        before = psutil.Process().memory_info().rss
+        for _ in range(TURNS):
+            rows.written()
+            assert few(b"1", b"2", 5) == []
+        return int(psutil.Process().memory_info().rss) - before
+
+    grown()
+    assert grown() < 16 * TURNS  # bytes: the smallest thing that a library forgets
+    engine.close()

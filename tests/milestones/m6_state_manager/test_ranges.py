@@ -63,8 +63,8 @@ def test_a_range_that_was_closed_refuses_all_calls_also_of_a_scan_that_began_bef
     assert next(scan) == (b"a", b"1")
     opened.close()
     opened.close()
-    few = lambda: opened.few(b"", b"z", 1)  # noqa: E731
-    for call in (lambda: get(b"a"), lambda: next(scan), lambda: opened.scan(None, None), few):
+    few, reader = lambda: opened.few(b"", b"z", 1), lambda: opened.reader()(b"", b"z", 1)
+    for call in (lambda: get(b"a"), lambda: next(scan), lambda: opened.scan(None, None), few, reader):
         with pytest.raises(StateError, match="store 's' of partition 1 was closed"):
             call()
 
