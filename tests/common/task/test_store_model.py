@@ -72,6 +72,7 @@ def test_a_store_does_what_a_dict_does(engine: str, pytestconfig: pytest.Config)
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.timeout(900)  # always the same work, of up to a quarter of a minute of a core that nothing else uses
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_model_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[name](monkeypatch)
