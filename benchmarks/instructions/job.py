@@ -135,7 +135,10 @@ def _consumed(consumer: AssignedConsumer, plan: Plan, counter: Counter) -> list[
     while len(found) < plan.total:
         taken = consumer._consumer.consume(BATCH, BROKER_S)
         if not taken:
-            raise SystemExit(f"{plan.total:,} records are too many: the mock broker keeps 5 MB of a partition")
+            raise SystemExit(
+                f"the mock broker gives nothing after {len(found):,} of {plan.total:,} records: it keeps 5 MB of a "
+                "partition, so take fewer --records or --intervals"
+            )
         found += taken
     counter.mark("consume")
     return found

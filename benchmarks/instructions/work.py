@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from rich.table import Table
@@ -26,6 +27,9 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.instructions.counters import Kind, counted, wrapped
 from benchmarks.instructions.job import PARTS, Plan
 from benchmarks.report import columns
+
+Place = tuple[str, str, Kind]
+"""Work, stage and counter."""
 
 KEPT = Path(__file__).with_name("kept.json")
 TOLD = 0.03
@@ -115,25 +119,39 @@ def build() -> str:
 def keep(costs: Sequence[Cost], sizes: Mapping[str, int], file: Path = KEPT) -> None:
     """Keep these numbers: in place of the same works' on the same stages, beside the others of the same Python and
     sizes."""
-    kept = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    before = kept.get(build())
-    known = [] if before is None or before["sizes"] != dict(sizes) else [Cost(**one) for one in before["costs"]]
-    merged = {(cost.work, cost.stage, cost.kind): asdict(cost) for cost in (*known, *costs)}
-    kept[build()] = {"sizes": dict(sizes), "costs": list(merged.values())}
+    kept = _kept(file)
+    merged = {**(_comparable(kept, sizes) or {}), **{_place(cost): cost for cost in costs}}
+    kept[build()] = {"sizes": dict(sizes), "costs": [asdict(cost) for cost in merged.values()]}
     file.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", "utf-8")
 
 
 def differences(costs: Sequence[Cost], sizes: Mapping[str, int], file: Path = KEPT) -> list[str]:
     """In words, how the costs differ from the kept ones, a line per stage; or why they can't be compared."""
-    kept = json.loads(file.read_text("utf-8")).get(build()) if file.exists() else None
-    if kept is None or kept["sizes"] != dict(sizes):
+    before = _comparable(_kept(file), sizes)
+    if before is None:
         return [f"no numbers are kept of this Python ({build()}) and these sizes"]
-    before = {(one["work"], one["stage"], one["kind"]): Cost(**one) for one in kept["costs"]}
     return [
-        f"{cost.work}, {cost.stage}: " + _difference(cost, before[cost.work, cost.stage, cost.kind])
+        f"{cost.work}, {cost.stage}: " + _difference(cost, before[_place(cost)])
         for cost in costs
-        if (cost.work, cost.stage, cost.kind) in before
+        if _place(cost) in before
     ] or ["none of these is kept, as counted here"]
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """What is kept, by build of Python."""
+    return json.loads(file.read_text("utf-8")) if file.exists() else {}
+
+
+def _comparable(kept: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[Place, Cost] | None:
+    """What is kept of this Python and these sizes, None when nothing is."""
+    own = kept.get(build())
+    if own is None or own["sizes"] != dict(sizes):
+        return None
+    return {_place(cost): cost for cost in (Cost(**one) for one in own["costs"])}
+
+
+def _place(cost: Cost) -> Place:
+    return cost.work, cost.stage, cost.kind
 
 
 def _difference(cost: Cost, before: Cost) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +15,7 @@ from benchmarks.alone import instructions_
 from benchmarks.errors import BenchmarkError
 from benchmarks.instructions import counters, work
 from benchmarks.instructions.counters import Counter, counted, wrapped
-from benchmarks.instructions.job import PARTS, Plan, run
+from benchmarks.instructions.job import PARTS, Fetched, Plan, _consumed, run
 from benchmarks.instructions.parts import Parts
 from benchmarks.instructions.programs import COUNT, WORKS, program
 from benchmarks.instructions.work import Cost, differences, keep, measure, tables
@@ -135,3 +137,10 @@ def test_a_work_that_there_is_not_is_refused_before_anything_is_counted() -> Non
     found = CliRunner().invoke(instructions_, ["--works", "count,more"])
     assert found.exit_code == 2
     assert "there is no work more, only count, stateless" in " ".join(found.output.replace("│", "").split())
+
+
+def test_a_broker_that_has_forgotten_records_is_told_with_what_to_do() -> None:
+    plan = Plan("m6", COUNT, "cpu-time", 500, 1, 10, 1)
+    consumer: Any = SimpleNamespace(_consumer=Fetched([]))
+    with pytest.raises(SystemExit, match=r"nothing after 0 of 1,000 records.* fewer --records"):
+        _consumed(consumer, plan, Counter("cpu-time"))
