@@ -144,8 +144,7 @@ class RangeNamespace:
             raise self._met(error, current) from error
 
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        if self._closed or self._lost is not None:
-            self._must_be_readable()
+        self._must_be_readable()
         family, prefix = self._family[0], self._prefix
         try:
             return [(key[BYTES:], value) for key, value in self._few(prefix + start, prefix + end, limit)]

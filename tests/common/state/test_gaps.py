@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import psutil
 import pytest
 
 from milestones.common.errors import StateError
-from milestones.common.state.engine import Engines
+from milestones.common.state.engine import Engine, Engines
 from milestones.common.state.engines.families import RocksNamespace
 from milestones.common.state.engines.rocks import Seeker
+from milestones.common.state.engines.sst import SstWriter
 
 
 class Counted:
@@ -66,6 +68,42 @@ def test_keys_of_a_new_segment_are_looked_for_a_few_times_between_two_writes(
     assert len([start for start in reads if start >= key(2, 0)]) < 20
     engine.apply({"s": {key(2, 250): b"new"}}, {"s": 3})
     assert rows.few(key(2, 250), key(2, 251), 5) == [(key(2, 250), b"new")]
+    engine.close()
+
+
+def ingested(engine: Engine, directory: Path) -> None:
+    directory.mkdir()
+    writer = SstWriter(directory)
+    writer.write(iter([(b"c", b"new")]))
+    for _ in engine.ingest("s", list(writer.files)):
+        pass
+
+
+def again(engine: Engine, _: Path) -> None:
+    engine.drop("s")
+    engine.open("s")
+    engine.apply({"s": {b"c": b"new"}}, {"s": 1})
+
+
+WRITES: dict[str, Callable[[Engine, Path], object]] = {
+    "a commit": lambda engine, _: engine.apply({"s": {b"c": b"new"}}, {"s": 1}),
+    "an ingestion": ingested,
+    "a wipe that writes": lambda engine, _: engine.wipe({"s": (b"a", b"b")}, {"s": {b"c": b"new"}}),
+    "a namespace made anew": again,
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_what_was_absent_is_found_whatever_brings_it(disk_engines: Engines, tmp_path: Path, write: str) -> None:
+    engine = disk_engines.open(tmp_path / "engine")
+    before = engine.open("s")
+    bounded = before.reader(b"z")
+    for few in (before.few, bounded):
+        assert few(b"a", b"z", 5) == few(b"b", b"d", 5) == []
+    WRITES[write](engine, tmp_path / "files")
+    assert engine.open("s").few(b"b", b"d", 5) == [(b"c", b"new")]
+    if engine.open("s") is before:
+        assert bounded(b"b", b"d", 5) == [(b"c", b"new")]
     engine.close()
 
 
