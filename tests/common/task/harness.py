@@ -58,28 +58,34 @@ def message(
 
 
 class Harness:
-    """A task, its engines, and what Kafka would have of it: committed offsets and changelogs."""
+    """A task, its engines, and what Kafka would have of it: committed offsets and changelogs.
+
+    `opens`: what opens the task's stores, instead of the engines in memory (`state`)."""
 
     def __init__(
         self,
         topology: Topology,
         cache_max_bytes: int = 0,
         read_cache_max_bytes: int = DEFAULT_BYTES,
+        partition: int = 0,
+        opens: Callable[[TaskId, Sequence[StoreSpec]], Any] | None = None,
         **settings: Any,
     ) -> None:
         (sub,) = topology.resolve("app")
+        id = TaskId(sub.id, partition)
         self.clock = StepClock(1_000_000)
-        self.state = OpenedInMemory(TaskId(sub.id, 0), sub.stores)
+        if opens is None:
+            self.state = OpenedInMemory(id, sub.stores)
         defaults = {
             "application_id": "app", "clock": self.clock, "partitions_of": lambda topic: 3,
             "record_caches": RecordCaches(cache_max_bytes), "read_caches": ReadCaches(read_cache_max_bytes),
         }  # fmt: skip
         self.task = Task(
-            TaskId(sub.id, 0),
+            id,
             sub,
-            [TopicPartition(topic, 0) for topic in sub.source_topics],
+            [TopicPartition(topic, partition) for topic in sub.source_topics],
             TaskSettings(**{**defaults, **settings}),
-            lambda: self.state,
+            (lambda: self.state) if opens is None else (lambda: opens(id, sub.stores)),
         )
         self.ends: dict[str, int] = {}
         self.sent: list[Output] = []
@@ -94,11 +100,11 @@ class Harness:
         """Records (key, value, timestamp) into the buffer; keys and values are texts."""
         first = self.ends.get(topic, 0)
         messages = [
-            message(first + index, _bytes(key), _bytes(value), timestamp, topic, headers)
+            message(first + index, _bytes(key), _bytes(value), timestamp, topic, headers, self.task.id.partition)
             for index, (key, value, timestamp) in enumerate(records)
         ]
         self.ends[topic] = first + len(messages)
-        self.task.input.add(TopicPartition(topic, 0), messages)
+        self.task.input.add(TopicPartition(topic, self.task.id.partition), messages)
 
     def run(self, limit: int = 1000) -> int:
         self.go_on()
