@@ -59,7 +59,7 @@ class JavaInstance(Instance):
             "consumer.auto.offset.reset": "earliest",
             "consumer.session.timeout.ms": 6_000,
             "consumer.heartbeat.interval.ms": 500,
-            "producer.transaction.timeout.ms": 5_000,
+            "producer.transaction.timeout.ms": 20_000,  # a JVM that warms up on a busy machine needs more than 5 s
             "__emit.interval.ms.kstreams.windowed.aggregation__": 0,
             "__emit.interval.ms.kstreams.outer.join.spurious.results.fix__": 0,
             **named,
