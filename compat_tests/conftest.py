@@ -11,6 +11,7 @@ import argparse
 import random
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -49,6 +50,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     "short one: the K-th of N parts, the same ones each time; default: all")
     group.addoption("--between", default=(1, 1), type=_part, metavar="K/N", help="of the cases on stages between the "
                     "first and the last one asked for: the K-th of N parts, the same ones each time; default: all")
+    group.addoption("--until", type=float, default=None, metavar="SECONDS", help="what hasn't begun then, in seconds "
+                    "since 1970, is left out, and told, but for the last stage's short selection; default: all runs")
     group.addoption("--seed", type=int, default=None, help="of everything random; default: another one each time")
     group.addoption("--soak-minutes", type=float, default=60.0, help="how long each soak case goes on; default: 60")
     group.addoption("--report", type=Path, default=None, help=f"folder of the matrix; default: {REPORT}")
@@ -144,19 +147,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in dropped]
     if workers.handed(config) is not None:
         items[:] = workers.longest_first(items)
+    if config.option.until is not None:
+        items.sort(key=lambda item: _urgency(item, asked))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    until = item.config.option.until
+    if until is not None and time.time() > until and _urgency(item, stages(item.config)) > 0:
+        pytest.skip("left out, as this run has taken long enough (--until)")
+
+
+def _urgency(item: pytest.Item, asked: list[str]) -> int:
+    """The short selection of the last stage, then of the first one, then what is in turn."""
+    stage = _params(item).get("stage")
+    if stage in asked[1:-1] or _begins_with(item) > 0:
+        return 2
+    return int(stage in asked[:-1])
 
 
 def _included(item: pytest.Item, older: frozenset[str]) -> bool:
     """Whether the selection of the item's stage has it; `older`: all stages but the last."""
-    params, option = _params(item), item.config.option
-    selection = (params.get("stage") in older and option.older) or option.selection
-    marks = [SELECTIONS.index(longer) for longer in SELECTIONS[1:] if item.get_closest_marker(longer)]
-    begins_with = max(marks, default=0)
-    only = item.get_closest_marker("short_under")
-    if begins_with == 0 and only is not None and not option.guarantee and params["guarantee"] != only.args[0]:
-        begins_with = 1
+    option, begins_with = item.config.option, _begins_with(item)
+    selection = (_params(item).get("stage") in older and option.older) or option.selection
     mine = begins_with == 0 or _is_of_part(item, option.part)
     return mine and begins_with <= SELECTIONS.index(selection)
+
+
+def _begins_with(item: pytest.Item) -> int:
+    """The shortest selection that has the item, by its place in `SELECTIONS`."""
+    marks = [SELECTIONS.index(longer) for longer in SELECTIONS[1:] if item.get_closest_marker(longer)]
+    only = item.get_closest_marker("short_under")
+    if marks or only is None or item.config.option.guarantee:
+        return max(marks, default=0)
+    return int(_params(item)["guarantee"] != only.args[0])
 
 
 def _params(item: pytest.Item) -> dict[str, str]:

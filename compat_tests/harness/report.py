@@ -179,6 +179,10 @@ class Recorder:
     def __init__(self, results: Results, option: Namespace, folder: Path, staged: Path) -> None:
         self._results, self._option, self._folder, self._staged = results, option, folder, staged
         self._planned: list[str] = []
+        self._terminal: pytest.TerminalReporter | None = None
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._terminal = session.config.pluginmanager.get_plugin("terminalreporter")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._plan([item.nodeid for item in session.items])
@@ -198,6 +202,15 @@ class Recorder:
             self._results.add(report.nodeid, report, command(self._option, report.nodeid), logs)
             if report.failed:
                 self._results.cases[report.nodeid].keep(self._folder)
+                self._tell(report)
+
+    def _tell(self, report: pytest.TestReport) -> None:
+        """Write a line of it now: a run that is cut off has no summary."""
+        if self._terminal is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = report.longreprtext if crash is None else crash.message
+            self._terminal.ensure_newline()
+            self._terminal.write_line(f"failed: {report.nodeid}: {' '.join(message.split())[:300]}")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None]:

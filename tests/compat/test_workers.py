@@ -197,6 +197,32 @@ def test_a_part_that_there_is_not_is_refused(part: str, tmp_path: Path) -> None:
     assert f"{part}: K/N, with K from 1 to N" in done.text
 
 
+@BOTH
+def test_when_its_time_is_up_a_run_leaves_out_all_but_the_last_stages_short_selection_and_says_so(
+    workers: int, tmp_path: Path
+) -> None:
+    options = ("--selection", "full", "--stages", "baseline,m2,m6", "-rs", "--until")
+    staged = MORE + "def test_staged(stage):\n    pass\n"
+    late = run(tmp_path / "late", workers, *options, "0", more=staged)
+    assert re.findall(r"(\d+) passed, (\d+) skipped", late.text) == [("4", "20")]
+    assert "left out, as this run has taken long enough (--until)" in late.text
+    early = run(tmp_path / "early", workers, *options, "1e12", more=staged)
+    assert "skipped" not in early.text
+
+
+def test_a_run_that_has_an_end_begins_with_the_last_stage(tmp_path: Path) -> None:
+    staged = "def test_staged(stage):\n    pass\n"
+    done = run(tmp_path, 0, "--stages", "baseline,m2,m6", "--until", "1e12", more=staged)
+    assert re.findall(r"test_staged\[(\w+)\]", done.text) == ["m6", "baseline", "m2"]
+
+
+def test_a_failure_is_told_when_it_comes(tmp_path: Path) -> None:
+    done = run(tmp_path, 0, ordinary=ORDINARY)
+    begins = done.text.index("failed: ")
+    assert begins < done.text.index("= FAILURES =")
+    assert "AssertionError: lost" in done.text[begins:].splitlines()[0]
+
+
 def shape(text: str) -> str:
     """A matrix without the moment of its run, durations and temporary folders."""
     lines = text.splitlines()
