@@ -21,9 +21,10 @@ import rocksdb
 
 from milestones.common.errors import StateError
 from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
-from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
+from milestones.common.state.engines.families import FamilyTable, RocksEngine
 from milestones.common.state.engines.log_tails import compressed, readable
 from milestones.common.state.engines.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, RocksSettings, pack_offset
+from milestones.common.state.engines.rocks_namespace import RocksNamespace
 from milestones.common.state.engines.sst import write_entries
 from milestones.common.state.steps import steps
 

@@ -38,7 +38,7 @@ from rocksdict import (
 
 from milestones.common.errors import StateError
 from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
-from milestones.common.state.engines.families import FamilyTable, RocksEngine, RocksNamespace
+from milestones.common.state.engines.families import FamilyTable, RocksEngine
 from milestones.common.state.engines.log_tails import readable
 from milestones.common.state.engines.rocks import (
     ARENA_BLOCK_BYTES,
@@ -49,6 +49,7 @@ from milestones.common.state.engines.rocks import (
     RocksSettings,
     pack_offset,
 )
+from milestones.common.state.engines.rocks_namespace import RocksNamespace
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from milestones.common.state.engines.families import RocksNamespace
 from milestones.common.state.engines.rocks import MIB, RocksSettings
+from milestones.common.state.engines.rocks_namespace import RocksNamespace
 from tests.common.state.conftest import ON_DISK, engines_named
 
 ENTRIES, STEP, READS = 600_000, 5_000, 500

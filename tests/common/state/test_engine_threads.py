@@ -12,7 +12,7 @@ import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.state.engine import Engine, Engines
-from milestones.common.state.engines import families
+from milestones.common.state.engines import rocks_namespace
 from tests.common.state.interleaving import at_every_place
 
 THREADS, ROUNDS = 6, 15
@@ -154,7 +154,7 @@ def test_what_is_read_after_a_write_is_the_write_s_wherever_it_met_a_read(
 
         return read, lambda: (changed.append(True), change(engine))
 
-    for beside, after in at_every_place(families, prepare):
+    for beside, after in at_every_place(rocks_namespace, prepare):
         assert beside in (before, then)
         assert after == then
     engine.close()

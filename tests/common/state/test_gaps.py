@@ -12,8 +12,8 @@ import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.state.engine import Engine, Engines
-from milestones.common.state.engines.families import RocksNamespace
 from milestones.common.state.engines.rocks import Seeker
+from milestones.common.state.engines.rocks_namespace import RocksNamespace
 from milestones.common.state.engines.sst import SstWriter
 
 

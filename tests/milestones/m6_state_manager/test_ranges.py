@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from milestones.common.errors import StateError
 from milestones.common.records import TaskId
-from milestones.common.state.engines.families import RocksNamespace
 from milestones.common.state.engines.memory_engine import MemoryEngine
+from milestones.common.state.engines.rocks_namespace import RocksNamespace
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.ranges import MOST, RangeNamespace, partition_of, prefix_of, prefixed, span_of
 from tests.milestones.m6_state_manager.states import COUNTS, entries

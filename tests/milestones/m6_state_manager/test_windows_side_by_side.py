@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from milestones.common.state.engines.families import RocksNamespace, _Kept
+from milestones.common.state.engines.rocks_namespace import RocksNamespace, _Kept
 from milestones.common.state.spec import StoreKind
 from milestones.m6_state_manager.ranges import RangeNamespace
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
