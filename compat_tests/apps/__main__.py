@@ -36,7 +36,7 @@ import psutil
 
 from compat_tests.apps import ADDED, PAUSED, REMOVED, RESUMED, STATE, STATUS, begin_log
 from compat_tests.apps.disk import watch_disk
-from compat_tests.apps.profiles import profiled
+from compat_tests.apps.profiles import loaded, profiled
 from compat_tests.apps.refusals import refuse
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
@@ -136,6 +136,8 @@ def main() -> int:
     begin_log()
     if arguments.refusals is not None:
         refuse(arguments.refusals)
+    if arguments.profile is not None:
+        loaded()  # else the census finds its constants, and takes them for leftovers of the run
     before = census()
     watch = Watch() if arguments.watch else None
     if watch is not None:

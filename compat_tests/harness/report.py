@@ -209,8 +209,7 @@ class Recorder:
         if self._terminal is not None:
             crash = getattr(report.longrepr, "reprcrash", None)
             message = report.longreprtext if crash is None else crash.message
-            self._terminal.ensure_newline()
-            self._terminal.write_line(f"failed: {report.nodeid}: {' '.join(message.split())[:300]}")
+            self._terminal.write_line(f"\nfailed: {report.nodeid}: {' '.join(message.split())[:300]}")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None]:
