@@ -10,8 +10,9 @@ from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 from milestones.testing import TopicTail
 
 PROMPT_S = 4.0
-"""Less than 99 of 100 outputs take that have nothing to do with what befalls another task: half of the shortest time
-for which that one would hold them up. On a calm machine they take a tenth of it."""
+"""What 99 of 100 outputs that have nothing to do with what befalls another task take at most, on a busy machine. A calm
+one makes a fourth of it of a commit that is tried again; a task that waits for another one's end waits for a multiple
+of it."""
 
 
 class Arrivals:

@@ -22,8 +22,8 @@ from compat_tests.oracles.rows import Place
 pytestmark = pytest.mark.broker_faults
 
 LATE_S, LATE_FOR_S = 8.0, 24.0
-PROMPT_S = 4.0
-"""Half of `LATE_S`: what a busy machine, which reads the notes beside it, makes of 50 ms."""
+PROMPT_S = LATE_S / 2
+"""What a busy machine, which reads the notes beside it, makes of 50 ms."""
 STANDS_S = 3.0
 """For so long the process waits for the answer, at least."""
 STARTED_S = 3.0
