@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def new_process() -> None:
     """What a process says once, each test hears: whichever tests ran before in the same worker."""
     first_timestamp.cache_clear()
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """No log, for tests that fill it with what they let fail."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

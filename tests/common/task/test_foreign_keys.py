@@ -3,8 +3,7 @@ that come from changelogs or from a disk; whatever comes between, the end is wha
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager as ContextManager
 from contextlib import nullcontext
 from itertools import count
@@ -173,14 +172,6 @@ def lived(tasks: SeveralTasks, steps: list[tuple[Any, ...]], model: Model, fails
 
 def in_memory() -> ContextManager[Opener]:
     return nullcontext(MemoryTaskStorage)
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """The log is full of user code that fails."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.usefixtures("quiet")

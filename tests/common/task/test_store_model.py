@@ -8,9 +8,8 @@ shrinks what it finds; with `--hypothesis-seed` it repeats them.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -53,14 +52,6 @@ def always_the_same(examples: int) -> settings:
         max_examples=examples, stateful_step_count=15, deadline=None, derandomize=True, database=None,
         phases=[Phase.generate], suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
     )  # fmt: skip
-
-
-@pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The log is full of user code that fails."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.usefixtures("quiet")

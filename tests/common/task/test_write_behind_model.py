@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,13 +23,7 @@ BOUNDS = {"long": (1 << 20, 1 << 40), "a while": (1 << 20, 7), "little": (900, 1
 """For how long commits wait, and how many."""
 EXAMPLES, TO_FIND = 40, (100, 400, 1_600, 6_400)
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The log is full of user code that fails."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def lives(options: settings, manager: Any = LocalStateManager, bounds: tuple[int, int] = BOUNDS["long"]) -> None:

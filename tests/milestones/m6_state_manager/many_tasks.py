@@ -19,7 +19,6 @@ from milestones.common.errors import StateBusyError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Batch
-from milestones.common.state.engines.rocks import RocksSettings
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
 from milestones.common.state.engines.sst import entries
 from milestones.common.state.snapshots.repository import SnapshotRepository
@@ -37,6 +36,7 @@ from milestones.m6_state_manager.snapshots.maker import _with
 from milestones.m6_state_manager.snapshots.moments import Moments
 from milestones.m6_state_manager.snapshots.process import Maker
 from milestones.m6_state_manager.state_thread import CompactionThread
+from tests.milestones.m6_state_manager.states import SMALL
 from tests.milestones.m6_state_manager.task_lives import Content, overlaid
 
 SPECS: Final = {
@@ -49,7 +49,6 @@ KEYS: Final = [
     b"", b"\x00", b"\x00\x00\x00\x01", b"\x00\x00\x01\x00", b"a", b"ab", b"abc", b"\xff", b"\xff" * 4, b"\xff" * 5,
     *(b"key-%d" % number for number in range(15)),
 ]  # fmt: skip
-SMALL: Final = RocksSettings(write_buffer_bytes=64 * 1024, all_write_buffers_bytes=1024 * 1024)
 Bound = bytes | None
 
 

@@ -8,12 +8,15 @@ from typing import Any
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.rocks import RocksSettings
 from milestones.common.state.spec import StoreSpec
 from milestones.m6_state_manager.manager import RangeStateManager
 
 COUNTS, SUMS = StoreSpec("counts", "timestamped-key-value"), StoreSpec("sums")
 UNLOGGED = StoreSpec("unlogged", logged=False)
 VOLATILE = StoreSpec("volatile", persistent=False)
+SMALL = RocksSettings(write_buffer_bytes=64 * 1024, all_write_buffers_bytes=1024 * 1024)
+"""Memtables that a test fills."""
 TASK, NEIGHBOUR, OTHER = TaskId(0, 1), TaskId(0, 2), TaskId(3, 1)
 
 

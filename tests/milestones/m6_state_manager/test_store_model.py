@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,14 +14,6 @@ from tests.common.task.storemodel.machine import StoreMachine
 from tests.common.task.test_store_model import SOAK, always_the_same
 
 EXAMPLES = {"rocksdict": 60, "rocksdb": 30}
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """The log is full of user code that fails."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.usefixtures("quiet")

@@ -18,15 +18,14 @@ from milestones.common import serdes
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
-from milestones.common.state.engines.rocks import RocksSettings
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.testing import StepClock
 from milestones.common.windowed import FOREVER, Windowed
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.mending.mender import Mending
 from tests.common.task.harness import Harness, OpenedInMemory, forward, processing
+from tests.milestones.m6_state_manager.states import SMALL
 
-SMALL: Final = RocksSettings(write_buffer_bytes=64 * 1024, all_write_buffers_bytes=1024 * 1024)
 MINUTE: Final = 60_000
 KEYS: Final = ["a", "ab", "b", "", "abc"]
 Call = Callable[[Any], Any]
@@ -82,14 +81,14 @@ def _called(harness: Harness, call: Call) -> Any:
 class WindowedTasks:
     """The instance, and its stream time. `happened`: how often what did."""
 
-    def __init__(self, seed: int, base: Path, tasks: int, kind: StoreKind, engine: str = "rocksdict") -> None:
+    def __init__(self, seed: int, base: Path, tasks: int, kind: StoreKind, engine: str) -> None:
         self._rng, self.happened = random.Random(seed), Counter[str]()
         self._engines = open_engines(engine, SMALL)
         self._directory = StateDirectory(base, "windows", StepClock(1_000_000))
         self._manager = RangeStateManager(self._directory, self._engines, "m6")
-        self._kind, self._duplicates = kind, kind == "window" and self._rng.random() < 0.4
+        self._kind, duplicates = kind, kind == "window" and self._rng.random() < 0.4
         spec = StoreSpec(
-            "store", kind, key_serde=serdes.STRING, value_serde=serdes.STRING, duplicates=self._duplicates,
+            "store", kind, key_serde=serdes.STRING, value_serde=serdes.STRING, duplicates=duplicates,
             window_ms=0 if kind == "session" else 10, retention_ms=self._rng.choice([10, MINUTE, 3 * MINUTE]),
         )  # fmt: skip
         partitions = self._rng.sample(range(tasks + 10), tasks)
@@ -97,10 +96,8 @@ class WindowedTasks:
         self._now_ms = 0
 
     def run(self, steps: int) -> None:
-        # Values of one key and start are counted from a restart on: two tasks of it wouldn't be of one mind otherwise.
         calls: dict[Callable[[TwoTasks], None], float] = {
-            self._put: 14, TwoTasks.commit: 4, TwoTasks.roll_back: 1, TwoTasks.restart: not self._duplicates,
-            self._mend: 0.2,
+            self._put: 14, TwoTasks.commit: 4, TwoTasks.roll_back: 1, TwoTasks.restart: 1, self._mend: 0.2,
         }  # fmt: skip
         for _ in range(steps):
             much = 20 * MINUTE if self._rng.random() < 0.02 else self._rng.choice([0, 1, 500, 5_000, 20_000])
