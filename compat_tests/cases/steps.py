@@ -42,6 +42,9 @@ ENDING, NEXT = "commit.ending", "interval.first-record"
 TRANSACTION_MS = 1_500
 PATIENT: Settings = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
 """Transactions that end long before the session does. Several batches are sent before each commit."""
+STAYS: Settings = {"session_timeout_ms": 240_000, "task_timeout_ms": 240_000, "max_poll_interval_ms": 960_000}
+"""For the time that a broker takes to be back: a recovery has a quarter of `max_poll_interval_ms` at most, then the
+tasks of a commit whose end isn't known are given up (docs/fencing.md)."""
 AT_ONCE: Settings = {"state_write_interval_ms": 0}
 """Each commit is written to the disk at once: a crash costs one of them at most."""
 TIDY = {"state_cleanup_delay_ms": 500, "repartition_purge_interval_ms": 200}

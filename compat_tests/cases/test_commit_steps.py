@@ -18,6 +18,7 @@ from compat_tests.cases.steps import (
     COMMIT_STEPS,
     IN_TRANSACTION,
     PATIENT,
+    STAYS,
     TOLERANT,
     Crash,
     armed,
@@ -32,7 +33,6 @@ from compat_tests.cases.steps import (
     went_on,
 )
 from compat_tests.harness.brokers import Broker
-from compat_tests.harness.instance import Settings
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
@@ -114,9 +114,7 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
 ) -> None:
     strike, back, times = OUTAGES[outage]
     world.input("in", 2, out=2)
-    # For the time that a broker takes to be back.
-    patience: Settings = {"session_timeout_ms": 240_000, "task_timeout_ms": 240_000}
-    app = world.instance("count", **patience).start(fault=armed(step, "stop", times))
+    app = world.instance("count", **STAYS).start(fault=armed(step, "stop", times))
     before: Standing | None = None
     for _ in range(times):
         feed_until_it_stands(world, app)

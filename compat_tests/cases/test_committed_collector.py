@@ -17,6 +17,7 @@ from compat_tests.cases.steps import (
     ENDING,
     NEXT,
     PATIENT,
+    STAYS,
     TOLERANT,
     armed,
     await_outputs,
@@ -30,7 +31,6 @@ from compat_tests.cases.steps import (
     went_on,
 )
 from compat_tests.harness.emitting import COLLECTED
-from compat_tests.harness.instance import Settings
 from compat_tests.harness.judge import end_and_judge, judge_store
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
@@ -134,8 +134,7 @@ def test_a_process_that_stands_between_two_intervals_until_its_group_gives_it_up
 @pytest.mark.parametrize("step", STEPS)
 def test_a_broker_that_is_killed_between_two_intervals_costs_nothing(world: World, step: str, times: int) -> None:
     world.input("in", 2, out=2)
-    patience: Settings = {"session_timeout_ms": 240_000, "task_timeout_ms": 240_000}
-    app = world.instance("count", **patience).start(fault=armed(step, "stop", times))
+    app = world.instance("count", **STAYS).start(fault=armed(step, "stop", times))
     before = None
     for _ in range(times):
         feed_until_it_stands(world, app)

@@ -22,6 +22,7 @@ from typing import Any, Self
 import psutil
 
 from compat_tests.apps import ADDED, PAUSED, REMOVED, RESUMED, STATE, STATUS
+from compat_tests.harness.log_tail import log_tail
 from compat_tests.oracles.disk import nothing_used
 from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
@@ -32,8 +33,6 @@ Settings = Mapping[str, Any]
 """Of an application's config."""
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_S = 60.0
-TAIL_LINES, TAIL_WIDTH = 25, 200
-"""Of a log in the text of a failure, where many stand one behind another; the report has all of it."""
 RESTORED = re.compile(r": task (\d+_\d+) has restored (\d+) records$", re.MULTILINE)
 """What the log says of a task that was restored, before it runs."""
 
@@ -234,8 +233,7 @@ class Instance:
 
     def log_tail(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
-        shown = (line if len(line) <= TAIL_WIDTH else f"{line[:TAIL_WIDTH]}..." for line in lines[-TAIL_LINES:])
-        return f"the last lines of {self.log_file}:\n" + "\n".join(f"    {line}" for line in shown)
+        return f"the last lines of {self.log_file}:\n" + "\n".join(f"    {line}" for line in log_tail(lines))
 
     def disk_use(self) -> Findings:
         """The files and stores that threads of all its processes used which poll."""
