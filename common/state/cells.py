@@ -84,7 +84,11 @@ class Cells:
     def kept(self, name: str) -> Cell:
         """The kept cell of that name, a number of 64 bits. It begins with the committed number, `UNKNOWN` without."""
         self._kept.add(name)
-        return self.cell(name, self._known.get(name, UNKNOWN))
+        return self.cell(name, self.known(name))
+
+    def known(self, name: str) -> int:
+        """The number that the committed offsets had for a kept cell when they were read, `UNKNOWN` without."""
+        return self._known.get(name, UNKNOWN)
 
     def kept_number(self, name: str) -> int | None:
         """The number of a kept cell as of the last finished record, None when there is no such cell."""

@@ -4,7 +4,8 @@
     entries: count (4) | count x ( length of the name (4) | name, UTF-8 | value (8) )      all big-endian
 
 Version 1 has no entries. Kafka Streams keeps a long per name there; the name of this program's entry carries the
-transactional id, its value is the commit's number. Foreign entries are handed on, as Kafka Streams merges them.
+transactional id, its value is the commit's number. Kept cells (`state/cells.py`) have entries of their own names.
+Foreign entries are handed on, as Kafka Streams merges them.
 
 *Guarantees*: the length of the text depends on the names only, so that metadata which fits when a task starts fits at
 each of its commits; no entry is left out. Unreadable metadata counts as empty.

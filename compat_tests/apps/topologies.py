@@ -19,6 +19,7 @@ from compat_tests.random_topologies.program import topology
 from compat_tests.takeover.parts import NAME as TAKE_OVER
 from compat_tests.takeover.parts import Application
 from milestones import (
+    JoinWindows,
     Processor,
     ProcessorContext,
     Record,
@@ -263,6 +264,14 @@ def lookups(app: str) -> StreamsBuilder:
     return builder
 
 
+def pairs(app: str) -> StreamsBuilder:
+    """Each record of `in` with each of `other` of its key and time."""
+    builder = StreamsBuilder()
+    left, right = (builder.stream(f"{app}-{name}", key=TEXT, value=TEXT) for name in ("in", "other"))
+    left.join(right, lambda value, other: f"{value}+{other}", within=JoinWindows(0, grace=0)).to(f"{app}-out")
+    return builder
+
+
 def as_long(_key: str, value: str) -> str | None:
     """The foreign key of `foreign_keys`: the length of the value."""
     return None if value.startswith("over") else f"k{len(value)}"
@@ -306,7 +315,7 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, two_counts, several, later, fragile,
         unwritable, calls, noting, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
-        foreign_keys, lookups, plain, upserts,
+        foreign_keys, lookups, pairs, plain, upserts,
     )
 }  # fmt: skip
 

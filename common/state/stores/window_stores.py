@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Final, overload
+from typing import Any, ClassVar, overload
 
 from milestones.common.errors import SerializationError
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.rows import StoreParts, TimedRows
 from milestones.common.state.stores.segmented_rows import HEAD, SegmentedRows
+from milestones.common.state.stores.sequences import LAST_SEQUENCE, Sequences
 from milestones.common.state.stores.window_layouts import SEGMENT, WINDOWS, TimeOrder
 from milestones.common.type_variables import K, V
 from milestones.common.windowed import FOREVER, START_AND_SEQUENCE, Windowed
-
-LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 Row = tuple[Any, int, int]
 """Key, start and sequence: what a row is kept by."""
@@ -27,15 +26,15 @@ Row = tuple[Any, int, int]
 class _WindowRows(SegmentedRows[K, V]):
     """Rows by key, start and sequence. `window_ms`: the size of the windows, None for no end."""
 
-    __slots__ = ("_duplicates", "_not_put", "_sequence", "window_ms")
+    __slots__ = ("_duplicates", "_sequences", "window_ms")
 
     tail: ClassVar[struct.Struct] = START_AND_SEQUENCE
     order: ClassVar[TimeOrder] = WINDOWS
 
     def __init__(self, parts: StoreParts) -> None:
         self._duplicates = parts.spec.duplicates
-        self._sequence = parts.cells.cell(f"store {parts.spec.name} sequence", 0)
-        self._not_put = parts.cells.cell(f"store {parts.spec.name} not put", 0)
+        if self._duplicates:
+            self._sequences = Sequences(parts.spec.name, parts.cells)
         self.window_ms: int | None = parts.spec.window_ms or None
         super().__init__(parts)
 
@@ -55,20 +54,12 @@ class _WindowRows(SegmentedRows[K, V]):
         self._encode_key, self._decode_key = encode_row, decode_row
 
     def _next_sequence(self, value: Any) -> int:
-        """The sequence number of a put. One without a value counts, and puts nothing."""
-        if not self._duplicates:
-            return 0
-        sequence, not_put = (self._sequence.value + 1) & LAST_SEQUENCE, self._not_put
-        self._sequence.set(sequence)
-        if value is None:
-            not_put.set(not_put.value + 1)
-        elif not_put.value:
-            not_put.set(0)
-        return int(sequence)
+        """The sequence number of a put."""
+        return self._sequences.following(value) if self._duplicates else 0
 
     def _last_sequence(self) -> int:
         """That of the value that was put last."""
-        return int(self._sequence.value - self._not_put.value) & LAST_SEQUENCE
+        return self._sequences.last() if self._duplicates else 0
 
     def _of(
         self, key: Any, call: str, first: int, last: int, *, reverse: bool = False
@@ -122,8 +113,8 @@ class WindowStore(_WindowRows[K, V]):
 
     def fetch(self, key: K, first: int, last: int | None = None) -> V | Iterator[tuple[int, V]] | None:
         """The value of `key` in the window that starts at `first`, None when absent, and in a store of duplicates
-        unless it was put last of all; with `last`, an iterator of (start, value) over the windows that start from
-        `first` to `last`, both included, in the order of time."""
+        unless it was put last of all, in this process; with `last`, an iterator of (start, value) over the windows that
+        start from `first` to `last`, both included, in the order of time."""
         self._given(key, "fetch")
         if last is None:
             row: Any = (key, first, self._last_sequence())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Message
@@ -91,7 +91,7 @@ class Harness:
         self.sent: list[Output] = []
         self._logged: dict[str, int] = {}
 
-    def start(self, metadata: dict[TopicPartition, str] | None = None) -> Harness:
+    def start(self, metadata: Mapping[TopicPartition, str] | None = None) -> Harness:
         self.task.open()
         self.task.start(dict.fromkeys(self.task.partitions, 0), metadata or {})
         return self

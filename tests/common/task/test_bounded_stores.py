@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -74,11 +74,14 @@ class Life:
         self.committed = dict(self.rows)
         self.observed = self.committed_observed = -1
         self.committed_memory: Any = {}
+        self.puts = 0
         self.begin(MemoryTaskStorage(TASK, [spec]))
 
-    def begin(self, storage: MemoryTaskStorage) -> None:
+    def begin(self, storage: MemoryTaskStorage, kept: Mapping[str, int] | None = None) -> None:
+        """`kept`: what the committed offsets carry."""
         self.scope, self.record = RecordScope(), RecordInWork()
         self.cells = Cells(self.scope.touched)
+        self.cells.know(kept or {})
         sub = cast(SubTopology, SimpleNamespace(stores=(self.spec,), changelogs={"s": "log"}))
         caches = TaskCaches(RecordCaches(0))
         self.stores = TaskStores(
@@ -138,7 +141,7 @@ class Life:
         """From the changelog, on an empty disk, in another process."""
         self.roll_back()
         self.stores.close()
-        self.begin(MemoryTaskStorage(TASK, [self.spec]))
+        self.begin(MemoryTaskStorage(TASK, [self.spec]), self.cells.to_keep(self.committed_memory))
         for at in range(0, len(self.changelog), 7):
             batch = self.changelog[at : at + 7]
             self.stores.restore("s", map(Message, batch), at + len(batch))
@@ -152,7 +155,7 @@ class Life:
         # A store of windows that are emitted when they close keeps what is gone until that is emitted, and unseen.
         gone = first * SEGMENT_MS + RETENTION_MS - 1 if self.spec.closing and first else -1
         self.observed = self.committed_observed = max(begins, gone)
-        self.committed, self.committed_memory = dict(self.rows), {}
+        self.committed, self.committed_memory = dict(self.rows), self.cells.values()
 
     # -- what it must have
 
@@ -239,7 +242,8 @@ def test_a_window_store_does_what_a_dict_does(
         if (value is None and duplicates) or not life.may_put(start):
             return
         if duplicates:
-            number = life.cells.cell("store s sequence", 0).value
+            life.puts += 1  # of all lives: no value takes another one's place
+            number = life.puts
         if value is None:
             life.rows.pop((key, start, number), None)
         else:
