@@ -67,7 +67,7 @@ class Cells:
         self._cells: dict[str, Cell] = {}
         self._initial: dict[str, Any] = {}
         self._kept: set[str] = set()
-        self._known: Mapping[str, int] = {}
+        self._others: dict[str, int] = {}
 
     def cell(self, name: str, initial: Any) -> Cell:
         """The cell of that name; made with the value `initial` when the task asks for the name first."""
@@ -84,22 +84,23 @@ class Cells:
     def kept(self, name: str) -> Cell:
         """The kept cell of that name, a number of 64 bits. It begins with the committed number, `UNKNOWN` without."""
         self._kept.add(name)
-        return self.cell(name, self.known(name))
+        return self.cell(name, self.others(name))
 
-    def known(self, name: str) -> int:
-        """The number that the committed offsets had for a kept cell when they were read, `UNKNOWN` without."""
-        return self._known.get(name, UNKNOWN)
+    def others(self, name: str) -> int:
+        """The number of a kept cell that another process has committed last, `UNKNOWN` without."""
+        return self._others.get(name, UNKNOWN)
 
     def kept_number(self, name: str) -> int | None:
         """The number of a kept cell as of the last finished record, None when there is no such cell."""
         return self._cells[name].merged if name in self._kept else None
 
     def know(self, committed: Mapping[str, int]) -> None:
-        """Take the numbers that the committed offsets carry."""
-        self._known = committed
-        for name in self._kept:
-            if name in committed and committed[name] > self._cells[name].merged:
-                self._cells[name].back(committed[name])
+        """Take the numbers that the committed offsets carry. One that is higher than this process's is another's."""
+        for name, number in committed.items():
+            if number > (self._cells[name].merged if name in self._kept else UNKNOWN):
+                self._others[name] = number
+                if name in self._kept:
+                    self._cells[name].back(number)
 
     def values(self) -> Mapping[str, Any]:
         """By name, as of the last finished record."""

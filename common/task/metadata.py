@@ -68,9 +68,10 @@ class OffsetMetadata:
             raise OffsetMetadataError(
                 f"the committed offsets carry {len(self.others)} entries of processors ({_some(self.others)}), "
                 f"{size} bytes together with the number of our commit; Kafka takes {MAX_BYTES}. Leaving an entry out "
-                "would make its window or suppression emit again what was emitted. Name the stores of the application "
-                "that wrote the entries shorter and let it commit once more; or, if emitting again does no harm, set "
-                "the group to the same offsets without metadata (kafka-consumer-groups.sh --reset-offsets --to-current)"
+                "would make its window or suppression emit again what was emitted, and a stream join lose records of "
+                "one key and time. Name the stores of the application that wrote the entries shorter and let it commit "
+                "once more; or, if neither does harm, set the group to the same offsets without metadata "
+                "(kafka-consumer-groups.sh --reset-offsets --to-current)"
             )
 
     @classmethod

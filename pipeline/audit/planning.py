@@ -211,6 +211,8 @@ class AuditPlanner:
             partitions = [at for task, at in tasks.tasks.items() if task.subtopology == sub.id]
             if sub.stores and any(len(each) > 1 for each in partitions):
                 doubts.append("its tasks read several partitions, in an order that isn't recorded")
+            if sum(spec.duplicates for spec in sub.stores) > 1:
+                doubts.append("after a restart its stores of duplicates go on above one another's numbers")
             for topic in sorted({at.topic for each in partitions for at in each}):
                 if topic in purged:
                     doubts.append(f"{topic} was purged: the order of its records is lost")

@@ -1,7 +1,8 @@
 """`Sequences`: the numbers by which a window store tells several values of one key and time apart.
 
-*Guarantees*: no value takes another one's place: the numbers of a store rise, over roll-backs to where they were at the
-commit, in another process from the highest one that a commit of the task has. They are from 1 on, as Kafka Streams'.
+*Guarantees*: no value takes another one's place: the numbers of a task's store rise, after a roll-back from where they
+were at the commit, in another process from the highest one that a commit of the task has. They begin at 1, as Kafka
+Streams', in each process for a global store.
 *Assumes*: a store has fewer than 2^31 values of one key and time.
 """
 
@@ -13,7 +14,7 @@ from milestones.common.state.cells import Cells
 
 LAST_SEQUENCE: Final = 0x7FFFFFFF
 
-HIGHEST: Final = "milestones.sequence"
+HIGHEST: Final = "milestones.sequence:"
 """The kept cell with the highest number of all stores of a task: one for all, as Kafka takes little metadata."""
 
 
@@ -40,9 +41,10 @@ class Sequences:
         return number & LAST_SEQUENCE
 
     def last(self) -> int:
-        """The number of the value that was put last."""
-        return (self._given() - int(self._not_put.value)) & LAST_SEQUENCE
+        """The number of the value that this process has put last; no value has 0."""
+        number = int(self._number.value - self._not_put.value)
+        return number & LAST_SEQUENCE if number > self._cells.others(HIGHEST) else 0
 
     def _given(self) -> int:
         """How many numbers are given out."""
-        return max(int(self._number.value), self._cells.known(HIGHEST))
+        return max(int(self._number.value), self._cells.others(HIGHEST))

@@ -97,3 +97,17 @@ def test_a_commit_without_an_answer_that_was_made_after_all_is_followed() -> Non
     assert cell.value == 12
     task.cells.know({"store": 3})
     assert cell.value == 12
+
+
+def test_a_number_that_is_not_above_its_own_is_no_other_process_s() -> None:
+    cells = Cells([])
+    cells.know({"sent": 5})
+    cell = cells.kept("sent")
+    cell.set(7)
+    cell.merge()
+    cells.know({"sent": 7})
+    assert cells.others("sent") == 5
+    cells.know({"sent": 9})
+    assert (cells.others("sent"), cell.value) == (9, 9)
+    cells.know({})
+    assert cells.others("sent") == 9
