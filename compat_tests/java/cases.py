@@ -8,7 +8,7 @@ or empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -95,11 +95,11 @@ HEADERS: tuple[Header, ...] = (("a", b"1"), ("a", b""), ("b", None), ("é", b"\x
 WAITS = (*[0] * 40, 1, 5, 10, 11, 25, 1_000)
 
 
-def cases(inputs: Mapping[str, Records]) -> st.SearchStrategy[Case]:
-    """Cases for a topology with these input topics."""
+def cases(inputs: Mapping[str, Records], back: Sequence[int] = BACK) -> st.SearchStrategy[Case]:
+    """Cases for a topology with these input topics. `back`: how many ms a record may be behind the newest one."""
     moves = [
         st.builds(
-            _Move, st.just(topic), records.keys, records.values, st.sampled_from(FORWARD), st.sampled_from(BACK),
+            _Move, st.just(topic), records.keys, records.values, st.sampled_from(FORWARD), st.sampled_from(back),
             st.just(()) | st.lists(st.sampled_from(HEADERS), max_size=2).map(tuple), st.sampled_from(WAITS),
         )
         for topic, records in sorted(inputs.items())

@@ -1,0 +1,83 @@
+"""`RestartingDriver`: a topology whose tasks move to another process, between any two steps.
+
+*Guarantees*: the stores of the other process have what their changelogs have, and nothing else is there of the former
+one but the committed offsets with their metadata, and the rhythm of its punctuations.
+*Assumes*: every store is logged; no cache.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+
+from milestones.common.records import Headers, TopicPartition
+from milestones.common.state.memory_storage import MemoryTaskStorage
+from milestones.common.task.global_task import GlobalTask
+from milestones.common.task.task import Task
+from milestones.common.testing.driver import TopologyTestDriver
+
+
+class RestartingDriver(TopologyTestDriver):
+    """A driver that has `restart`."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._read: dict[str, list[Message]] = {}
+        super().__init__(*arguments, **settings)
+
+    def restart(self) -> None:
+        """Every task ends after a commit, and is made anew elsewhere."""
+        for at, task in enumerate(self._tasks):
+            self._tasks[at] = self._elsewhere(task)
+        for task in self._tasks:
+            self._readers.update(dict.fromkeys((partition.topic for partition in task.partitions), task))
+            self._reach_end(task)
+        self._process()
+
+    def _elsewhere(self, task: Task) -> Task:
+        commit, rhythm = task.freeze(), task.rhythm()
+        assert not commit.all_outputs(), "the driver commits after each record"
+        task.applied(commit, {})
+        task.close()
+        opener = partial(MemoryTaskStorage, task.id, task.subtopology.stores)
+        successor = Task(task.id, task.subtopology, task.partitions, self._settings(), opener)
+        successor.open()
+        for store, topic in task.subtopology.changelogs.items():
+            end = commit.offsets.get(TopicPartition(topic, 0))  # of a source that serves as changelog
+            records = self._written(topic)[:end]
+            successor.restore(store, records, len(records))
+        successor.start(commit.offsets, commit.metadata)
+        successor.go_on(rhythm)
+        return successor
+
+    def _written(self, topic: str) -> list[Message]:
+        if topic in self._readers:
+            return self._read.get(topic, [])
+        written = self._produced.get(topic, ())
+        return [
+            _message(topic, at, output.key, output.value, output.headers, output.timestamp)
+            for at, output in enumerate(written)
+        ]
+
+    def _enqueue(
+        self,
+        task: Task | GlobalTask,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+    ) -> None:
+        read = self._read.setdefault(topic, [])
+        read.append(_message(topic, len(read), key, value, headers, timestamp))
+        super()._enqueue(task, topic, key, value, timestamp, headers)
+
+
+def _message(
+    topic: str, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, timestamp: int
+) -> Message:
+    return Message(
+        topic=topic, partition=0, offset=offset, key=key, value=value, headers=[*headers] if headers else None,
+        timestamp=(TIMESTAMP_CREATE_TIME, timestamp),
+    )  # fmt: skip
