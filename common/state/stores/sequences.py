@@ -19,18 +19,20 @@ HIGHEST: Final = "milestones.sequence:"
 
 
 class Sequences:
-    """Those of one store."""
+    """Those of one store, for one program: the task makes its stores anew once it knows what is committed."""
 
-    __slots__ = ("_cells", "_highest", "_not_put", "_number")
+    __slots__ = ("_begins", "_highest", "_not_put", "_number")
 
     def __init__(self, store: str, cells: Cells) -> None:
-        self._cells, self._highest = cells, cells.kept(HIGHEST)
+        self._highest = cells.kept(HIGHEST)
         self._number = cells.cell(f"store {store} sequence", 0)
         self._not_put = cells.cell(f"store {store} not put", 0)
+        self._begins = max(cells.others(HIGHEST), 0)
+        """What other processes have given out."""
 
     def following(self, value: Any) -> int:
         """The number of a put. One without a value counts, and puts nothing."""
-        number, not_put = self._given() + 1, self._not_put
+        number, not_put = max(int(self._number.value), self._begins) + 1, self._not_put
         self._number.set(number)
         if number > self._highest.value:
             self._highest.set(number)
@@ -43,8 +45,4 @@ class Sequences:
     def last(self) -> int:
         """The number of the value that this process has put last; no value has 0."""
         number = int(self._number.value - self._not_put.value)
-        return number & LAST_SEQUENCE if number > self._cells.others(HIGHEST) else 0
-
-    def _given(self) -> int:
-        """How many numbers are given out."""
-        return max(int(self._number.value), self._cells.others(HIGHEST))
+        return number & LAST_SEQUENCE if number > self._begins else 0

@@ -288,16 +288,16 @@ def test_a_store_goes_on_after_a_roll_back_where_it_was_whatever_the_other_one_h
     left.following("rolled back")
     cells.back(committed)
     cells.know(cells.to_keep(committed))
+    left = Sequences("left", cells)
     assert left.last() == 3
     assert left.following("again") == 4
 
 
 def test_a_task_that_comes_back_goes_on_above_what_its_other_owner_has_used() -> None:
     cells = Cells([])
-    here = Sequences("store", cells)
-    here.following("v")
+    Sequences("store", cells).following("v")
     cells.know({HIGHEST: 70})
-    assert here.following("v") == 71
+    assert Sequences("store", cells).following("v") == 71
 
 
 def test_numbers_begin_anew_after_the_last_one_that_a_key_has_room_for() -> None:
