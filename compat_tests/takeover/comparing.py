@@ -25,8 +25,8 @@ from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.rows import Place, Row
 from compat_tests.takeover.parts import Part, Repeats
 
-OURS = "milestones.commit:"
-"""What our own entry in the metadata begins with. Java hands it on."""
+OURS = "milestones."
+"""What our own entries in the metadata begin with. Java hands them on."""
 SEQUENCE_BYTES = 4
 """Of the number at the end of the key of a record that is joined, or waits: it begins anew with the process."""
 
