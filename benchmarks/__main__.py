@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from benchmarks.cli import main
-from milestones.common.kafka.embedded.command import sigterm_interrupts
 
 if __name__ == "__main__":
-    with sigterm_interrupts():  # else the processes of a run would outlive it
-        sys.exit(main())
+    # As Ctrl-C: else the processes of a run would outlive it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main())
