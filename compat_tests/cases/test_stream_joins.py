@@ -10,17 +10,30 @@ import shutil
 
 import pytest
 
-from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
+from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 
 LIVES = 4
 
 
+def inputs(world: World) -> Feed:
+    """The left side's."""
+    world.input("other", 1)
+    return world.input("in", 1, out=1)
+
+
+def all_are_joined(world: World, *, crashed: bool) -> None:
+    """One record of the right side meets each of the left one's."""
+    world.feeds["other"].send([Sent(b"k", b"r", FIRST_TIMESTAMP)])
+    end_and_judge(world, crashed=crashed)
+    assert [row.value for row in world.cluster.read(world.topic("out"))] == [b"l%d+r" % life for life in range(LIVES)]
+
+
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("disk", ["kept", "empty"])
 def test_records_of_one_key_and_time_are_all_joined_over_restarts(world: World, disk: str) -> None:
-    left, right = world.input("in", 1, out=1), world.input("other", 1)
+    left = inputs(world)
     app = world.instance("pairs").start()
     for life in range(LIVES):
         left.send([Sent(b"k", b"l%d" % life, FIRST_TIMESTAMP)])
@@ -28,20 +41,16 @@ def test_records_of_one_key_and_time_are_all_joined_over_restarts(world: World, 
         if disk == "empty":
             shutil.rmtree(app.state_dir)
         app.start()
-    right.send([Sent(b"k", b"r", FIRST_TIMESTAMP)])
-    end_and_judge(world)
-    assert [row.value for row in world.cluster.read(world.topic("out"))] == [b"l%d+r" % life for life in range(LIVES)]
+    all_are_joined(world, crashed=False)
 
 
 def test_a_kill_lets_no_record_take_the_place_of_another(exact_world: World) -> None:
     world = exact_world
-    left, right = world.input("in", 1, out=1), world.input("other", 1)
+    left = inputs(world)
     app = world.instance("pairs")
     for life in range(LIVES):
         app.start(fault="commit.after-commit:kill:1")
         left.send([Sent(b"k", b"l%d" % life, FIRST_TIMESTAMP)])
         app.dies(-9)
     app.start()
-    right.send([Sent(b"k", b"r", FIRST_TIMESTAMP)])
-    end_and_judge(world, crashed=True)
-    assert [row.value for row in world.cluster.read(world.topic("out"))] == [b"l%d+r" % life for life in range(LIVES)]
+    all_are_joined(world, crashed=True)

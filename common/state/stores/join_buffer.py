@@ -23,13 +23,13 @@ from milestones.common.records import Emitted
 from milestones.common.state.changelog import TIMESTAMP, Log
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.rows import Rows, StoreParts
+from milestones.common.state.stores.sequences import LAST_SEQUENCE
 from milestones.common.state.stores.suppress_layout import WHEN_SENT, Buffered, Context, decoded, encoded
 from milestones.common.windowed import FOREVER, Windowed
 
 _TIME_FIRST: Final = b"\x00"
 _HEAD: Final = len(_TIME_FIRST) + TIMESTAMP.size
 _SEQUENCE: Final = struct.Struct(">i")
-_LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 
 class WaitingRecord(NamedTuple):
@@ -68,7 +68,7 @@ class JoinBuffer(Rows[Any, Any]):
 
     def put(self, key: Any, value: Any, context: Context) -> None:
         """Let a record wait, whose time is that of its context."""
-        sequence, time = (self._sequence.value + 1) & _LAST_SEQUENCE, context.timestamp
+        sequence, time = (self._sequence.value + 1) & LAST_SEQUENCE, context.timestamp
         data = self._key(key, "put")
         try:
             part = self._encode_value(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -122,6 +123,37 @@ def test_no_value_takes_the_place_of_one_of_before_a_restart() -> None:
     assert life.call("fetch", "a", 5, 5) == [(5, "1"), (5, "2"), (5, "3"), (5, "4")]
     life.commit()
     assert [key.hex()[-8:] for key in life.harness.engine("store")] == [f"0000000{number}" for number in range(1, 5)]
+
+
+@pytest.mark.parametrize("commits", [False, True], ids=["before its first commit", "after one"])
+def test_two_stores_of_a_task_keep_every_value_over_a_restart_and_a_roll_back(commits: bool) -> None:
+    """The loop starts a task again after a roll-back, with the committed metadata of then."""
+    specs = [replace(spec(duplicates=True), name=name) for name in ("left", "right")]
+
+    def put(harness: Harness, *values: str) -> None:
+        for value in values:
+            harness.go_on()
+            harness.task.call(lambda value=value: harness.task.store(value.rstrip("0123456789")).put("a", value, 5))
+
+    one, two = (Harness(processing(forward, specs), transactional_id="tx") for _ in range(2))
+    put(one.start(), "left1", "right1", "right2", "right3")
+    metadata = one.commit().metadata
+    two.state = one.state
+    two.start(metadata)
+    if commits:
+        put(two, "left2")
+        metadata = two.commit().metadata
+    put(two, "left3", "right4")
+    two.task.roll_back()
+    two.task.start(dict.fromkeys(two.task.partitions, 0), metadata)
+    put(two, "left3", "right4")
+    found = {
+        name: [value for _, value in two.task.call(lambda name=name: [*two.task.store(name).fetch("a", 5, 5)])]
+        for name in ("left", "right")
+    }
+    assert found == {
+        "left": ["left1", *(["left2"] if commits else []), "left3"], "right": ["right1", "right2", "right3", "right4"],
+    }  # fmt: skip
 
 
 def test_a_row_that_is_gone_is_neither_read_nor_written() -> None:

@@ -2,7 +2,7 @@
 
 *Guarantees*: the stores of the other process have what their changelogs have, and nothing else is there of the former
 one but the committed offsets with their metadata, and the rhythm of its punctuations.
-*Assumes*: every store is logged; no cache.
+*Assumes*: every store is logged; no cache; what is piped goes to topics that the topology doesn't write.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+from confluent_kafka import Message
 
-from milestones.common.records import Headers, TopicPartition
+from milestones.common.records import Headers, Output, TopicPartition
 from milestones.common.state.memory_storage import MemoryTaskStorage
-from milestones.common.task.global_task import GlobalTask
 from milestones.common.task.task import Task
 from milestones.common.testing.driver import TopologyTestDriver
+from tests.common.task.harness import message
 
 
 class RestartingDriver(TopologyTestDriver):
     """A driver that has `restart`."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self._read: dict[str, list[Message]] = {}
+        self._piped: dict[str, list[Output]] = {}
         super().__init__(*arguments, **settings)
 
     def restart(self) -> None:
@@ -52,32 +52,14 @@ class RestartingDriver(TopologyTestDriver):
         return successor
 
     def _written(self, topic: str) -> list[Message]:
-        if topic in self._readers:
-            return self._read.get(topic, [])
-        written = self._produced.get(topic, ())
+        written = self._piped.get(topic) or self._produced.get(topic, ())
         return [
-            _message(topic, at, output.key, output.value, output.headers, output.timestamp)
-            for at, output in enumerate(written)
+            message(at, one.key, one.value, one.timestamp, topic, [*one.headers] if one.headers else None)
+            for at, one in enumerate(written)
         ]
 
-    def _enqueue(
-        self,
-        task: Task | GlobalTask,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers | None,
+    def pipe(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None = None
     ) -> None:
-        read = self._read.setdefault(topic, [])
-        read.append(_message(topic, len(read), key, value, headers, timestamp))
-        super()._enqueue(task, topic, key, value, timestamp, headers)
-
-
-def _message(
-    topic: str, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, timestamp: int
-) -> Message:
-    return Message(
-        topic=topic, partition=0, offset=offset, key=key, value=value, headers=[*headers] if headers else None,
-        timestamp=(TIMESTAMP_CREATE_TIME, timestamp),
-    )  # fmt: skip
+        self._piped.setdefault(topic, []).append(Output(topic, 0, key, value, timestamp, headers, ""))
+        super().pipe(topic, key, value, timestamp, headers)
