@@ -161,7 +161,7 @@ def stages() -> int:
     for heading in ("stage", "flag", "what changes"):
         table.add_column(heading, no_wrap=heading != "what changes")
     for stage in STAGES:
-        needs = f" [dim](needs {stage.needs})[/]" if stage.needs else ""
+        needs = f" [dim](needs {' and '.join(stage.needs)})[/]" if stage.needs else ""
         table.add_row(stage.name, stage.flag or "–", stage.title + needs)
     out().print(table)
     return OK

@@ -378,10 +378,11 @@ def _copy(task: TaskId, role: str, seen: Scraped | None) -> TaskRow:
 
 def as_json(shown: Picture) -> dict[str, Any]:
     """All of it, for scripts. Offsets and lags in records, `rebalanced_ms` since the epoch, `progress` 0 to 1, `memory`
-    in bytes."""
+    in bytes; `databases` by the number of the sub-topology, as text."""
     plain = asdict(shown)
     plain["reasons"] = dict(shown.reasons)
     for raw, instance in zip(plain["instances"], shown.instances, strict=True):
+        raw["databases"] = {str(number): database for number, database in raw["databases"].items()}
         for thread, known in zip(raw["threads"], instance.threads, strict=True):
             thread["tasks"] = [asdict(row) | {"progress": row.progress} for row in known.tasks]
     return plain

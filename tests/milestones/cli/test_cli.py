@@ -224,11 +224,13 @@ def test_an_unexpected_error_is_one_panel_with_exit_code_1(
     assert "--verbose" in shown
 
 
-def test_stages_lists_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stages_lists_all_of_them(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert invoke(["stages"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.split()}
     assert "stream threads" in lines["baseline"]
     assert "state_updater" in lines["m1"]
+    assert "(needs polling_thread and fencing_tolerance)" in lines["m5"]
 
 
 @pytest.mark.parametrize("command", ["", "run", "describe", "broker", "stages", "status", "reset", "demo"])
