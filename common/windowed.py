@@ -24,6 +24,9 @@ from milestones.common.typed_serdes import SerdeLike, of
 FOREVER: Final = (1 << 63) - 1
 """The end of a window that has no end."""
 
+AFTER_GRACE, AT_ONCE = "after_grace", "at_once"
+"""When a join of two streams sends a record without a partner that comes when its window is over, but not its grace."""
+
 START: Final = struct.Struct(">q")
 START_AND_SEQUENCE: Final = struct.Struct(">qi")
 END_AND_START: Final = struct.Struct(">qq")

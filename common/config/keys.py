@@ -37,6 +37,7 @@ from milestones.common.config.value_types import (
     optional,
 )
 from milestones.common.state.spec import DEFAULT_FORMAT, HEADERS_FORMAT
+from milestones.common.windowed import AFTER_GRACE, AT_ONCE
 
 AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
 OLDER_PROTOCOLS = ("v1",)
@@ -176,6 +177,13 @@ class ApplicationKeys:
         "time: nothing, or the headers of a record, `headers` (KIP-1271, Kafka Streams 4.3). Operators give rows no "
         "headers, as in Kafka Streams; a processor that uses such a store may. See `docs/stores.md` before it is "
         "switched for an application that has run.",
+    )
+    stream_join_unmatched: Final = ConfigKey(
+        choice(AFTER_GRACE, AT_ONCE), AFTER_GRACE, "low",
+        doc="When a left or an outer join of two streams sends a record without a partner that comes when its window "
+        "is over: `after_grace`, once the grace is over too, after which it finds no more partner, so that no record "
+        "has both kinds of result; `at_once`, as Kafka Streams, which joins it again with each partner that comes "
+        "later. See `docs/stream-joins.md`.",
     )
     errors_dead_letter_queue_topic_name: Final = ConfigKey(
         optional(legal_name("a topic name")), None, "medium",

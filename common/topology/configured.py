@@ -15,6 +15,8 @@ from milestones.common.errors import TopologyError
 from milestones.common.state.spec import HEADERS_FORMAT
 from milestones.common.state.stores.kinds import with_headers
 from milestones.common.topology.nodes import SubTopology
+from milestones.common.topology.operators.stream_joins import OuterSide
+from milestones.common.topology.program import Operator
 from milestones.common.topology.topology import Topology
 from milestones.common.topology.wrapping import wrapped
 
@@ -45,6 +47,9 @@ class TopologySettings(Protocol):
     @property
     def dsl_store_format(self) -> str: ...
 
+    @property
+    def stream_join_unmatched(self) -> str: ...
+
 
 class Configured(NamedTuple):
     """A topology as it runs. `everywhere`: the global stores with their nodes."""
@@ -54,9 +59,10 @@ class Configured(NamedTuple):
 
 
 def configured(topology: Topology, config: TopologySettings) -> Configured:
-    """The topology under the config's application id, serdes, optimisations and format of stores; `TopologyError` when
-    it can't run, or has generated names where the config wants none."""
+    """The topology under the config's application id, serdes, optimisations, and settings of joins and stores;
+    `TopologyError` when it can't run, or has generated names where the config wants none."""
     made = topology.optimized(config.topology_optimization)
+    made = made.rewritten(lambda node: (_sending_unmatched(node.operator, config.stream_join_unmatched), ()))
     if (wrapper := config.processor_wrapper) is not None:
         made = made.rewritten(lambda node: wrapped(node, wrapper))
     defaults = {"default_key_serde": config.default_key_serde, "default_value_serde": config.default_value_serde}
@@ -67,6 +73,10 @@ def configured(topology: Topology, config: TopologySettings) -> Configured:
     if config.dsl_store_format == HEADERS_FORMAT:
         return Configured(tuple(map(_keeping_headers, subtopologies)), everywhere and _keeping_headers(everywhere))
     return Configured(subtopologies, everywhere)
+
+
+def _sending_unmatched(operator: Operator, when: str) -> Operator:
+    return replace(operator, unmatched=when) if isinstance(operator, OuterSide) else operator
 
 
 def _keeping_headers(sub: SubTopology) -> SubTopology:

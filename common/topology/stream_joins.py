@@ -131,10 +131,11 @@ def _keeping(name: str, spec: StoreSpec) -> GraphNode:
 
 def _sides(names: _Names, windows: JoinWindows, join: StreamJoin) -> tuple[InnerSide, InnerSide]:
     def side(left: bool) -> InnerSide:
-        store, alone = (names.stores[1], join.alone.left) if left else (names.stores[0], join.alone.right)
+        store = names.stores[1] if left else names.stores[0]
         if not join.alone.left:
             return InnerSide(store, windows, join.joiner, join.with_key, left)
-        return OuterSide(store, windows, join.joiner, join.with_key, left, names.waiting, alone, names.merge)
+        alone = join.alone if left else join.alone[::-1]
+        return OuterSide(store, windows, join.joiner, join.with_key, left, names.waiting, *alone, names.merge)
 
     return side(True), side(False)
 

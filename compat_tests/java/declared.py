@@ -91,6 +91,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "anchored punctuations after the clock was put back", "the clock goes on"),
     Declared(EVERY, "a processor wrapper around an operator", "no wrapper is set"),
     Declared(EVERY, "a task's read of a global LRU store", "tasks read its ranges, which are no uses"),
+    Declared(EVERY, "records of a left or an outer join that come late", "`AS_JAVA` has ours do as Java"),
     Declared(EVERY, "a default timestamp extractor", "both have none but the records' own"),
     Declared(EVERY, "rows with headers of a table that is read from its topic", "nothing is restored"),
     Declared(EVERY, "behind a cache, a scan backwards over a store with headers", "no topology of the bench has one"),

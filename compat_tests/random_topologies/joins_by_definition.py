@@ -76,8 +76,7 @@ def of_streams(join: Join, left: Sequence[Part], right: Sequence[Part]) -> tuple
     """How often each result must be there, and how often it may be.
 
     Each pair that is near enough, once. A record of a side that needs no partner, and that has none, once its time and
-    the grace are over. If time was over already when it came, it may be sent at once, whatever partners it finds
-    later.
+    the grace are over.
     """
     times = {task: Times(one for one in (*left, *right) if one.task in (task, ANY)) for task in _tasks(left, right)}
     must, may = Counter[Output](), Counter[Output]()
@@ -93,23 +92,20 @@ def of_streams(join: Join, left: Sequence[Part], right: Sequence[Part]) -> tuple
             found = [] if part.key is None else _near(partners.get(part.key, []), part.timestamp, before, after)
             if is_left:
                 must.update(Output(part.key, both(part.value, one.value), _later(part, one)) for one in found)
-            if alone:
+            if alone and not found:
                 value = both(part.value, None) if is_left else both(None, part.value)
-                least, most = _alone(part, found, times[part.task], after, join.grace)
+                least, most = _alone(part, times[part.task], after + join.grace)
                 must[Output(part.key, value, part.timestamp)] += least
                 may[Output(part.key, value, part.timestamp)] += most - least
     return must, must + may
 
 
-def _alone(part: Part, partners: Sequence[Part], times: Times, after: int, grace: int) -> tuple[int, int]:
-    """How often the record must be, and may be, sent without a partner."""
+def _alone(part: Part, times: Times, wait: int) -> tuple[int, int]:
+    """How often a record that has no partner must be, and may be, sent. `wait`: how long after its time."""
     if part.key is None:
         return 1, 1
-    last = max(0, part.timestamp + after)
-    if partners:
-        at_once = times.newest(part.round) > last and not any(one.round < part.round for one in partners)
-        return 0, int(at_once)
-    return int(times.closed(part, last + grace)), int(times.newest() > last)
+    over = max(0, part.timestamp + wait)
+    return int(times.closed(part, over)), int(times.newest() > over)
 
 
 def _tasks(left: Iterable[Part], right: Iterable[Part]) -> set[int]:

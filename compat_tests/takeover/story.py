@@ -55,7 +55,10 @@ class TakeOver:
         self.world, self.application = world, application
         self.told = list[str]()
         self.java = JavaInstance(world, application, "java")
-        self.ours = world.instance(str(application), "ours", num_stream_threads=1, topic_min_compaction_lag_ms=None)
+        self.ours = world.instance(
+            str(application), "ours", num_stream_threads=1, topic_min_compaction_lag_ms=None,
+            stream_join_unmatched="at_once",
+        )  # fmt: skip
         self._app, self._alone = world.application_id, f"{world.application_id}.alone"
         self._killed = self._alike = False
         self._topics: Mapping[str, TopicDetails] = {}

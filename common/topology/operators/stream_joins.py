@@ -9,23 +9,42 @@ without a partner its record's own; either has the headers and the origin of the
 or a value is dropped and counted; without a key only, a side that needs no partner sends it at once (KIP-962).
 The time that both sides of a left or an outer join have seen, and the time of the first record that waits, are memory
 of the task: a failed record and a roll-back take them back.
+A record of a side that needs no partner has results with its partners or one without, never both: what is without a
+partner is sent once its window and the grace are over, and whatever comes later finds it no more. `AT_ONCE` has Kafka
+Streams' way.
 *Assumes*: the stores of records are window stores with duplicates, that of waiting records a key-value store with the
 serdes of `unmatched.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from milestones.common.topology.join_windows import JoinWindows
 from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE
 from milestones.common.topology.operators.unmatched import Unmatched
 from milestones.common.topology.program import Memory, OperatorContext, Process
-from milestones.common.windowed import FOREVER
+from milestones.common.windowed import AFTER_GRACE, AT_ONCE, FOREVER
 
 LATE: Final = "later than its join's window and grace"
+PARTNER_IS_DONE: Final = "its partner's window and grace were over"
+
+
+class Patience(NamedTuple):
+    """How long after the end of its window, ms by the time of the records, a record that comes late waits for a
+    partner (`own`), and how long a record may be found that needs none (`partner`)."""
+
+    own: int
+    partner: int
+
+
+_PATIENCE: Final[Mapping[str, Callable[[int], Patience]]] = {
+    AFTER_GRACE: lambda grace_ms: Patience(grace_ms, grace_ms),
+    AT_ONCE: lambda _: Patience(0, FOREVER),
+}
+"""By when records without a partner are sent: what the grace leads to."""
 
 Joining = Callable[[Any, Any, Any], Any]
 """(key, value, value of the other side) -> joined value."""
@@ -131,11 +150,14 @@ class SelfJoin(InnerSide):
 @dataclass(frozen=True)
 class OuterSide(InnerSide):
     """Joins the records of one side of a left or an outer join. `waiting`: the store of the records that have no
-    partner yet; `alone`: whether a record of this side needs none; `join`: the name of what both sides remember."""
+    partner yet; `alone`: whether a record of this side needs none, `other_alone`: whether one of the other side does;
+    `join`: the name of what both sides remember; `unmatched`: when a record without a partner is sent."""
 
     waiting: str
     alone: bool
+    other_alone: bool
     join: str
+    unmatched: str = AFTER_GRACE
 
     def bind(self, context: OperatorContext) -> Process:
         fetch, forward, join = context.store(self.other).fetch, context.forward, self.joining()
@@ -143,9 +165,13 @@ class OuterSide(InnerSide):
         waiting = Waiting(self, context)
         observed, wait, matched, send_closed = waiting.observed, waiting.add, waiting.matched, waiting.send_closed
         dropped, node = context.dropped, context.node
+        patience = _PATIENCE[self.unmatched](self.windows.grace_ms)
+        own_ms, kept_ms = patience.own, before_ms + (patience.partner if self.other_alone else FOREVER)
 
         def process(key: Any, value: Any, timestamp: int) -> None:
-            if timestamp > observed.value:
+            now = observed.value
+            if timestamp > now:
+                now = timestamp
                 observed.set(timestamp)
             if value is None or (key is None and not alone):
                 dropped(node, NULL_KEY_OR_VALUE)
@@ -153,15 +179,19 @@ class OuterSide(InnerSide):
             if key is None:
                 forward(key, join(key, value, None), timestamp)
                 return
-            if timestamp == observed.value:
+            if timestamp == now:
                 send_closed()
-            last, found = max(0, timestamp + after_ms), False
-            for time, other in fetch(key, max(0, timestamp - before_ms), last):
+            first, last, found = max(0, timestamp - before_ms), max(0, timestamp + after_ms), False
+            if first < now - kept_ms:
+                done, first = first, now - kept_ms
+                if any(fetch(key, done, min(first - 1, last))):
+                    dropped(node, PARTNER_IS_DONE)
+            for time, other in fetch(key, first, last):
                 found = True
                 matched(Unmatched(time, not left, key))
                 forward(key, join(key, value, other), max(timestamp, time))
             if alone and not found:
-                if last < observed.value:
+                if last + own_ms < now:
                     forward(key, join(key, value, None), timestamp)
                 else:
                     wait(Unmatched(timestamp, left, key), value)

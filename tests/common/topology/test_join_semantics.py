@@ -83,7 +83,7 @@ def test_every_record_leads_to_what_kafka_streams_sends_and_logs() -> None:
     lines: list[str] = []
     dropped = 0
     settings = {"application_id": "app", "default_key_serde": TEXT, "default_value_serde": TEXT}
-    with TopologyTestDriver(topology, settings) as driver:
+    with TopologyTestDriver(topology, settings, stream_join_unmatched="at_once") as driver:
         inputs = {name: driver.create_input_topic(name) for name in ("left-input", "right-input")}
         for number, line in enumerate(line for line in expected if line.startswith("> ")):
             topic, key, value, timestamp = (None if word == "-" else word for word in line[2:].split("\t"))

@@ -124,6 +124,53 @@ def test_a_side_without_a_partner_is_sent_once_its_window_and_the_grace_are_over
     assert joined("outer_join", *records, ("right", "x", "y", 18)) == [("k", "l+-", 1), ("j", "-+r", 2)]
 
 
+LATE = ("left", "x", "y", 50), ("left", "k", "l", 39), ("right", "k", "r", 45)
+"""One whose window is over when it comes, with a grace that isn't, and its partner."""
+
+
+@pytest.mark.parametrize("kind", ["left_join", "outer_join"])
+def test_a_record_that_comes_when_its_window_is_over_waits_for_the_end_of_its_grace(kind: str) -> None:
+    within = JoinWindows(10, grace=30)
+    assert joined(kind, *LATE[:2], within=within) == []
+    assert joined(kind, *LATE, within=within) == [("k", "l+r", 45)]
+    ended = joined(kind, *LATE[:2], ("left", "x", "z", 79), ("left", "x", "z", 80), within=within)
+    assert ended == [("k", "l+-", 39)]
+
+
+@pytest.mark.parametrize("kind", ["left_join", "outer_join"])
+def test_a_record_that_was_sent_without_a_partner_finds_none_later(kind: str) -> None:
+    done = ("left", "k", "l", 1), ("left", "x", "y", 17), ("left", "x", "y", 18)
+    of_its_own = [("k", "-+r", 2)] if kind == "outer_join" else []
+    assert joined(kind, *done, ("right", "k", "r", 2)) == [("k", "l+-", 1), *of_its_own]
+
+
+def test_a_record_later_than_the_grace_is_dropped_where_it_passes_a_partner_whose_time_is_over() -> None:
+    builder = StreamsBuilder()
+    left, right = two(builder)
+    left.left_join(right, pair, within=WITHIN).to("out")
+    with TopologyTestDriver(builder, default_key_serde=TEXT, default_value_serde=TEXT) as driver:
+        inputs = {name: driver.create_input_topic(name) for name in ("left", "right")}
+        for topic, key, time, dropped in (
+            ("left", "k", 1, 0), ("left", "x", 18, 0),
+            ("right", "k", 12, 0), ("right", "k", 11, 1), ("right", "j", 11, 1),
+        ):  # fmt: skip
+            inputs[topic].pipe(key, "v", timestamp=time)
+            assert sum(task.dropped_records for task in driver._tasks) == dropped, (topic, key, time)
+
+
+@pytest.mark.parametrize("kind", ["left_join", "outer_join"])
+def test_as_kafka_streams_a_late_record_is_sent_at_once_and_again_with_its_partner(kind: str) -> None:
+    def found(*records: tuple[str, Any, Any, int], grace: int) -> list[tuple[Any, ...]]:
+        builder = StreamsBuilder()
+        left, right = two(builder)
+        getattr(left, kind)(right, pair, within=JoinWindows(10, grace=grace)).to("out")
+        return results(builder, *records, stream_join_unmatched="at_once")
+
+    assert found(*LATE, grace=30) == [("k", "l+-", 39), ("k", "l+r", 45)]
+    done = ("left", "k", "l", 1), ("left", "x", "y", 17), ("right", "k", "r", 2)
+    assert found(*done, grace=5) == [("k", "l+-", 1), ("k", "l+r", 2)]
+
+
 def test_equal_records_that_wait_are_all_sent_and_a_partner_ends_the_wait_of_all() -> None:
     waiting = ("left", "k", "a", 1), ("left", "k", "b", 1)
     assert joined("left_join", *waiting, ("left", "x", "y", 30)) == [("k", "a+-", 1), ("k", "b+-", 1)]
