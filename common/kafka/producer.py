@@ -28,6 +28,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import Clock, Standstill, SystemClock
+from milestones.common.dead_letters import smaller
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.admin import Admin
 from milestones.common.kafka.apart import Apart
@@ -35,7 +36,7 @@ from milestones.common.kafka.begun_calls import BegunCalls
 from milestones.common.kafka.blocking_call import LateError
 from milestones.common.kafka.changelog_ends import ChangelogEnds, unknown
 from milestones.common.kafka.clients import client_log
-from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, caught, error_of
+from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, caught, error_of
 from milestones.common.kafka.outputs import last_of_changelogs, reported, unwritable, why_full
 from milestones.common.kafka.producer_log import ProducerWatch, watched
 from milestones.common.kafka.refusals import Refused, RefusedInTransactionError, refusals_explained
@@ -142,8 +143,9 @@ class OutputProducer(BegunCalls):
         check: Callable[[], None] | None = None,
     ) -> Sequence[Emitted]:
         """Hand `outputs` to the client, in order, in a transaction that is begun if there is none. An output that the
-        client refuses (a too large one, say) goes to `refused`. While the client's queue is full, waits at most
-        `wait_ms` in all, then returns the outputs without room. Raises as `commit` when the transaction has failed, and
+        client refuses (a too large one, say) goes to `refused`; of a dead letter what it says of its error is left out
+        first. While the client's queue is full, waits at most `wait_ms` in all, then returns the outputs without room.
+        Raises as `commit` when the transaction has failed, and
         the errors of `check`, which is called after each wait."""
         self.begin()
         self.contributors.add(task)
@@ -160,7 +162,11 @@ class OutputProducer(BegunCalls):
                 except BufferError:
                     pass  # nothing is asked of the client in here: see `failures.caught`
                 except KafkaException as exception:
-                    self.refused.append(Refused(task, self._refusal(exception), Output(*output), dead_letters))
+                    refusal = self._refusal(exception)
+                    if refusal.code() in TOO_LARGE and (less := smaller(headers)) is not None:
+                        headers = less
+                        continue
+                    self.refused.append(Refused(task, refusal, Output(*output), dead_letters))
                     break
                 except (TypeError, ValueError, OverflowError) as error:
                     raise unwritable(task, Output(*output), error) from error

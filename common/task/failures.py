@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from milestones.common.diagnostics import shortened, text_of
 from milestones.common.errors import (
     OwnershipError,
     ProcessingError,
@@ -60,11 +61,12 @@ def ask(handler: Handler, key: str, context: ErrorContext, error: Exception) -> 
     try:
         response = handler(context, error)
         if not isinstance(response, Response):
-            raise TypeError(f"a handler returns a Response, not {response!r}")
+            raise TypeError(f"a handler returns a Response, not {shortened(repr(response))}")
         return response._replace(dead_letters=tuple(map(writable, response.dead_letters)))
     except Exception as second:
         raise ProcessingError(
-            f"{key} itself failed ({type(second).__name__}: {second}) on {describe_error(context, error)}; mend it",
+            f"{key} itself failed ({type(second).__name__}: {text_of(second)}) on {describe_error(context, error)}; "
+            "mend it",
             context.task_id,
             context.processor_node_id,
         ) from second

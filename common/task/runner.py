@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
-from milestones.common.errors import ProcessingError
+from milestones.common.diagnostics import text_of
+from milestones.common.errors import MilestonesError, ProcessingError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output, TaskId
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.stores.rows import Rows
@@ -296,9 +297,12 @@ class Runner:
             return timestamp
         except Exception as error:
             self._stay()
+            why = text_of(error)
+            if not isinstance(error, MilestonesError):
+                why = f"the timestamp extractor raised {type(error).__name__}: {why}; mend it, or the data"
             raise ProcessingError(
                 f"task {self._task}, source {buffer.source.node}, record {topic}-{partition}@{message.offset()}: no "
-                f"timestamp: {error}", self._task, buffer.source.node,
+                f"timestamp: {why}", self._task, buffer.source.node,
             ) from error  # fmt: skip
 
     def _stay(self) -> None:

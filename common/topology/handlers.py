@@ -12,24 +12,26 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from milestones.common.dead_letters import (
+    HEADER_EXCEPTION,
+    HEADER_MESSAGE,
+    HEADER_OFFSET,
+    HEADER_PARTITION,
+    HEADER_STACKTRACE,
+    HEADER_TOPIC,
+)
+from milestones.common.diagnostics import brief, text_of, traceback_of
 from milestones.common.errors import SerializationError
 from milestones.common.records import Headers, Output, TaskId
 from milestones.common.topology.tracebacks import failing_call
 
 _log = logging.getLogger(__name__)
 
-HEADER_EXCEPTION = "__streams.errors.exception"
-HEADER_MESSAGE = "__streams.errors.message"
-HEADER_STACKTRACE = "__streams.errors.stacktrace"
-HEADER_TOPIC = "__streams.errors.topic"
-HEADER_PARTITION = "__streams.errors.partition"
-HEADER_OFFSET = "__streams.errors.offset"
 
 
 class Action(Enum):
@@ -99,8 +101,8 @@ class Seldom:
 class LogAndContinue:
     """Log, write a dead letter if there is a topic for it, and skip the record.
 
-    The log has the traceback of an error of user code, and one line for an error of a serde. Errors of one kind that a
-    node repeats are logged less and less often.
+    A dead letter that Kafka refuses itself has none. The log has the traceback of an error of user code, and one line
+    for an error of a serde. Errors of one kind that a node repeats are logged less and less often.
     """
 
     dead_letter_topic: str | None = None
@@ -109,11 +111,13 @@ class LogAndContinue:
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
         left_out = self._seldom.left_out(f"{context.processor_node_id} {type(error).__qualname__}")
         if left_out is not None:
-            by_serde = isinstance(error, SerializationError)
+            told = None if isinstance(error, SerializationError) else brief(error)
             more = f"; {left_out} others were, that weren't told of one by one" if left_out else ""
-            _log.warning("%s: skipped%s", describe_error(context, error), more, exc_info=None if by_serde else error)
+            _log.warning("%s: skipped%s", describe_error(context, error), more, exc_info=told)
         topic = self.dead_letter_topic
-        return Response(Action.CONTINUE, () if topic is None else (dead_letter(topic, context, error),))
+        is_letter = context.output is not None and context.output.topic == topic
+        letters = () if topic is None or is_letter else (dead_letter(topic, context, error),)
+        return Response(Action.CONTINUE, letters)
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ def send_to_dead_letter_topic(topic: str) -> LogAndContinue:
 def dead_letter(topic: str, context: ErrorContext, error: Exception) -> Output:
     """The record for a dead letter topic: original key, value and headers, and the error's headers as KIP-1034.
 
+    The error's text and traceback are shortened, so that a record that is nearly as large as its topic takes fits.
     Once an output has been sent, its input record isn't known: the letter has the output's key, value and headers then.
     """
     key, value = context.source_raw_key, context.source_raw_value
@@ -151,8 +156,8 @@ def dead_letter(topic: str, context: ErrorContext, error: Exception) -> Output:
     headers: Headers = [
         *context.headers,
         (HEADER_EXCEPTION, name.encode()),
-        (HEADER_MESSAGE, _encode(str(error))),
-        (HEADER_STACKTRACE, _encode("".join(traceback.format_exception(error)))),
+        (HEADER_MESSAGE, _encode(text_of(error))),
+        (HEADER_STACKTRACE, _encode(traceback_of(error))),
         (HEADER_TOPIC, None if context.topic is None else context.topic.encode()),
         (HEADER_PARTITION, str(context.partition).encode()),
         (HEADER_OFFSET, str(context.offset).encode()),
@@ -179,7 +184,7 @@ def describe_error(context: ErrorContext, error: Exception) -> str:
         record = "no input record" if call is None else f"in {call}"
     return (
         f"task {context.task_id}, node {context.processor_node_id or 'unknown'}, {record}: "
-        f"{type(error).__name__}: {error}"
+        f"{type(error).__name__}: {text_of(error)}"
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from milestones.common.dead_letters import is_dead_letter
 from milestones.common.errors import ProcessingError, ProductionError, RefusedTogetherError
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.failures import REFUSED_BATCH, REFUSED_TOPIC, TOO_LARGE, may_succeed_later
@@ -129,7 +130,8 @@ def is_about_one(refused: Refused) -> bool:
 
 def describe(refused: Refused, *, changelog: bool) -> str:
     """The error text for an output that wasn't taken."""
-    output, what = refused.output, "a dead letter" if refused.dead_letter else "a record"
+    output, letter = refused.output, refused.dead_letter or is_dead_letter(refused.output.headers)
+    what = "a dead letter" if letter else "a record"
     ways = "mend its cause (size limits, rights, the topic)"
     if changelog:
         ways += "; no handler can skip it: the store would differ from what is restored"
@@ -137,6 +139,11 @@ def describe(refused: Refused, *, changelog: bool) -> str:
         ways += ", or set production_exception_handler"
     elif refused.sent and refused.error.code() in TOO_LARGE:
         ways += f"; {BY_SIZE}"
+    if letter and refused.error.code() in TOO_LARGE:
+        ways += (
+            "; a dead letter has key, value and headers of its record: its topic and producer_message_max_bytes must "
+            "take what the input topic takes, and 1,000 bytes more"
+        )
     where = output.topic if output.partition < 0 else f"{output.topic}-{output.partition}"
     return (
         f"task {refused.task}: Kafka refused {what} for {where} (key {output.key!r:.100}, value of "

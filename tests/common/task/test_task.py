@@ -175,6 +175,6 @@ def test_extractors_give_records_their_time(extractor: Any, stamps: list[int]) -
 def test_an_extractor_that_raises_or_gives_no_time_stops_the_task_before_the_record() -> None:
     for extractor in (lambda record, time: 1 / 0, lambda record, time: 1.5, lambda record, time: 2**63):
         h = Harness(processing(forward, timestamp_extractor=extractor), processing_handler=SKIP).start()
-        with pytest.raises(ProcessingError, match=r"source source.*no timestamp"):
+        with pytest.raises(ProcessingError, match=r"source source.*no timestamp: the timestamp extractor raised \w+"):
             h.pipe(("k", "v", 5))
         assert h.task.input.waiting() == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from milestones.common.dead_letters import smaller
 from milestones.common.errors import SerializationError
 from milestones.common.records import Output, TaskId
 from milestones.common.topology import handlers
@@ -110,6 +111,32 @@ def test_a_dead_letter_is_the_original_record_with_headers_of_the_error() -> Non
     }
     assert b"Traceback" in stacktrace
     assert CONTEXT.headers == [("h", b"1")]
+
+
+def test_what_a_dead_letter_says_of_an_error_has_a_bound() -> None:
+    (letter,) = LogAndContinue("dlq")(CONTEXT, ValueError("x" * 400_000)).dead_letters
+    said = dict(letter.headers or ())
+    assert len(said["__streams.errors.message"] or b"") <= 2_000
+    assert len(said["__streams.errors.stacktrace"] or b"") <= 16_000
+    assert len(describe_error(CONTEXT, ValueError("x" * 400_000))) < 2_200
+
+
+def test_a_dead_letter_that_is_too_large_says_less_of_the_error_and_keeps_the_record() -> None:
+    (letter,) = LogAndContinue("dlq")(CONTEXT, raised()).dead_letters
+    names = [name.removeprefix("__streams.errors.") for name, _ in letter.headers or ()]
+    assert names == ["h", "exception", "message", "stacktrace", "topic", "partition", "offset"]
+    less = smaller(letter.headers)
+    assert [name for name, _ in less or ()] == [name for name, _ in letter.headers or () if "stacktrace" not in name]
+    least = smaller(less)
+    assert least == [one for one in less or () if "message" not in one[0]]
+    assert smaller(least) is None
+    assert smaller([("h", b"1"), ("__streams.errors.message", b"mine")]) is smaller(None) is None
+
+
+def test_a_dead_letter_that_is_refused_has_no_letter_of_its_own() -> None:
+    refused = CONTEXT._replace(topic=None, output=Output("dlq", -1, b"k", b"v", 1, [], "sink"))
+    assert LogAndContinue("dlq")(refused, raised()) == (Action.CONTINUE, ())
+    assert LogAndContinue("other")(refused, raised()).dead_letters
 
 
 def test_a_dead_letter_of_a_punctuation_has_no_origin() -> None:

@@ -123,6 +123,54 @@ def test_an_output_that_the_broker_refuses_takes_no_other_of_its_batch_with_it(t
     assert letter.value == b"x" * 7
 
 
+def failing(app: App) -> StreamsBuilder:
+    """in -> out, but for values that begin with x: the error's text has all of them."""
+
+    def checked(value: str) -> str:
+        if value.startswith("x"):
+            raise ValueError(f"bad value: {value}")
+        return value
+
+    builder = StreamsBuilder()
+    lines = builder.stream(app["in"], key=serdes.STRING, value=serdes.STRING)
+    lines.map_values(checked).to(app["out"], key=serdes.STRING, value=serdes.STRING)
+    return builder
+
+
+def skipping_failures(app: App, **settings: Any) -> Streams:
+    letters = {"errors_dead_letter_queue_topic_name": app["letters"]}
+    return app.start(failing(app), processing_exception_handler="log_and_continue", **letters, **settings)
+
+
+@BOTH
+@pytest.mark.parametrize("size", [400_000, 999_000])
+def test_a_record_is_a_dead_letter_as_a_whole_however_long_the_text_of_its_error_is(
+    topics: App, guarantee: str, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics.create({"out": 1}).write("good", "x" * size, "after")
+    streams = skipping_failures(topics, processing_guarantee=guarantee)
+    assert sorted(sizes(topics.take("out", 2))) == [4, 5]
+    (letter,) = topics.take("letters", 1)
+    assert streams.state is StreamsState.RUNNING
+    assert (letter.key, len(letter.value or b"")) == (b"key", size)
+    assert dict(letter.headers)["__streams.errors.exception"] == b"ValueError"
+    assert len(caplog.text) < 60_000
+
+
+@pytest.mark.parametrize("stage", ["baseline", "m6"])
+def test_what_becomes_of_a_dead_letter_that_is_larger_than_its_topic_takes_is_for_the_production_handler(
+    topics: App, stage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics.create({"out": 1}).write("good", "x" * 5_000, "after")
+    small: Any = {"producer_message_max_bytes": 2_000, "milestones": stage}
+    with topics.running(failing(topics), processing_exception_handler="log_and_continue", **small,
+                        errors_dead_letter_queue_topic_name=topics["letters"]):  # fmt: skip
+        topics.until(lambda: "a dead letter has key, value and headers of its record" in caplog.text, "it is told")
+    streams = skipping_failures(topics, **SKIP, **small)
+    assert sorted(sizes(topics.take("out", 2))) == [4, 5]
+    assert streams.state is StreamsState.RUNNING
+
+
 @BOTH
 def test_an_application_shows_right_totals_in_code_and_to_prometheus(topics: App, guarantee: str) -> None:
     topics.create({"out": 1}).write(*["10"] * 500, str(TOO_LARGE))

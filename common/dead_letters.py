@@ -1,0 +1,42 @@
+"""The headers of a dead letter (KIP-1034), and how a letter that is too large is made smaller.
+
+| header | |
+|---|---|
+| `__streams.errors.exception` | the class of the error |
+| `__streams.errors.message` | its text, shortened |
+| `__streams.errors.stacktrace` | its traceback, shortened |
+| `__streams.errors.topic`, `.partition`, `.offset` | the place of the record |
+
+*Guarantees*: key, value and the record's own headers are never cut: they are what the letter is for.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milestones.common.records import Headers
+
+HEADER_EXCEPTION: Final = "__streams.errors.exception"
+HEADER_MESSAGE: Final = "__streams.errors.message"
+HEADER_STACKTRACE: Final = "__streams.errors.stacktrace"
+HEADER_TOPIC: Final = "__streams.errors.topic"
+HEADER_PARTITION: Final = "__streams.errors.partition"
+HEADER_OFFSET: Final = "__streams.errors.offset"
+
+SAID: Final = (HEADER_STACKTRACE, HEADER_MESSAGE)
+"""What is said of the error, in the order in which it is left out of a letter that is too large."""
+
+
+def is_dead_letter(headers: Headers | None) -> bool:
+    """Whether these are the headers of a letter that a built-in handler wrote."""
+    return bool(headers) and any(name == HEADER_EXCEPTION for name, _ in headers or ())
+
+
+def smaller(headers: Headers | None) -> Headers | None:
+    """The headers of a dead letter with less said of the error; None where nothing is said, or this is no letter."""
+    if headers is None or not is_dead_letter(headers):
+        return None
+    names = {name for name, _ in headers}
+    left_out = next((name for name in SAID if name in names), None)
+    return None if left_out is None else [header for header in headers if header[0] != left_out]
