@@ -28,7 +28,8 @@ log: Final = logging.getLogger(__name__)
 @dataclass
 class PollingMember:
     """One thread that polls. `processing`: the states of the threads that it polls for, where these are others, by
-    name and serial; `leaves`: it is to end, as it polls for no thread any more; `removals` are answered at its end."""
+    name and serial; `leaves`: it is to end, as it polls for no thread any more; `gone`: it has ended, and was joined;
+    `removals` are answered at its end."""
 
     number: int
     thread: InstanceThread
@@ -36,6 +37,7 @@ class PollingMember:
     report: ThreadReport | None = None
     processing: dict[tuple[str, int], ThreadState] = field(default_factory=dict)
     leaves: bool = False
+    gone: bool = False
     removals: list[RemoveThread] = field(default_factory=list)
 
     def over(self) -> None:

@@ -74,6 +74,11 @@ class GlobalMember:
         for thread in self.threads:
             thread.stop()
 
+    def close(self) -> None:
+        """Let a thread go that wasn't started."""
+        for thread in self.threads:
+            thread.discard()
+
     def over(self) -> None:
         """Note that the thread has ended."""
         self._state, self._report = ThreadState.DEAD, GlobalReport(0, {})

@@ -18,6 +18,7 @@ class ClientPublisher:
     def __init__(
         self, metrics: Metrics, client_id: str, application_id: str, stage: str, memory: MemoryBudget, clock: Clock
     ) -> None:
+        self._metrics = metrics
         self._clock, self._memory = clock, MemoryMeasures(memory, metrics, client_id)
         self._scope = metrics.add(ClientMetrics, client_id=client_id)
         self._scope.version.value = _version()
@@ -37,6 +38,11 @@ class ClientPublisher:
     def close(self) -> None:
         """Publish only the client's state from now on: the instance has given its memory back."""
         self._memory.close()
+
+    def discard(self) -> None:
+        """Remove the client's series: it hasn't started."""
+        self._memory.close()
+        self._metrics.remove(self._scope)
 
 
 def _version() -> str:

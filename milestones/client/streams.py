@@ -120,8 +120,9 @@ class Streams(Explained):
 
     def start(self) -> None:
         """Start the threads and return. Raises `StateError`, `KafkaUnreachableError` or `SourceTopicError` when the
-        state directory, Kafka or the topics don't allow a start."""
-        self._before_start("start() can be called once; a start")
+        state directory, Kafka or the topics don't allow a start: nothing is kept then, and `start` may be called again.
+        `MilestonesError` for a client that was started or closed before. Where `close` is called meanwhile, the start
+        is given up: it returns, and the client is NOT_RUNNING."""
         for reason in without_effect(self.config):
             log.warning("config: %s", reason)
         self._supervisor.begin()

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -38,7 +38,10 @@ from milestones.client.crew import Crew
 from milestones.client.global_member import GlobalMember, global_thread
 from milestones.client.health import ClientHealth
 from milestones.client.metrics import ClientPublisher
+from milestones.client.start import Life, Start, Started, StartGivenUpError
 from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.kafka.failures import caught
+from milestones.common.last_words import report, say
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, Metrics, MetricsEndpoint
 from milestones.flags import stage_name
@@ -66,6 +69,9 @@ if TYPE_CHECKING:
     from milestones.parts import Observer, Parts, Workforce
 
 log: Final = logging.getLogger(__name__)
+
+CAPACITY: Final = 100_000
+"""Events that may wait for the supervisor."""
 
 Idents = Callable[[], Collection[int]]
 """Gives the idents of the threads that call user code for a thread."""
@@ -111,7 +117,9 @@ class Supervisor:
         self._stopped = threading.Event()
         self.hanging = self.told = False
         self._closing: Closing | None = None
-        self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
+        self._mailbox: Mailbox[Event] = Mailbox(CAPACITY)
+        self._start = Start()
+        self._start_error: BaseException | None = None
         self.thread_registry: ThreadRegistry = ThreadRegistry(0)
         self._crew: Crew | None = None
         self._globals = GlobalMember(None)
@@ -121,29 +129,41 @@ class Supervisor:
         self._listening: int | None = None
 
     def begin(self) -> None:
-        """Take the state directory, check Kafka and its topics, start the threads."""
-        parts = self._parts.instance
-        instance = self._make_instance(self._config, self._application, self.stage, self._clock, parts.state_manager)
-        workforce = parts.workforce(
-            self._config, instance.client_id, self.thread_registry, self._parts.thread, parts.client_factory
-        )
+        """Take the state directory, check Kafka and its topics, start the threads. On an error, and where the client is
+        closed meanwhile, all that was taken is given back. `MilestonesError` for a client that was started before."""
+        held = ExitStack()
         try:
-            instance.prepare(workforce.first())
-            self.thread_registry.sources = instance.sources
-            self._publisher = ClientPublisher(
-                self.metrics, instance.client_id, self._config.application_id, self.stage, instance.memory, self._clock
-            )
-            if self._config.metrics_port is not None:
-                health = ClientHealth(self, self.metrics, self._config, self._clock)
-                self.endpoint = MetricsEndpoint(
-                    self.metrics, self._config.metrics_host, self._config.metrics_port, health
-                )
-                log.info("metrics are served at http://%s:%d/metrics", self.endpoint.host, self.endpoint.port)
-        except BaseException:
-            instance.close()
+            self._start.begin(held, self._not_started)
+            self._begin(held)
+        except StartGivenUpError as given_up:
+            log.info("%s", given_up)
+            held.close()
+        except BaseException as error:
+            self._start_error = error
+            held.close()
             raise
+
+    def _begin(self, held: ExitStack) -> None:
+        """What is taken is given back by `held`, in the same statement."""
+        parts, config, enter = self._parts.instance, self._config, held.enter_context
+        make = partial(self._make_instance, config, self._application, self.stage, self._clock, parts.state_manager)
+        instance = enter(closing(make()))
+        workforce = parts.workforce(
+            config, instance.client_id, self.thread_registry, self._parts.thread, parts.client_factory
+        )
+        self._start.go_on()
+        instance.prepare(workforce.first())
+        self._start.go_on()
+        self.thread_registry.sources = instance.sources
+        publisher = partial(ClientPublisher, self.metrics, instance.client_id, config.application_id, self.stage)
+        self._publisher = publisher(instance.memory, self._clock)
+        if config.metrics_port is not None:
+            health = ClientHealth(self, self.metrics, config, self._clock)
+            endpoint = partial(MetricsEndpoint, self.metrics, config.metrics_host, config.metrics_port, health)
+            self.endpoint = endpoint()
+            log.info("metrics are served at http://%s:%d/metrics", self.endpoint.host, self.endpoint.port)
         housekeeper = self._make_housekeeper(
-            f"{instance.client_id}-housekeeper", self._config, self._application, instance.cleaner(), self._clock,
+            f"{instance.client_id}-housekeeper", config, self._application, instance.cleaner(), self._clock,
             lambda change: self._tell(change if isinstance(change, NewSources) else ClientFailed(change)),
             lambda: self.state is StreamsState.RUNNING, instance.sources,
         )  # fmt: skip
@@ -152,32 +172,63 @@ class Supervisor:
             lambda number: workforce.make(self._context(workforce, instance, housekeeper, number)),
             instance.left_group,
         )  # fmt: skip
-        self._globals = GlobalMember(global_thread(
-            self._config, self._application, instance, self._clock, self.metrics, housekeeper.requests, self._tell,
-            self._decide, self.listeners,
-        ))  # fmt: skip
-        self._move(StreamsState.REBALANCING)
-        housekeeper.start()
-        for make in parts.observers:
-            self._observers.append(make(instance.client_id, instance.state, self.metrics, self._clock))
-            self._observers[-1].start()
+        everyone = partial(
+            global_thread, config, self._application, instance, self._clock, self.metrics, housekeeper.requests,
+            self._tell, self._decide, self.listeners,
+        )  # fmt: skip
+        self._globals = enter(closing(GlobalMember(everyone())))
+        enter(Started(housekeeper, housekeeper.close))
+        for observe in parts.observers:
+            observer = observe(instance.client_id, instance.state, self.metrics, self._clock)
+            enter(Started(observer, observer.close))
+            self._observers.append(observer)
         name = f"{instance.client_id}-supervisor"
         self._thread = threading.Thread(target=self._run, args=(instance, housekeeper), name=name, daemon=True)
+        self._start.go_on()
         self._thread.start()
+        self._move(StreamsState.REBALANCING)
+        self._start.done()
 
+    def _not_started(self) -> None:
+        """The start has failed, or was given up, and all that it had taken is given back: the client may start again,
+        unless it was closed, or its listener has seen it start."""
+        closed = self._start.failed(may_start_again=self.state is StreamsState.CREATED)
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join()
+        self._mailbox.close()
+        if self.endpoint is not None:
+            self.endpoint.close()
+        if self._publisher is not None:
+            self._publisher.discard()
+        self._thread = self._crew = self._publisher = self.endpoint = None
+        self._globals, self._observers, self._mailbox = GlobalMember(None), [], Mailbox(CAPACITY)
+        if closed:
+            self._stop()
+        elif self.state is not StreamsState.CREATED:
+            self.error = self._start_error
+            self._move(StreamsState.PENDING_ERROR)
+            self._move(StreamsState.ERROR)
+            self._stopped.set()
+
+    def _stop(self) -> None:
+        """End a client that has no threads."""
+        self._move(StreamsState.PENDING_SHUTDOWN)
+        self._move(StreamsState.NOT_RUNNING)
+        self._stopped.set()
     def _publish(self, *, at_once: bool) -> None:
         if self._publisher is not None:
             alive = 0 if self._crew is None else self._crew.alive_threads
             self._publisher.publish(self.state.value, alive, self._threads_failed, at_once=at_once)
 
     def ask_to_close(self, leave_group: bool) -> None:
-        if self.state is not StreamsState.CREATED:
-            self._begin_closing()
-            self._tell(CloseClient(leave_group))
-            return
-        self._move(StreamsState.PENDING_SHUTDOWN)
-        self._move(StreamsState.NOT_RUNNING)
-        self._stopped.set()
+        self._begin_closing()
+        match self._start.close():
+            case Life.STARTED:
+                self._tell(CloseClient(leave_group))
+            case Life.NEW:
+                self._stop()
+            case Life.STARTING | Life.CLOSED:
+                pass  # the thread that starts the client ends it, or nothing is left to end
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all threads have ended, the supervisor's too, unless threads hang; False when time is up first."""
@@ -194,9 +245,7 @@ class Supervisor:
     def add_thread(self) -> str:
         """Ask for one more thread, with the lowest free number, and return its name."""
         workforce = self._running("added").workforce
-        number = self.thread_registry.add()
-        self._tell(AddThread(number))
-        return workforce.name(number)
+        return workforce.name(self.thread_registry.add(lambda number: self._tell(AddThread(number))))
 
     def remove_thread(self, name: str | None, timeout_s: float) -> str:
         """End a thread, wait for it, and return its name. `name` None: any thread but the caller, if there is one."""
@@ -206,10 +255,15 @@ class Supervisor:
             there_are = ", ".join(names) or "none"
             raise MilestonesError(f"no thread is called {name!r}, or it is being removed; there are {there_are}")
         own = names.get(threading.current_thread().name) or self.thread_registry.helped()
-        number = self.thread_registry.remove(names[name] if name is not None else None, own=own)
-        removal = RemoveThread(number, self.thread_registry.serial(number))
+        done = threading.Event()
+
+        def ask(number: int, serial: int) -> None:
+            if not self._told(RemoveThread(number, serial, done)):
+                done.set()  # the client has ended meanwhile
+
+        number = self.thread_registry.remove(None if name is None else names[name], own=own, tell=ask)
         removed = workforce.name(number)
-        if self._told(removal) and not self.is_inside() and not removal.done.wait(timeout_s):
+        if not self.is_inside() and not done.wait(timeout_s):
             raise TimeoutExceededError(
                 f"{removed} hasn't ended within {timeout_s:g} s, it is in user code or a call to Kafka; it will end, "
                 "and its number isn't used again before"
@@ -229,7 +283,12 @@ class Supervisor:
         current = threading.current_thread()
         members = [] if self._crew is None else list(self._crew.members.values())
         ours = [self._thread, *self._globals.threads, *(member.thread for member in members)]
-        return current in ours or self._listening == threading.get_ident() or self.thread_registry.helped() is not None
+        return current in ours or self._is_called_back()
+
+    def _is_called_back(self) -> bool:
+        """Whether the calling thread is in a function of the user's, or of a signal, that this client waits for."""
+        listens = self._listening == threading.get_ident()
+        return listens or self._start.is_mine or self.thread_registry.helped() is not None
 
     def status(self) -> Status:
         crew = self._crew
@@ -259,10 +318,12 @@ class Supervisor:
             return False
 
     def _run(self, instance: Instance, housekeeper: Housekeeper) -> None:
+        if not self._start.awaited():
+            return
         try:
             ending = self._supervise()
-        except Exception as error:
-            log.exception("the supervisor failed; the client shuts down")
+        except BaseException as error:
+            report(log, "the supervisor failed; the client shuts down", error=error)
             self.told = True
             ending = self._failed(error)
         self._end(ending, instance, housekeeper)
@@ -324,6 +385,7 @@ class Supervisor:
                 self._threads.add(number)
             case RemoveThread():
                 self._threads.remove(event)
+                self._join_gone()
                 self._follow()
             case ThreadGone(name):
                 self._threads.ended(name)
@@ -338,7 +400,9 @@ class Supervisor:
         if failed.decision is not Exceptions.REPLACE_THREAD:
             self.told = True
             return self._failed(failed.error)
-        if not self._threads.members[failed.thread].leaves:
+        if self._threads.members[failed.thread].leaves:
+            self._thread_moved(failed.thread, ThreadState.DEAD)
+        else:
             self._threads.replace(failed.thread)
         return None
 
@@ -362,10 +426,16 @@ class Supervisor:
     def _thread_moved(self, name: str, state: ThreadState) -> None:
         member = self._threads.members[name]
         member.state = state
-        if member.leaves and state is ThreadState.DEAD:
-            join(member.thread)
-            self._tell(ThreadGone(name))
+        self._join_gone()
         self._follow()
+
+    def _join_gone(self) -> None:
+        """Wait for the end of each thread that was to leave and is dead; in whichever order the two came."""
+        for name, member in self._threads.members.items():
+            if member.leaves and member.state is ThreadState.DEAD and not member.gone:
+                member.gone = True
+                join(member.thread)
+                self._tell(ThreadGone(name))
 
     def _follow(self) -> None:
         """Derive the client's state from its threads' states."""
@@ -379,49 +449,60 @@ class Supervisor:
             return default
         try:
             decision = Exceptions(self.handler(error))
-        except BaseException:
-            log.exception("the uncaught exception handler raised; the client shuts down")
+        except BaseException as second:
+            report(log, "the uncaught exception handler raised; the client shuts down", error=second)
             return Exceptions.SHUTDOWN_CLIENT
         ends_thread = decision is Exceptions.END_TASK and default is not Exceptions.END_TASK
         return Exceptions.SHUTDOWN_CLIENT if ends_thread else decision
 
     def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
         """Stop and join every thread that was started; then publish the final state."""
-        closing = self._begin_closing()
         self.error = ending.error or self.error
-        self._move(StreamsState.PENDING_SHUTDOWN if ending.error is None else StreamsState.PENDING_ERROR)
-        self._threads.stop(leave_group=ending.leave_group)
+        failed = ending.error is not None
+        parts: list[Callable[[], object]] = [
+            partial(self._move, StreamsState.PENDING_ERROR if failed else StreamsState.PENDING_SHUTDOWN),
+            partial(self._end_threads, ending.leave_group),
+            self._end_globals,
+            self._refuse_events,
+            partial(self._end_helpers, housekeeper),
+            instance.close,
+            *(one.close for one in (self.endpoint, self._publisher) if one is not None),
+            partial(self._move, StreamsState.ERROR if failed else StreamsState.NOT_RUNNING),
+        ]
+        for part in parts:  # what one of them raises keeps nothing from being closed
+            if (error := caught(part, BaseException)) is not None:
+                report(log, "a part of the client didn't close cleanly", error=error)
+        self._stopped.set()
+
+    def _end_threads(self, leave_group: bool) -> None:
+        self._threads.stop(leave_group=leave_group)
         members = self._threads.members.values()
         helped = {member.thread.name: partial(self.thread_registry.helpers, member.number) for member in members}
-        self._await(closing, [member.thread for member in members], helped)
+        self._await([member.thread for member in members], helped)
         self._threads.over()
+
+    def _end_globals(self) -> None:
         self._globals.stop()
-        self._await(closing, self._globals.threads)
+        self._await(self._globals.threads)
         self._globals.over()
+
+    def _refuse_events(self) -> None:
+        """Take no more events, and answer the requests to remove threads."""
         self._mailbox.close()
         with suppress(MailboxClosedError):
             give_up_removals(self._mailbox.drain())
+
+    def _end_helpers(self, housekeeper: Housekeeper) -> None:
         for observer in self._observers:
             observer.close()
-        self._await(closing, self._observers)
+        self._await(self._observers)
         housekeeper.close()
-        self._await(closing, [housekeeper])
-        try:
-            instance.close()
-        except Exception:
-            log.exception("the state directory wasn't given back cleanly")
-        if self.endpoint is not None:
-            self.endpoint.close()
-        if self._publisher is not None:
-            self._publisher.close()
-        self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
-        self._stopped.set()
+        self._await([housekeeper])
 
-    def _await(
-        self, closing: Closing, threads: Iterable[Joinable], helped: Mapping[str, Idents] = MappingProxyType({})
-    ) -> None:
+    def _await(self, threads: Iterable[Joinable], helped: Mapping[str, Idents] = MappingProxyType({})) -> None:
         """Wait for these threads. When `close_timeout_ms` is over the client counts as stopped, with an error; the rest
         is closed when the threads end. `helped`: by the name of a thread that threads work for."""
+        closing = self._begin_closing()
         late = [thread for thread in threads if not closing.join(thread, helped.get(thread.name, frozenset))]
         if late and not self.hanging:
             self._give_up(closing)
@@ -452,13 +533,13 @@ class Supervisor:
 
     def _move(self, state: StreamsState) -> None:
         old, self.state = self.state, moved(self.state, state)
-        log.info("client state: %s -> %s", old.value, state.value)
+        say(log, "client state: %s -> %s", old.value, state.value)
         self._publish(at_once=True)
         if self.listener is not None:
             self._listening = threading.get_ident()
             try:
                 self.listener(state, old)
-            except BaseException:
-                log.exception("the state listener raised")
+            except BaseException as error:
+                report(log, "the state listener raised", error=error)
             finally:
                 self._listening = None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.retry import again_after_ms
+from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, GlobalThreadMetrics, Metrics
 from milestones.common.records import GLOBAL, TopicPartition
@@ -124,6 +125,10 @@ class GlobalStreamThread(threading.Thread):
         """Ask the thread to close the stores and end; no task reads them any more. The caller joins it."""
         self._asked_to_end.set()
 
+    def discard(self) -> None:
+        """Remove the metrics of a thread that is never started."""
+        self._around.metrics.remove(self._scope)
+
     def run(self) -> None:
         error: BaseException | None = None
         try:
@@ -217,7 +222,7 @@ class GlobalStreamThread(threading.Thread):
 
     def _die(self, error: BaseException) -> None:
         """Tell the client, and keep the stores open for the tasks that still read them."""
-        log.error("%s dies: %s", self.name, error, exc_info=error)
+        report(log, "%s dies", self.name, error=error)
         decision = self._around.decide(error)
         if decision is Exceptions.REPLACE_THREAD:
             log.warning("%s can't be replaced: the client shuts down", self.name)
@@ -230,12 +235,12 @@ class GlobalStreamThread(threading.Thread):
             self._follower.stop_fetching()
             for store in self._damaged(error) if error is not None else ():
                 self._follower.task.clear(store, error)
-        except BaseException:
-            log.exception("%s: a store couldn't be set aside", self.name)
+        except BaseException as second:
+            report(log, "%s: a store couldn't be set aside", self.name, error=second)
         try:
             self._follower.close()
-        except BaseException:
-            log.exception("%s didn't close cleanly", self.name)
+        except BaseException as second:
+            report(log, "%s didn't close cleanly", self.name, error=second)
 
     # -- what it tells
 

@@ -109,7 +109,7 @@ class ThreadMoved:
 
 @dataclass(frozen=True)
 class ThreadFailed:
-    """A stream thread died of `error`; its clients and stores are closed."""
+    """A stream thread died of `error`, and is DEAD; its clients and stores are closed."""
 
     thread: str
     error: BaseException

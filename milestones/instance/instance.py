@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import resource
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -64,24 +65,30 @@ class Instance:
         """`state_manager`: the part of that name."""
         self._config, self._application, self._clock, self.stage = config, application, clock, stage
         allow_many_files()
-        self._directory = StateDirectory(config.state_dir, config.application_id, clock)
-        self.process_id: str = self._directory.process_id
-        self.client_id: str = config.client_id or f"{config.application_id}-{self.process_id}"
-        self._ids = InstanceIds(config, self._directory, self.client_id, clock)
-        try:
-            engines = open_engines(config.rocksdb_engine, rocks_settings(config))
-            self._snapshots = snapshot_source(config, f"{self.client_id}-snapshots", self._directory.path, clock)
-        except BaseException:
-            self._directory.close()
-            raise
-        self.state: StateManager = state_manager(
-            self._directory, engines, stage, config.group_instance_id, config.task_priorities
-        )
-        self.memory: MemoryBudget = MemoryBudget(config)
-        self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()
         self.global_stores: GlobalStores = GlobalStores()
         self.global_partitions: frozenset[TopicPartition] = frozenset()
+        self._held = ExitStack()
+        try:
+            self._take(state_manager)
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _take(self, state_manager: Callable[..., StateManager]) -> None:
+        """Take the directory and the state. What is taken is given back by `_held`, in the same statement."""
+        config, enter = self._config, self._held.enter_context
+        self._directory = enter(closing(StateDirectory(config.state_dir, config.application_id, self._clock)))
+        self.process_id: str = self._directory.process_id
+        self.client_id: str = config.client_id or f"{config.application_id}-{self.process_id}"
+        self._ids = InstanceIds(config, self._directory, self.client_id, self._clock)
+        engines = open_engines(config.rocksdb_engine, rocks_settings(config))
+        fetcher = partial(snapshot_source, config, f"{self.client_id}-snapshots", self._directory.path, self._clock)
+        self._snapshots = enter(closing(fetcher()))
+        state = partial(state_manager, self._directory, engines, self.stage, config.group_instance_id)
+        self.state: StateManager = enter(_Released(state(config.task_priorities)))
+        self.memory: MemoryBudget = MemoryBudget(config)
+        self.memory.count(Account.ENGINES, self.state.memory_bytes)
 
     def prepare(self, numbers: Iterable[int]) -> None:
         """Check the client library, Kafka, the topology's source and output topics and each client's login, and retire
@@ -165,8 +172,21 @@ class Instance:
         self._ids.forget_static(number)
 
     def close(self) -> None:
-        self._snapshots.close()
-        self.state.release()
+        """Give back what was taken, the last first, also when something of it raises. Harmless when repeated."""
+        self._held.close()
+
+
+class _Released:
+    """A context manager that releases the state at its end."""
+
+    def __init__(self, state: StateManager) -> None:
+        self._state = state
+
+    def __enter__(self) -> StateManager:
+        return self._state
+
+    def __exit__(self, *_: object) -> None:
+        self._state.release()
 
 
 def allow_many_files() -> None:

@@ -9,7 +9,7 @@ ended.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
@@ -56,21 +56,29 @@ class ThreadRegistry:
         with self._lock:
             return self._serials[number]
 
-    def add(self) -> int:
-        """Take the lowest free number, and return it."""
+    def add(self, tell: Callable[[int], object] = lambda _: None) -> int:
+        """Take the lowest free number, and return it. `tell` is called with it under the lock, as messages about
+        threads are to come in the order of these changes; it doesn't wait."""
         with self._lock:
             number = next(n for n in count(1) if n not in self._alive | self.leaving)
             self._alive.add(number)
             self._serials[number] = next(self._added)
             self.threads = len(self._alive)
+            tell(number)
             return number
 
-    def remove(self, number: int | None = None, *, own: int | None = None) -> int:
+    def remove(
+        self,
+        number: int | None = None,
+        *,
+        own: int | None = None,
+        tell: Callable[[int, int], object] = lambda *_: None,
+    ) -> int:
         """The number of the thread that is to leave: `number`, else the highest, which is the caller's `own` only when
         it is the last.
 
         The highest leaves so that a later start with fewer threads has the same numbers. `MilestonesError` when there
-        is no such thread.
+        is no such thread. `tell`: as of `add`, with number and serial.
         """
         with self._lock:
             if not self._alive:
@@ -82,6 +90,7 @@ class ThreadRegistry:
             self._alive.remove(number)
             self.leaving |= {number}
             self.threads = len(self._alive)
+            tell(number, self._serials[number])
             return number
 
     def gone(self, number: int) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,8 +82,9 @@ class RangeStateManager:
         try:
             self._begin(weights or {})
         except BaseException:
-            for database in self._databases.values():
-                database.close()
+            with ExitStack() as stack:
+                for database in self._databases.values():
+                    stack.callback(database.close)
             raise
 
     def _begin(self, weights: Mapping[int, int]) -> None:
@@ -320,10 +322,11 @@ class RangeStateManager:
     def release(self) -> None:
         for storage in list(self._open.values()):
             log.error("the state is given back while task %s is still open: it was not closed", storage.task)
-        for database in self._databases.values():
-            self._end(database)
+        with ExitStack() as stack:  # what one of them raises keeps no other one open
+            stack.callback(self._others.release)
+            for database in self._databases.values():
+                stack.callback(self._end, database)
         self._databases = {}
-        self._others.release()
 
     @staticmethod
     def _end(database: SubtopologyEngine) -> None:
@@ -331,4 +334,5 @@ class RangeStateManager:
             database.sync()
         except StateError as error:
             log.warning("what sub-topology %d has written isn't synced: %s", database.number, error)
-        database.close()
+        finally:
+            database.close()

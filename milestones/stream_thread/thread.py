@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from milestones.common.diagnostics import text_of
 from milestones.common.errors import ApplicationShutdownError
+from milestones.common.kafka.failures import caught
+from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox
 from milestones.instance.context import Exceptions, ThreadContext, ThreadFailed, ThreadMoved
 from milestones.instance.states import ThreadState, thread_moved
@@ -104,14 +107,23 @@ class StreamThread(threading.Thread):
         if error is not None:
             failure = self._fail(loop, error)  # not in the handler: see `failures.caught`
         if clients is not None:
-            clients.close(leave_group=leave_group)
-            self.left_group = clients.member.left
+            self._try("its clients", partial(self._close_clients, clients, leave_group))
         if loop is not None:
-            self._finish(loop)
-        self._surroundings.memory.leave()
-        self._move(ThreadState.DEAD)
-        if failure is not None:
-            self._surroundings.notify(failure)
+            self._try("a task", loop.close)
+        self._try("its share of the memory", self._surroundings.memory.leave)
+        self._end(failure)
+
+    def _end(self, failure: ThreadFailed | None) -> None:
+        """The last word, one message: nothing is asked of a thread that has died before its failure is known."""
+        if failure is None:
+            self._move(ThreadState.DEAD)
+            return
+        self._state = thread_moved(self._state, ThreadState.DEAD)
+        self._surroundings.notify(failure)
+
+    def _close_clients(self, clients: Clients, leave_group: bool) -> None:
+        clients.close(leave_group=leave_group)
+        self.left_group = clients.member.left
 
     def _next_stop(self, clients: Clients) -> Stop | None:
         for request in self._requests.drain():
@@ -125,32 +137,37 @@ class StreamThread(threading.Thread):
         return None
 
     def _fail(self, loop: StreamLoop | None, error: BaseException) -> ThreadFailed:
-        log.error("%s dies: %s", self.name, error, exc_info=error)
+        report(log, "%s dies: %s", self.name, text_of(error), error=error)
         decided = error if isinstance(error, DecidedError) else None
         told = isinstance(error, ApplicationShutdownError)
         if decided is not None:
             error, decision = decided.error, decided.decision
         else:
-            decision = Exceptions.SHUTDOWN_CLIENT if told else self.decision(self._surroundings, error)
+            decision = Exceptions.SHUTDOWN_CLIENT if told else self._asked(error)
         if self._state is not ThreadState.PENDING_SHUTDOWN:
             self._move(ThreadState.PENDING_SHUTDOWN)
-        try:
-            if loop is not None:
-                everyone = decision is Exceptions.SHUTDOWN_APPLICATION
-                loop.fail(shut_application_down=f"{self.name} died: {error}" if everyone else None)
-        except BaseException:
-            log.exception("%s: a task didn't close cleanly", self.name)
+        if loop is not None:
+            everyone = decision is Exceptions.SHUTDOWN_APPLICATION
+            reason = f"{self.name} died: {text_of(error)}" if everyone else None
+            self._try("a task", partial(loop.fail, shut_application_down=reason))
         return ThreadFailed(self.name, error, decision)
+
+    def _asked(self, error: BaseException) -> Exceptions:
+        """The decision of the user's handler; the client shuts down when the handler can't be asked."""
+        decisions: list[Exceptions] = []
+        second = caught(lambda: decisions.append(self.decision(self._surroundings, error)), BaseException)
+        if second is not None:
+            report(log, "%s: the uncaught exception handler can't be asked", self.name, error=second)
+        return decisions[0] if decisions else Exceptions.SHUTDOWN_CLIENT
 
     def decision(self, context: ThreadContext, error: BaseException) -> Exceptions:
         """The decision of the user's handler about this thread's death."""
         return context.decide(error)
 
-    def _finish(self, loop: StreamLoop) -> None:
-        try:
-            loop.close()
-        except BaseException:
-            log.exception("%s: a task didn't close cleanly", self.name)
+    def _try(self, what: str, close: Callable[[], object]) -> None:
+        """Close something; an error of that keeps nothing else from being closed."""
+        if (error := caught(close, BaseException)) is not None:
+            report(log, "%s: %s didn't close cleanly", self.name, what, error=error)
 
     def _move(self, state: ThreadState) -> None:
         if state is not self._state:

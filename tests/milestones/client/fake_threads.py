@@ -55,7 +55,7 @@ class FakeThread:
 
     def fails(self, error: BaseException) -> None:
         decision = self.context.decide(error)
-        self.moves(ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
+        self.moves(ThreadState.PENDING_SHUTDOWN)
         self.context.notify(ThreadFailed(self.name, error, decision))
 
 
