@@ -22,11 +22,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from milestones.common.errors import ConfigError
+from milestones.common.last_words import report
 from milestones.common.metrics.registry import Metrics
 from milestones.common.metrics.scopes import SCOPES, Scope, metric_name
 from milestones.common.metrics.sensors import Statistic
 
 log: Final = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+"""The pause before a server that has failed serves again."""
 
 
 class PrometheusCollector(Collector):
@@ -154,8 +158,13 @@ class MetricsEndpoint:
         except (OSError, OverflowError) as error:
             reason = f"can't listen on {host}: {error}; choose another, or 0 for a free one"
             raise ConfigError("metrics_port", port, reason) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, name=f"metrics-{host}", daemon=True)
-        self._thread.start()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name=f"metrics-{host}", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:
+            self._server.server_close()
+            raise
         self.host, self.port = host, int(self._server.server_port)
         metrics.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
@@ -170,7 +179,18 @@ class MetricsEndpoint:
         start_response("404 Not Found", [_TEXT])
         return [b"there are /metrics, /livez and /readyz\n"]
 
+    def _serve(self) -> None:
+        """Serve until the close. An error of the server is logged, and it serves again: without answers to its probes a
+        process is ended from outside."""
+        while not self._closed.is_set():
+            try:
+                self._server.serve_forever()
+            except BaseException as error:
+                report(log, "%s has failed, and serves again", self._thread.name, error=error)
+                self._closed.wait(AGAIN_S)
+
     def close(self) -> None:
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -32,7 +32,7 @@ from typing import Final
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import StateError, StateFormatError, StateLockedError
 from milestones.common.records import GLOBAL, TaskId
-from milestones.common.state.disk import is_plain_name, make_directory, names, remove_tree, some, sweep
+from milestones.common.state.disk import exists, is_plain_name, make_directory, names, remove_tree, some, sweep
 from milestones.common.state.file_lock import FileLock
 from milestones.common.state.manifest import PROCESS_FILE, InstanceManifest
 
@@ -215,7 +215,7 @@ class StateDirectory:
         """Delete the state of all tasks and of the global stores; the instance stays what it was. `StateLockedError`
         for one that is open: those before it are gone."""
         for task in (*self.tasks(), GLOBAL):
-            if self.task_path(task).is_dir():
+            if exists(self.task_path(task)):
                 self.remove(task)
         remove_tree(self.path / DATABASES)
 

@@ -52,6 +52,12 @@ def explained(doing: str, path: Path) -> Iterator[None]:
         raise kind(f"can't {doing} {path}: {error.strerror or error}; {remedy}") from error
 
 
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder. `StateError` when the disk doesn't say."""
+    with explained("look for", path):
+        return path.exists()
+
+
 def make_directory(path: Path) -> None:
     """Make `path` with its parents, which other users can't read, as in Kafka Streams."""
     with explained("create the directory", path):

@@ -18,7 +18,7 @@ from milestones.common.errors import StateCorruptError, StateError
 from milestones.common.records import StoreId
 from milestones.common.state.checkpoint_file import Checkpoints
 from milestones.common.state.directory import TaskDirectory
-from milestones.common.state.disk import explained, is_plain_name, make_directory, remove_tree
+from milestones.common.state.disk import exists, explained, is_plain_name, make_directory, remove_tree
 from milestones.common.state.engine import Batch, Engine, Engines, Namespace, Span
 from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.manifest import TaskManifest
@@ -187,7 +187,7 @@ class LocalTaskStorage:
     def _set_aside(self, spec: StoreSpec, reason: object) -> None:
         """Keep the files of the last damaged store."""
         path = self._path(spec)
-        if not (spec.persistent and path.exists()):
+        if not (spec.persistent and exists(path)):
             return
         self._checkpoints.forget(self.task)
         kept = self.path / CORRUPT / spec.name

@@ -20,7 +20,7 @@ from enum import Enum
 from milestones.common.errors import MilestonesError
 
 
-class StartGivenUpError(MilestonesError):
+class StartGivenUpError(Exception):
     """The client was closed during its start."""
 
 

@@ -22,6 +22,7 @@ from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.admin import AdminCall, AdminDesk, Answers, Begin
 from milestones.common.kafka.blocking_call import CallThread
 from milestones.common.kafka.topics import ALL, Cluster, Described, described_in
+from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
 from milestones.instance.global_watch import GlobalWatch
@@ -111,7 +112,7 @@ class Housekeeper(threading.Thread):
         application: Application,
         cleaner: Callable[[int], bool],
         clock: Clock,
-        tell: Callable[[Exception | NewSources], None],
+        tell: Callable[[BaseException | NewSources], None],
         runs: Callable[[], bool],
         sources: frozenset[str] = frozenset(),
     ) -> None:
@@ -139,15 +140,17 @@ class Housekeeper(threading.Thread):
             while not self.requests.closed:
                 requests = self._next_requests()
                 self.run_once(cluster, self._clock.monotonic_ms(), requests)
-        except Exception as error:
-            log.exception("%s died", self.name)
-            self._refuse_all(error)
+        except BaseException as error:
             self._tell(error)
+            self._refuse_all(error)
+            report(log, "%s died", self.name, error=error)
         finally:
-            self._calls.end(LAST_ANSWERS_MS)
-            self._end_cleaning()
+            try:
+                self._calls.end(LAST_ANSWERS_MS)
+            finally:
+                self._end_cleaning()
 
-    def _refuse_all(self, error: Exception) -> None:
+    def _refuse_all(self, error: BaseException) -> None:
         """Answer what is under way, what waits, and what comes, by this error."""
         self.requests.close(error)
         self._calls.close(error)
@@ -157,7 +160,7 @@ class Housekeeper(threading.Thread):
 
     def _end_cleaning(self) -> None:
         """Wait for the end of a removal under way: the state directory is let go after this thread."""
-        with suppress(Exception):
+        with suppress(BaseException):
             while self._cleaning.busy and not self._cleaning.returned(CLEANING_MS):
                 pass
         self._cleaning.close()

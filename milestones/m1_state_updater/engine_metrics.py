@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import EngineMetrics
 from milestones.parts import Observer
@@ -42,8 +43,8 @@ class EngineMetricsThread(Observer):
         while not self._requests.wait(INTERVAL_MS):
             try:
                 self.run_once(self._clock.monotonic_ms())
-            except Exception:
-                log.warning("the engines' statistics can't be read", exc_info=True)
+            except BaseException as error:
+                report(log, "the engines' statistics can't be read now", error=error)
         for key in list(self._scopes):
             self._metrics.remove(self._scopes.pop(key))
 

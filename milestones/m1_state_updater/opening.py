@@ -14,11 +14,13 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milestones.baseline.store_requests import CloseRequest, OpenRequest, SetAsideRequest, StoreRequest, carry_out
+from milestones.common.errors import StateError
+from milestones.common.last_words import report, typed
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.m1_state_updater.messages import CAPACITY
 from milestones.parts import OpenedStores
@@ -85,6 +87,8 @@ class StoreOpener:
 
     def __init__(self, context: ThreadContext, requests: Mailbox[StoreRequest], answers: Mailbox[StoreAnswer]) -> None:
         self._context, self._requests, self._answers, self._turn = context, requests, answers, TURN
+        self.died: Callable[[BaseException], object] = lambda _: None
+        """Called with the error that has ended the opener's thread."""
 
     def run_once(self, wait_ms: int) -> bool:
         """Carry out a request, if one comes within `wait_ms`. False: none will come any more."""
@@ -130,16 +134,25 @@ def close_unwanted(context: ThreadContext, answer: StoreAnswer) -> None:
         carry_out(context, CloseRequest(answer.task, answer.stores))
 
 
+def drive(name: str, step: Callable[[], bool], died: Callable[[BaseException], object]) -> None:
+    """The life of a thread: take steps until there are none, or one raises, whose error `died` is called with."""
+    try:
+        while step():
+            pass
+    except BaseException as error:
+        died(error)
+        report(log, "%s dies", name, error=error)
+
+
 class OpenerThread(threading.Thread):
-    """Drives a `StoreOpener` until its mailbox is closed and empty."""
+    """Drives a `StoreOpener` until its mailbox is closed and empty, or by an error, which is its last message."""
 
     def __init__(self, name: str, opener: StoreOpener) -> None:
         super().__init__(name=name, daemon=True)
         self._opener = opener
 
     def run(self) -> None:
-        while self._opener.run_once(LONG_MS):
-            pass
+        drive(self.name, lambda: self._opener.run_once(LONG_MS), self._opener.died)
 
 
 class OpenerHandle(Protocol):
@@ -157,21 +170,50 @@ def start(name: str, opener: StoreOpener) -> OpenerHandle:
 class OpeningByMessage(ABC):
     """Store opening by another thread: the requests to it, and its answers. A subclass knows the thread.
 
-    *Owns*: the mailbox of answers. *Sends*: `StoreRequest`s. *Receives*: `StoreAnswer`s."""
+    *Owns*: the mailbox of answers. *Sends*: `StoreRequest`s. *Receives*: `StoreAnswer`s; the error that has ended the
+    thread, which `run_once` raises once. What is to be closed after that is closed by the caller."""
 
     def __init__(self, context: ThreadContext, wait: Callable[[Mailbox[StoreAnswer], int], object]) -> None:
         """`wait`: for an answer, at most so many ms."""
         self.context: ThreadContext = context
         self._wait = wait
+        self._death: StateError | None = None
+        self._told_death = False
         self.answers: Mailbox[StoreAnswer] = Mailbox(CAPACITY, f"{context.name} opened and closed stores")
 
     @abstractmethod
-    def send(self, request: StoreRequest, *, first: bool = False) -> None:
-        """Ask the thread; `first`: before all requests that wait."""
+    def put(self, request: StoreRequest, *, first: bool) -> None:
+        """Put the request into the thread's mailbox; `first`: before all requests that wait."""
+
+    @abstractmethod
+    def take_left(self) -> Sequence[StoreRequest]:
+        """Close the thread's mailbox, and take what is in it."""
 
     @abstractmethod
     def take_back(self, request: StoreRequest) -> bool:
         """Take a request back that waits; whether one did."""
+
+    def died(self, error: BaseException) -> None:
+        """Note that this error has ended the thread; it calls this itself."""
+        death = StateError(f"a thread that opens and closes stores has died, and no store is opened: {typed(error)}")
+        death.__cause__ = error
+        self._death = death
+
+    def send(self, request: StoreRequest, *, first: bool = False) -> None:
+        """Ask the thread; `first`: before all requests that wait. Where the thread has died stores are closed here."""
+        if self._death is None:
+            self.put(request, first=first)
+        else:
+            self._answer_here(request, self._death)
+
+    def _answer_here(self, request: StoreRequest, death: StateError) -> None:
+        """Close what is open; open nothing."""
+        answer: StoreAnswer = OpenedStores(request.task, error=death)
+        if not isinstance(request, OpenRequest):
+            closed = carry_out(self.context, CloseRequest(request.task, request.stores))
+            answer = closed if isinstance(request, CloseRequest) else answer
+        with suppress(MailboxClosedError):  # the thread that would take it has ended
+            self.answers.put(answer, timeout_ms=1_000)
 
     def open(self, task: TaskId) -> None:
         self.send(OpenRequest(task))
@@ -187,6 +229,11 @@ class OpeningByMessage(ABC):
         self.send(CloseRequest(task, stores), first=True)
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
+        if self._death is not None and not self._told_death:
+            self._told_death = True
+            for request in self.take_left():
+                self._answer_here(request, self._death)
+            raise self._death
         return self.answers.drain() if len(self.answers) else []
 
     def wait(self, timeout_ms: int) -> None:
@@ -195,7 +242,7 @@ class OpeningByMessage(ABC):
     def take_no_more_answers(self) -> None:
         """Have what is opened from now on closed by its thread, and close what was opened and not taken."""
         self.answers.close()
-        for answer in self.run_once():
+        for answer in self.answers.drain() if len(self.answers) else ():
             if isinstance(answer, OpenedStores) and answer.stores is not None:
                 self.close_stores(answer.task, answer.stores)
 
@@ -220,10 +267,14 @@ class ThreadedOpening(OpeningByMessage):
     def take_back(self, request: StoreRequest) -> bool:
         return self._requests.take_back(request)
 
-    def send(self, request: StoreRequest, *, first: bool = False) -> None:
+    def put(self, request: StoreRequest, *, first: bool) -> None:
         self._requests.put(request, timeout_ms=1_000, first=first)
         self._unanswered += 1
         self._start_opener()
+
+    def take_left(self) -> Sequence[StoreRequest]:
+        self._requests.close()
+        return self._requests.drain() if len(self._requests) else ()
 
     def _start_opener(self) -> None:
         """Start another opener when all others have something to do, if the system lets us: otherwise requests wait
@@ -232,7 +283,9 @@ class ThreadedOpening(OpeningByMessage):
             return
         name = f"{self.context.identity.helper('StoreOpener')}-{len(self._openers) + 1}"
         try:
-            self._openers.append(self._launch(name, StoreOpener(self.context, self._requests, self.answers)))
+            opener = StoreOpener(self.context, self._requests, self.answers)
+            opener.died = self.died
+            self._openers.append(self._launch(name, opener))
         except RuntimeError as error:
             if not (self._openers or self._refused):
                 log.warning("%s can't be started, and tasks wait for it: %s", name, error)

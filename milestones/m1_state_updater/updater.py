@@ -14,6 +14,7 @@ from time import perf_counter_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.last_words import report
 from milestones.common.task.lifecycle import State
 from milestones.m1_state_updater.messages import (
     Add,
@@ -151,7 +152,7 @@ class UpdaterThread(threading.Thread):
                     self._handover.requests.wait(updater.idle_ms())
         except BaseException as error:
             failure = error
-            log.error("%s dies: %s", self.name, error, exc_info=error)
+            report(log, "%s dies", self.name, error=error)
         end(self._handover, updater, failure)
 
 
@@ -161,5 +162,5 @@ def end(handover: TaskHandover, updater: StateUpdater | None, failure: BaseExcep
     try:
         if updater is not None:
             updater.close()
-    except Exception:
-        log.warning("%s: the restore consumer didn't close cleanly", handover.name, exc_info=True)
+    except BaseException as error:
+        report(log, "%s: the restore consumer didn't close cleanly", handover.name, error=error)

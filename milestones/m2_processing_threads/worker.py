@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from milestones.baseline.processing import retired
 from milestones.common.errors import StateBusyError
+from milestones.common.last_words import report
 from milestones.common.testing.faults import reach
 from milestones.m2_processing_threads.lending import TURN_MS, Lending
 from milestones.m2_processing_threads.metrics import WorkerMeasures
@@ -226,7 +227,7 @@ class ProcessingThread(threading.Thread):
                 if self._worker.leaving and not self._worker.over:
                     break
         except BaseException as error:
-            log.exception("%s dies", self.name)
             self._worker.died(error)
+            report(log, "%s dies", self.name, error=error)
         finally:
             self._worker.close()

@@ -2,7 +2,8 @@
 
 *Guarantees*: calls about one task come in order, from one thread at a time; calls about different tasks don't wait for
 each other. A thread that can't be started is tried again each `AGAIN_MS`: the calls wait for that.
-*Assumes*: a call doesn't raise. `HandlerCalls` is driven by the polling thread.
+A call that raises, whatever it raises, ends the polling thread by its error.
+*Assumes*: `HandlerCalls` is driven by the polling thread.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ ANSWERS = 10_000
 class HandlerThread(threading.Thread):
     """Calls a handler of the user's, maybe several times.
 
-    *Owns*: nothing. *Receives*: the calls. *Sends*: what each of them returns.
+    *Owns*: nothing. *Receives*: the calls. *Sends*: what each of them returns; an error of one closes the mailbox.
     """
 
     def __init__(
@@ -50,9 +52,13 @@ class HandlerThread(threading.Thread):
         self._answers: Mailbox[Any] = answers
 
     def run(self) -> None:
-        with self._inside:
-            for call in self._calls:
-                self._answers.try_put(call())
+        try:
+            with self._inside:
+                for call in self._calls:
+                    self._answers.try_put(call())
+        except BaseException as error:
+            self._answers.close(error)
+            report(log, "%s dies", self.name, error=error)
 
 
 def start(thread: threading.Thread) -> None:

@@ -7,7 +7,7 @@ polling thread are closed by the state thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from milestones.common.mailbox import Mailbox
@@ -44,13 +44,19 @@ class StateThreadOpening(OpeningByMessage):
         name = context.identity.helper("State")
         interval_ms, made = context.config.state_sync_interval_ms, snapshots(manager, context)
         self._keeper = StateKeeper(manager, context.clock, interval_ms, made, name, context.metrics)
+        self._keeper.tell_death = self.died
         self._thread = launch(name, self._keeper)
 
     def take_back(self, request: StoreRequest) -> bool:
         return self._keeper.requests.take_back(self._message(request))
 
-    def send(self, request: StoreRequest, *, first: bool = False) -> None:
+    def put(self, request: StoreRequest, *, first: bool) -> None:
         self._keeper.requests.put(self._message(request), timeout_ms=1_000, first=first)
+
+    def take_left(self) -> Sequence[StoreRequest]:
+        requests = self._keeper.requests
+        requests.close()
+        return [one.request for one in (requests.drain() if len(requests) else ()) if isinstance(one, StateRequest)]
 
     def _message(self, request: StoreRequest) -> StateRequest:
         return StateRequest(self.context, request, self.answers)

@@ -6,7 +6,9 @@
                                                       a step of the snapshots
 
 *Guarantees*: a quiet database doesn't hold the memory that a busy one has to flush for. What was applied is on the disk
-`state_sync_interval_ms` later, about. A database that can't be synced is a warning: its next write says more.
+`state_sync_interval_ms` later, about. A database that can't be synced is a warning: its next write says more. A part of
+a step that fails is logged, and what follows is done: a request is answered whatever else fails. An error that ends the
+thread goes to the polling thread, which ends by it.
 *Assumes*: one per instance; the manager outlives it.
 """
 
@@ -14,13 +16,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from milestones.baseline.store_requests import StoreRequest, carry_out
 from milestones.common.errors import StateError
+from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
-from milestones.m1_state_updater.opening import answer_or_close
+from milestones.m1_state_updater.opening import answer_or_close, drive
 from milestones.m6_state_manager.measures import DatabaseMeasures
 from milestones.m6_state_manager.mending.mender import Mender
 
@@ -86,6 +89,8 @@ class StateKeeper:
         manager.tell_damage = lambda: self.requests.try_put(DatabaseDamaged())
         self._next_sync_ms = clock.monotonic_ms() + sync_interval_ms
         self._compacting: CompactionThread | None = None
+        self.tell_death: Callable[[BaseException], object] = lambda _: None
+        """Called with the error that has ended the thread."""
         if metrics is not None and metrics.profile is not None:
             metrics.profile.follow_thread(name, self._timed())
 
@@ -105,16 +110,26 @@ class StateKeeper:
             return False
         if isinstance(request, StateRequest):
             self._carry_out(request)
-        self._mender.run_once(self._manager.databases())
+        self._try("mends databases", lambda: self._mender.run_once(self._manager.databases()))
         if self._left_ms() <= 0:
-            self.sync()
-            self._flush_largest()
-            if self._measures is not None:
-                self._measures.publish(self._manager.databases(), self._clock.monotonic_ms())
-            self._give_room_back()
+            self._try("syncs databases", self.sync)
+            self._try("makes memory free", self._flush_largest)
+            self._try("publishes metrics", self._publish)
+            self._try("gives room back", self._give_room_back)
         if request is None:
-            self._snapshots.run_once()
+            self._try("makes snapshots", self._snapshots.run_once)
         return True
+
+    def _try(self, what: str, part: Callable[[], object]) -> None:
+        """Do a part of the step. An error of it is logged: what was asked for, and the other parts, don't wait."""
+        try:
+            part()
+        except Exception as error:
+            report(log, "a step of the state thread that %s has failed, and is made again", what, error=error)
+
+    def _publish(self) -> None:
+        if self._measures is not None:
+            self._measures.publish(self._manager.databases(), self._clock.monotonic_ms())
 
     def _left_ms(self) -> int:
         return self._next_sync_ms - self._clock.monotonic_ms()
@@ -164,6 +179,11 @@ class StateKeeper:
             self._compacting = CompactionThread(f"{threading.current_thread().name}-compaction", databases)
             self._compacting.start()
 
+    def died(self, error: BaseException) -> None:
+        """Tell the polling thread that this error has ended the thread; end the snapshots."""
+        self.tell_death(error)
+        self._snapshots.close()
+
     def end(self, timeout_s: float) -> None:
         """Give no more room back, mend nothing more, and wait for what is under way."""
         if self._measures is not None:
@@ -176,7 +196,7 @@ class StateKeeper:
 
 class CompactionThread(threading.Thread):
     """Gives the room of what was wiped in these databases back, until none is left. *Receives*: what is wiped
-    meanwhile. What is left at the end of the instance is given back by the next one."""
+    meanwhile. What is left at its end, also by an error, is given back by the next one."""
 
     def __init__(self, name: str, databases: Sequence[SubtopologyEngine]) -> None:
         super().__init__(name=name, daemon=True)
@@ -191,6 +211,12 @@ class CompactionThread(threading.Thread):
             database.engine.interrupt()
 
     def run(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            report(log, "%s ends, and another one follows", self.name, error=error)
+
+    def _run(self) -> None:
         for database in self._databases:
             self._at = database
             while not self._over and (wiped := database.wiped.take()) is not None:
@@ -205,12 +231,11 @@ class CompactionThread(threading.Thread):
 
 
 class StateThread(threading.Thread):
-    """Drives a `StateKeeper` until its mailbox is closed and empty."""
+    """Drives a `StateKeeper` until its mailbox is closed and empty, or by an error, which is its last message."""
 
     def __init__(self, name: str, keeper: StateKeeper) -> None:
         super().__init__(name=name, daemon=True)
         self._keeper = keeper
 
     def run(self) -> None:
-        while self._keeper.run_once():
-            pass
+        drive(self.name, self._keeper.run_once, self._keeper.died)

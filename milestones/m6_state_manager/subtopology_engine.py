@@ -356,7 +356,7 @@ class SubtopologyEngine:
         """See whether the database's files are still there, and whether it takes writes again after a full disk."""
         if self.gate.reason:
             return
-        if not (self.folder / "CURRENT").exists():
+        if not disk.exists(self.folder / "CURRENT"):
             self.damage(f"{self.folder} was removed, or files of it")
         elif self.room.is_stuck(self.path):
             self.damage(f"{self.folder} takes no write any more since its disk was full")

@@ -21,6 +21,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,6 +29,7 @@ from confluent_kafka import KafkaException
 
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
+from milestones.common.diagnostics import text_of
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.failures import is_passing
 from milestones.common.mailbox import Mailbox
@@ -147,8 +149,9 @@ class Driver(threading.Thread):
                 self._close()
             state = RunState.COMPLETE if self._complete else RunState.STOPPED
         except BaseException as error:
-            log.error("%s ends: %s", self.name, error)
             self.error = error
+            with suppress(Exception):  # of a log handler
+                log.error("%s ends: %s", self.name, text_of(error))
         finally:
             self.progress = replace(self.progress, state=state)
 

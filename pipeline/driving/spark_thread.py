@@ -15,6 +15,7 @@ from typing import Final
 
 from pyspark import SparkContext
 
+from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.pipeline.hosting.attempt import run_attempt
 from milestones.pipeline.hosting.payload import Payload
@@ -43,7 +44,8 @@ class Finished:
 
 
 class SparkThread(threading.Thread):
-    """*Owns*: the calls into Spark. *Receives*: `Begin`. *Sends*: `Finished`."""
+    """*Owns*: the calls into Spark. *Receives*: `Begin`. *Sends*: `Finished`; an error that ends it closes the driver's
+    mailbox."""
 
     def __init__(self, context: SparkContext, payload: Payload, group: str, done: Mailbox[Finished]) -> None:
         super().__init__(name=f"{group}-calls", daemon=True)
@@ -64,13 +66,16 @@ class SparkThread(threading.Thread):
         self._orders.close()
 
     def run(self) -> None:
-        while True:
-            try:
+        try:
+            while True:
                 order = self._orders.get(timeout_ms=60_000)
-            except MailboxClosedError:
-                return
-            if order is not None:
-                self._done.put(self._run(order), timeout_ms=60_000)
+                if order is not None:
+                    self._done.put(self._run(order), timeout_ms=60_000)
+        except MailboxClosedError:
+            return
+        except BaseException as error:
+            self._done.close(error)
+            report(log, "%s dies", self.name, error=error)
 
     def _run(self, order: Begin) -> Finished:
         try:

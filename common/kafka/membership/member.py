@@ -41,6 +41,7 @@ from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.kafka.membership.states import MemberState
 from milestones.common.kafka.wire import Connect, Connector
 from milestones.common.kafka.wire_settings import WireSettings
+from milestones.common.last_words import report, typed
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
 
@@ -222,10 +223,10 @@ class GroupMember:
                 now_ms = self._clock.monotonic_ms()
                 self._tell(now_ms, machine.silent_ms(now_ms))
                 self._commands.wait(machine.wait_ms(self._clock.monotonic_ms()))
-        except Exception as bug:
-            log.exception("the membership thread died")
-            error = MembershipError(f"a bug in the membership thread: {bug!r}")
+        except BaseException as bug:
+            error = MembershipError(f"a bug in the membership thread: {typed(bug)}")
             machine.die(error)
+            report(log, "the membership thread died", error=bug)
         finally:
             self._commands.close(self._membership.error or error)
             self._reject_rest(self._membership.error or error)

@@ -19,7 +19,7 @@ from pathlib import Path
 from rocksdict import SstFileWriter
 
 from milestones.common.errors import StateCorruptError
-from milestones.common.state.disk import explained
+from milestones.common.state.disk import exists, explained
 from milestones.common.state.engine import Batch, Engine
 from milestones.common.state.engines.rocks import failure
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
@@ -107,7 +107,7 @@ def _links(files: Sequence[Path], directory: Path) -> list[Path]:
     """Make links to the files, as an engine that takes files in removes them."""
     links = [directory / f"link-{file.name}" for file in files]
     for link, file in zip(links, files, strict=True):
-        if not file.exists():
+        if not exists(file):
             raise StateCorruptError(f"{file} is gone")
         with explained("link", file):
             link.hardlink_to(file)

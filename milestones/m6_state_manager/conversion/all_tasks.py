@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from milestones.common.state.directory import DATABASES
-from milestones.common.state.disk import names, remove_tree
+from milestones.common.state.disk import exists, names, remove_tree
 from milestones.common.state.manifest import FOLDERS
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import ROCKSDB
@@ -141,7 +141,7 @@ def _end(directory: StateDirectory, ranges: RangesOnDisk) -> None:
     """Remove a database of which all is in folders; set it aside where that isn't all, or what was set aside before."""
     reach("conversion.all-given")
     damaged = ranges.path / CORRUPT if is_whole(directory, ranges) else ranges.path
-    if damaged.exists():
+    if exists(damaged):
         kept = set_aside(damaged, ranges.path.with_name(f"{ranges.number}-{CORRUPT}"))
         log.error("the files of sub-topology %d, some of which can't be read, are kept in %s", ranges.number, kept)
     remove_tree(ranges.path)

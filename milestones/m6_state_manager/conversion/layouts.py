@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milestones.common.errors import StateCorruptError, StateFormatError
 from milestones.common.records import TaskId
-from milestones.common.state.disk import TRASH, explained, make_directory, names, remove_tree, sync_directory
+from milestones.common.state.disk import TRASH, exists, explained, make_directory, names, remove_tree, sync_directory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.rocks import MIB, RocksSettings
 from milestones.common.state.engines.sst import SstWriter
@@ -178,7 +178,7 @@ def _job(path: Path, store: str, written: StoreManifest, database: Path, task: T
 def _folder(path: Path, store: str) -> Path | None:
     """The store's, where it has one."""
     folder = path / ROCKSDB / store
-    return folder if (folder / "CURRENT").exists() else None
+    return folder if exists(folder / "CURRENT") else None
 
 
 def take_in(

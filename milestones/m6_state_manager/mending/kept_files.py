@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateError
-from milestones.common.state.disk import explained, names, remove_tree, some
+from milestones.common.state.disk import exists, explained, names, remove_tree, some
 from milestones.common.state.engines.by_name import ENGINES
 from milestones.common.state.manifest import TaskManifest
 from milestones.m6_state_manager.mending.database_folder import CORRUPT, aside
@@ -67,7 +67,7 @@ def kept_of(path: Path) -> list[Path]:
     """What was set aside of a sub-topology, whose folder is `path`. `StateError`."""
     found = [(name, _ASIDE.fullmatch(name)) for name in names(path.parent)]
     beside = [path.with_name(name) for name, match in found if match is not None and path.name in match.groups()]
-    return [kept for kept in (aside(path), *beside) if kept.is_dir()]
+    return [kept for kept in (aside(path), *beside) if exists(kept)]
 
 
 def _since_ms(path: Path) -> int:

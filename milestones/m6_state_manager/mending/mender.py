@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateCorruptError, StateError
+from milestones.common.last_words import report
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.disk import make_directory, remove_tree, scratch, some
 from milestones.common.state.engines.sst import SstWriter
@@ -179,5 +180,5 @@ class MendingThread(threading.Thread):
             self._mending.run()
         except StateError as error:
             log.error("sub-topology %d can't be mended now, and waits: %s", self._database.number, error)
-        except Exception:
-            log.exception("sub-topology %d can't be mended now, and waits", self._database.number)
+        except BaseException as error:
+            report(log, "sub-topology %d can't be mended now, and waits", self._database.number, error=error)

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milestones.common.errors import StateError
+from milestones.common.state.disk import exists
 from milestones.m6_state_manager.mending.database_folder import aside, set_aside
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class ReplacedDatabases:
             if self._clock.monotonic_ms() - replaced.at_ms >= after_ms and not (after_ms and replaced.engine.scanned()):
                 replaced.engine.close()
                 try:
-                    if replaced.folder.exists():
+                    if exists(replaced.folder):
                         set_aside(replaced.folder, aside(self._path))
                 except StateError as error:
                     log.warning("the damaged files in %s stay there until the next start: %s", replaced.folder, error)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from milestones.common.errors import StateError
-from milestones.common.state.disk import explained, make_directory
+from milestones.common.state.disk import exists, explained, make_directory
 
 TABLES, LOGS, POINTER = ".sst", ".log", "CURRENT"
 
@@ -102,6 +102,6 @@ class Checkpoint:
             with explained("copy", self.source / name):
                 shutil.copyfile(self.source / name, self.target / name)
         except StateError as error:
-            if not (self.source / name).exists():
+            if not exists(self.source / name):
                 raise TornError(f"{self.source / name} was deleted meanwhile") from error
             raise
