@@ -2,12 +2,13 @@
 
 *Guarantees*
 - `Dealer`: over all deals, over those of one kind, and in each single one the shares of two holders differ by at most
-  one per unit of capacity; each deal hands out exactly its number.
+  one per unit of capacity, and so by one where their capacities are equal; each deal hands out exactly its number.
 - `distribute`: each holder gets exactly its shares; it keeps what it owns within them.
 - The same input gives the same answer; so does what has come closer to the answer since.
 
-*How*: capacity is cut into units of one thread. In each deal every unit gets the same whole number, and the remainder
-goes to the units that have got the fewest remainders yet, among equals to those whose holder owns more already.
+*How*: capacity is cut into the largest units of which each holder has a whole number: equal holders have one each. In
+each deal every unit gets the same whole number, and the remainder goes to the units that have got the fewest remainders
+yet, among equals to those whose holder owns more already.
 
 *Assumes*: at least one holder, capacities of at least 1; a holder is a process, or a member within a process.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from milestones.common.assignment.plan import TaskPlan
@@ -45,7 +47,7 @@ def groups_of(tasks: Iterable[TaskId], plan: TaskPlan) -> list[SubtopologyTasks]
 
 @dataclass
 class _Unit:
-    """One thread's worth of a holder. `total` and `kind`: remainders got, of all deals and of those of one kind."""
+    """A unit of a holder's capacity. `total` and `kind`: remainders got, of all deals and of those of one kind."""
 
     holder: str
     turn: float
@@ -57,11 +59,12 @@ class Dealer:
     """Deals numbers, not yet tasks."""
 
     def __init__(self, capacities: Mapping[str, int]) -> None:
-        self._capacities = capacities
+        unit = gcd(*capacities.values())
+        self._capacities = {holder: capacity // unit for holder, capacity in capacities.items()}
         # The turn alternates between holders in proportion to their capacity.
         self._units = [
             _Unit(holder, (index + 0.5) / capacity)
-            for holder, capacity in capacities.items()
+            for holder, capacity in self._capacities.items()
             for index in range(capacity)
         ]
 

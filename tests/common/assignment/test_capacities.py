@@ -5,8 +5,14 @@ Earlier versions said 1 for each stream thread, however many processing threads 
 
 from __future__ import annotations
 
-import pytest
+import random
+from collections import Counter
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milestones.common.assignment.balance import Dealer
 from milestones.common.assignment.rules import Rules
 from tests.common.assignment.cluster import Cluster, plan_of, settle
 
@@ -123,3 +129,56 @@ def test_one_member_that_says_1_for_many_threads_has_the_share_of_one_thread_unt
     assert abs(share[1] - share[2]) <= 1
     started_with(cluster, "a", 8)
     assert sizes(cluster) == [16, 16, 16]
+
+
+def of_subtopology(cluster: Cluster, number: int) -> list[int]:
+    """How many tasks of a sub-topology each process has."""
+    of_process = dict.fromkeys(sorted(m.process for m in cluster.members.values()), 0)
+    for member in cluster.members.values():
+        of_process[member.process] += sum(task.subtopology == number for task in member.active)
+    return list(of_process.values())
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize("capacity", [2, 4, 8])
+def test_a_rolling_restart_gathers_no_subtopology_on_one_of_equal_instances(assignor: str, capacity: int) -> None:
+    """However many threads each has: as many as there are partitions would do for all."""
+    cluster = Cluster(plan_of([4, 4, 4], {0, 2}), Rules(), assignor)
+    for process in "abc":
+        cluster.join(f"{process}0", process, capacity)
+    settle(cluster)
+    for process in "abcabc":
+        cluster.drop(f"{process}0")
+        settle(cluster)
+        assert [max(of_subtopology(cluster, number)) for number in range(3)] == [2, 2, 2]
+        cluster.join(f"{process}0", process, capacity)
+        settle(cluster)
+        assert [sorted(of_subtopology(cluster, number)) for number in range(3)] == [[1, 1, 2]] * 3
+
+
+@given(
+    st.integers(1, 8), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(2, 5), st.randoms()
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_shares_of_equal_holders_differ_by_at_most_one_in_each_deal_and_in_all(
+    capacity: int, counts: list[int], holders: int, chance: random.Random
+) -> None:
+    names = [f"h{number}" for number in range(holders)]
+    dealer = Dealer(dict.fromkeys(names, capacity))
+    total = dict.fromkeys(names, 0)
+    for count in counts:
+        held = Counter(chance.choice(names) for _ in range(count))
+        shares = dealer.deal(count, held)
+        assert sum(shares.values()) == count
+        assert max(shares.values()) - min(shares.values()) <= 1
+        total = {name: total[name] + share for name, share in shares.items()}
+    assert max(total.values()) - min(total.values()) <= 1
+
+
+@given(st.integers(1, 8), st.integers(1, 12), st.integers(2, 5))
+@settings(max_examples=100, deadline=None)
+def test_who_holds_more_keeps_the_remainder(capacity: int, count: int, holders: int) -> None:
+    names = [f"h{number}" for number in range(holders)]
+    held = Dealer(dict.fromkeys(names, capacity)).deal(count, {names[-1]: count})
+    assert held[names[-1]] == max(held.values())
+    assert Dealer(dict.fromkeys(names, capacity)).deal(count, held) == held
