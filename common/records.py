@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Self
 
 from milestones.common.type_variables import KR, VR, K, V
@@ -84,39 +84,53 @@ class _RecordFields(NamedTuple, Generic[K, V]):
     key: K
     value: V
     timestamp: int
-    headers: Headers = []  # noqa: RUF012  never mutated in place: `with_headers` copies
+    headers: Headers
+
+
+class _OwnHeaders(_RecordFields[K, V]):
+    """A record with a list of headers of its own, whatever it is made of."""
+
+    __slots__ = ()
+
+    def __new__(cls, key: K, value: V, timestamp: int, headers: Iterable[Header] | None = None) -> Self:
+        return tuple.__new__(cls, (key, value, timestamp, list(headers) if headers else []))
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any]) -> Self:  # type: ignore[override]  # of this class, not of any
+        return cls(*iterable)
 
     def with_timestamp(self, timestamp: int) -> Self:
         """This record at another time, ms since the epoch."""
-        return self._replace(timestamp=timestamp)
+        return type(self)(self.key, self.value, timestamp, self.headers)
 
-    def with_headers(self, headers: Headers) -> Self:
+    def with_headers(self, headers: Iterable[Header]) -> Self:
         """This record with a copy of `headers` in place of its own."""
-        return self._replace(headers=list(headers))
+        return type(self)(self.key, self.value, self.timestamp, headers)
 
 
-class Record(_RecordFields[K, V]):
-    """A record as a `Processor` sees it (KIP-820): key, value, timestamp in ms since the epoch, headers."""
+class Record(_OwnHeaders[K, V]):
+    """A record as a `Processor` sees it (KIP-820): key, value, timestamp in ms since the epoch, headers. Each record
+    has a list of headers of its own, to which a processor may add."""
 
     __slots__ = ()
 
     def with_key(self, key: KR) -> Record[KR, V]:
-        """This record with another key."""
-        return Record(key, *self[1:])
+        """This record with another key, and a copy of its headers."""
+        return Record(key, self.value, self.timestamp, self.headers)
 
     def with_value(self, value: VR) -> Record[K, VR]:
-        """This record with another value."""
-        return Record(self.key, value, *self[2:])
+        """This record with another value, and a copy of its headers."""
+        return Record(self.key, value, self.timestamp, self.headers)
 
 
-class FixedKeyRecord(_RecordFields[K, V]):
+class FixedKeyRecord(_OwnHeaders[K, V]):
     """A record whose key stays as it is, so that nothing has to be repartitioned behind `process_values`."""
 
     __slots__ = ()
 
     def with_value(self, value: VR) -> FixedKeyRecord[K, VR]:
-        """This record with another value."""
-        return FixedKeyRecord(self.key, value, *self[2:])
+        """This record with another value, and a copy of its headers."""
+        return FixedKeyRecord(self.key, value, self.timestamp, self.headers)
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -290,7 +290,7 @@ class Runner:
         try:
             if buffer.extract is None:
                 raise invalid_timestamp(topic, partition, message.offset(), own)
-            record = SourceRecord(key, value, own, topic, partition, message.offset(), headers or [])
+            record = SourceRecord(key, value, own, topic, partition, message.offset(), list(headers or ()))
             timestamp: Any = buffer.extract(record, buffer.stream_time)
             if not isinstance(timestamp, int) or timestamp >= FOREVER:
                 raise TypeError(f"expected milliseconds as an int of 64 bits, not {timestamp!r}")
@@ -316,7 +316,7 @@ class Runner:
 
     def _context(self, message: InputRecord, timestamp: int, node: str) -> ErrorContext:
         return ErrorContext(
-            message.topic(), message.partition(), message.offset(), timestamp, message.headers() or [],
+            message.topic(), message.partition(), message.offset(), timestamp, list(message.headers() or ()),
             message.key(), message.value(), self._task, node,
         )  # fmt: skip
 

@@ -89,7 +89,7 @@ class OutputTopic(Generic[K, V]):
         # None comes as the topic's types don't say, as in the rest of the language.
         key: Any = self._key.deserialize(self.name, output.key)
         value: Any = self._value.deserialize(self.name, output.value)
-        return Record(key, value, output.timestamp, output.headers or [])
+        return Record(key, value, output.timestamp, output.headers)
 
     def read_records(self) -> list[Record[K, V]]:
         """All that are left."""

@@ -51,7 +51,7 @@ class ProcessorContext(Explained, Generic[KR, VR]):
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
-        self._children: dict[str | None, Process] = {None: context.forward}
+        self._children: dict[str | None, Process] = {None: context.forward_own}
         context.on_end(self._end)
         self.task_id, self.application_id = context.task_id, context.application_id
         self.app_configs = context.config
@@ -61,12 +61,13 @@ class ProcessorContext(Explained, Generic[KR, VR]):
         self._context = self._children = ended
 
     def forward(self, record: Record[KR, VR], child: str | None = None) -> None:
-        """Send `record` to all children, or to the one named `child`; returns when the children are done."""
+        """Send `record` to all children, or to the one named `child`; returns when the children are done. What
+        their functions change isn't changed in `record`."""
         try:
             process = self._children[child]
         except KeyError:
             assert child is not None
-            process = self._children[child] = self._context.forward_to(child)
+            process = self._children[child] = self._context.forward_own_to(child)
         try:
             key, value, timestamp, headers = record
         except (TypeError, ValueError):
@@ -246,7 +247,7 @@ class ProcessorOperator:
             headers, before = scope.headers, scope.timestamp
             scope.timestamp = timestamp
             try:
-                handle(Record(key, value, timestamp, list(headers) if headers else []))
+                handle(Record(key, value, timestamp, headers))
             finally:
                 scope.timestamp = before
 
@@ -265,7 +266,7 @@ class FixedKeyProcessorOperator:
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             headers, outer, before = scope.headers, own.current, scope.timestamp
-            own.current = record = FixedKeyRecord(key, value, timestamp, list(headers) if headers else [])
+            own.current = record = FixedKeyRecord(key, value, timestamp, headers)
             scope.timestamp = timestamp
             try:
                 handle(record)

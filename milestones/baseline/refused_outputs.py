@@ -113,7 +113,7 @@ def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
         partition=-1,
         offset=-1,
         timestamp=output.timestamp,
-        headers=output.headers or [],
+        headers=list(output.headers or ()),
         source_raw_key=None,
         source_raw_value=None,
         task_id=refused.task,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -18,6 +19,45 @@ def test_a_record_with_something_else_is_another_one_of_its_kind(kind: Any) -> N
     assert type(changed) is kind
     assert (changed, record) == (kind("k", "w", 6, HEADERS), kind("k", "v", 5, []))
     assert changed.headers is not HEADERS
+
+
+@pytest.mark.parametrize("kind", [Record, FixedKeyRecord])
+def test_each_record_without_headers_has_a_list_of_its_own(kind: Any) -> None:
+    kind("k", "v", 5).headers.append(("trace", b"1"))
+    assert kind("k", "v", 5).headers == []
+
+
+@pytest.mark.parametrize("kind", [Record, FixedKeyRecord])
+def test_a_list_that_a_record_is_made_of_stays_as_it_is(kind: Any) -> None:
+    constant = [("app", b"x")]
+    kind("k", "v", 5, constant).headers.append(("trace", b"1"))
+    assert constant == [("app", b"x")]
+
+
+@pytest.mark.parametrize("kind", [Record, FixedKeyRecord])
+@pytest.mark.parametrize("change", [
+    lambda record: record.with_value("w"),
+    lambda record: record.with_timestamp(6),
+    lambda record: record.with_headers(record.headers),
+    lambda record: record._replace(value="w"),
+    lambda record: type(record)._make(record),
+])  # fmt: skip
+def test_a_header_that_is_added_to_a_changed_record_is_added_to_no_other(kind: Any, change: Any) -> None:
+    record = kind("k", "v", 5, HEADERS)
+    change(record).headers.append(("trace", b"1"))
+    assert record.headers == change(record).headers == HEADERS == [("h", b"1")]
+
+
+def test_a_header_that_is_added_to_a_record_with_another_key_is_added_to_no_other() -> None:
+    record = Record("k", "v", 5, HEADERS)
+    record.with_key("l").headers.append(("trace", b"1"))
+    assert record.headers == HEADERS
+
+
+@pytest.mark.parametrize("kind", [Record, FixedKeyRecord])
+def test_a_record_that_was_pickled_is_the_same(kind: Any) -> None:
+    record = kind("k", "v", 5, HEADERS)
+    assert pickle.loads(pickle.dumps(record)) == record
 
 
 def test_only_a_record_whose_key_isn_t_fixed_can_get_another_key() -> None:
