@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -24,6 +24,7 @@ import msgspec
 from msgspec import inspect as kinds
 
 from milestones.common import serdes
+from milestones.common.copies import all_kinds, is_mutable
 from milestones.common.serdes import Serde, check_finite, list_serde
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class _MsgspecSerde(_JsonSerde):
 
     def __init__(self, kind: Any) -> None:
         try:
-            seen = _all_kinds(kinds.type_info(kind))
+            seen = all_kinds(kinds.type_info(kind))
             decoder = msgspec.json.Decoder(kind)
         except Exception as error:
             raise _no_serde(kind, str(error)) from error
@@ -119,7 +120,7 @@ class _MsgspecSerde(_JsonSerde):
                 raise _no_serde(kind, f"JSON doesn't know {_name(each.cls)}")
         super().__init__(
             kind, msgspec.json.Encoder().encode, decoder.decode, plain=msgspec.to_builtins,
-            immutable=not any(map(_is_mutable, seen)),
+            immutable=not any(map(is_mutable, seen)),
         )  # fmt: skip
 
 
@@ -149,39 +150,3 @@ def _name(kind: Any) -> str:
 def _is_record(kind: type) -> bool:
     """Whether JSON writes instances of the class by their fields, and of no other class in their place."""
     return issubclass(kind, msgspec.Struct) or is_dataclass(kind) or _is_pydantic(kind)
-
-
-def _all_kinds(root: kinds.Type) -> list[kinds.Type]:
-    """A type and all that it is made of."""
-    seen: dict[int, kinds.Type] = {}
-    waiting = [root]
-    while waiting:
-        each = waiting.pop()
-        if id(each) not in seen:
-            seen[id(each)] = each
-            waiting += _parts(each)
-    return list(seen.values())
-
-
-def _parts(kind: kinds.Type) -> Iterator[kinds.Type]:
-    for name in ("item_type", "key_type", "value_type"):
-        if (one := getattr(kind, name, None)) is not None:
-            yield one
-    yield from getattr(kind, "item_types", ())
-    yield from getattr(kind, "types", ())
-    yield from (field.type for field in getattr(kind, "fields", ()))
-
-
-_MUTABLE = (
-    kinds.AnyType, kinds.RawType, kinds.ByteArrayType, kinds.MemoryViewType, kinds.ListType, kinds.SetType,
-    kinds.DictType, kinds.TypedDictType,
-)  # fmt: skip
-
-
-def _is_mutable(kind: kinds.Type) -> bool:
-    """Whether values of the type itself can be changed, whatever they are made of."""
-    if isinstance(kind, kinds.StructType):
-        return not kind.cls.__struct_config__.frozen
-    if isinstance(kind, kinds.DataclassType):
-        return not getattr(getattr(kind.cls, "__dataclass_params__", None), "frozen", False)
-    return isinstance(kind, _MUTABLE)

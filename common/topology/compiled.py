@@ -5,7 +5,8 @@ program by plain calls. Every closure gets a code object of its own that carries
 `KSTREAM-MAPVALUES-0000000001`, and each node has its own inline caches.
 
 *Guarantees*: order of calls is Kafka Streams' (depth first, children in the order in which they were added). Nothing
-of the sub-topology is changed; each call makes a program of its own.
+of the sub-topology is changed; each call makes a program of its own. A value that goes to several children is each
+one's own where a function of the user gets it: what a function changes isn't seen in another branch.
 *Assumes*: one thread at a time runs a program.
 """
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, cast
 
+from milestones.common.copies import UNCHANGEABLE, copy_of
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.records import Headers
@@ -27,6 +29,7 @@ from milestones.common.topology.program import Memory, Process, TaskServices
 from milestones.common.topology.sink import bind_sink
 from milestones.common.topology.timestamps import SourceRecord, TimestampExtractor, wallclock_timestamp_extractor
 from milestones.common.topology.tracebacks import MARK
+from milestones.common.topology.user_functions import hands_out, passes_its_value
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -87,12 +90,20 @@ class Writer(NamedTuple):
     topic: str
 
 
+class Child(NamedTuple):
+    """A bound node. `own`: its closure for a value that others use, too: gives it a copy where it needs one."""
+
+    process: Process
+    own: Process
+
+
 class BoundContext:
     """`program.OperatorContext` of one node: its task's services, and its children."""
 
     node: str
     forward: Process
     forward_new: Process
+    forward_own: Process
     application_id: str
     config: Mapping[str, Any]
 
@@ -101,12 +112,13 @@ class BoundContext:
         services: TaskServices,
         node: str,
         stores: tuple[str, ...],
-        children: Mapping[str, Process],
+        children: Mapping[str, Child],
         forward: Process,
         forward_new: Process,
+        forward_own: Process,
         read_only: Mapping[str, Writer],
     ) -> None:
-        self.node, self.forward, self.forward_new = node, forward, forward_new
+        self.node, self.forward, self.forward_new, self.forward_own = node, forward, forward_new, forward_own
         self.global_store = services.global_store
         self.init_callbacks: list[Callable[[], None]] = []
         self.close_callbacks: list[Callable[[], None]] = []
@@ -139,6 +151,12 @@ class BoundContext:
         return self._services.memory(f"{self.node} {name}", initial)
 
     def forward_to(self, child: str) -> Process:
+        return self._child(child).process
+
+    def forward_own_to(self, child: str) -> Process:
+        return self._child(child).own
+
+    def _child(self, child: str) -> Child:
         try:
             return self._children[child]
         except KeyError:
@@ -170,8 +188,9 @@ class _Compiler:
         self._nodes = {node.name: node for node in sub.nodes}
         self._writers = _writers(sub)
         self._sides = {node.name for node in sub.nodes if isinstance(node, ProcessorNode) and node.side}
-        self._bound: dict[str, Process] = {}
-        self._bound_new: dict[str, Process] = {}
+        self._bound: dict[str, Child] = {}
+        self._bound_new: dict[str, Child] = {}
+        self._hands_out: set[str] = set()
 
     def program(self, topics: Iterable[str]) -> Program:
         contexts = [self._bind(node) for node in reversed(self._sub.nodes)]
@@ -183,23 +202,28 @@ class _Compiler:
         children = {name: self._bound[name] for name in names}
         to_all = [name for name in names if name not in self._sides]
         below, below_new = [self._bound[name] for name in to_all], [self._bound_new[name] for name in to_all]
+        closures = [process for child in (*below, *below_new) for process in child]
         context = BoundContext(
             services=self._services,
             node=node.name,
             stores=node.stores if isinstance(node, ProcessorNode) else (),
             children=children,
-            forward=named(_to_all(below), node.name, below),
-            forward_new=named(_to_all(below_new), node.name, below_new),
+            forward=named(_to_all(_each(below)), node.name, closures),
+            forward_new=named(_to_all(_each(below_new)), node.name, closures),
+            forward_own=named(_to_all([child.own for child in below]), node.name, closures),
             read_only=self._writers,
         )
         process, process_new = self._closures(node, context)
-        owned = [*below, *below_new, context.forward, context.forward_new]
-        self._bound[node.name] = self._observed(node, named(process, node.name, owned))
-        self._bound_new[node.name] = (
-            _wrap_new(self._bound[node.name])
-            if process_new is None
-            else self._observed(node, named(process_new, node.name, owned))
+        owned = [*closures, context.forward, context.forward_new]
+        bound = self._observed(node, named(process, node.name, owned))
+        bound_new = (
+            _wrap_new(bound) if process_new is None else self._observed(node, named(process_new, node.name, owned))
         )
+        if hands_out(node) or (passes_its_value(node) and not self._hands_out.isdisjoint(names)):
+            self._hands_out.add(node.name)
+            self._bound[node.name], self._bound_new[node.name] = _copying(bound), _copying(bound_new)
+        else:
+            self._bound[node.name], self._bound_new[node.name] = Child(bound, bound), Child(bound_new, bound_new)
         return context
 
     def _observed(self, node: Node, process: Process) -> Process:
@@ -242,7 +266,7 @@ class _Compiler:
             read_key=key.deserializer(topic),
             read_value=value.deserializer(topic),
             timestamp=self._extractor(node),
-            process=self._bound[node.name],
+            process=self._bound[node.name].process,
         )
 
     def _extractor(self, node: SourceNode) -> TimestampExtractor | None:
@@ -288,6 +312,20 @@ def _decoder(serde: Serde[Any], topic: str) -> Callable[[bytes | None, Headers |
         return serde.deserialize(topic, data)
 
     return decode
+
+
+def _copying(process: Process) -> Child:
+    """A node that hands its value to functions of the user."""
+
+    def own(key: Any, value: Any, timestamp: int) -> None:
+        process(key, value if value.__class__ in UNCHANGEABLE else copy_of(value), timestamp)
+
+    return Child(process, own)
+
+
+def _each(children: list[Child]) -> list[Process]:
+    """The closures of children that get one value after another: the last one may have the value itself."""
+    return [*[child.own for child in children[:-1]], *[child.process for child in children[-1:]]]
 
 
 def _to_all(children: list[Process]) -> Process:

@@ -143,6 +143,8 @@ class TableStore(Protocol):
     """The calls of table operators to a timestamped key-value store, or a versioned one. Plain tuples, no copies."""
 
     versioned: bool
+    immutable: bool
+    """Whether values can't be changed. Others are decoded anew by each `get_raw`."""
 
     def get_raw(self, key: Any) -> tuple[Any, int] | None:
         """(value, timestamp) of `key`, None when it is absent."""
@@ -177,6 +179,9 @@ class OperatorContext(TaskServices, Protocol):
     """Sends to all children, in the order in which they were added."""
     forward_new: Process
     """Sends to all children of a table node without old values: takes the new value instead of (new, old)."""
+    forward_own: Process
+    """`forward`, for a value that the node, or its user's code, goes on to use: each child whose functions get it has a
+    copy."""
 
     def shared_memory(self, name: str, initial: Any) -> Memory:
         """The memory of that name, which other nodes of the task may ask for, too; `memory` is of this node alone."""
@@ -184,6 +189,10 @@ class OperatorContext(TaskServices, Protocol):
 
     def forward_to(self, child: str) -> Process:
         """The closure of the child of that name; `TopologyError` when there is none."""
+        ...
+
+    def forward_own_to(self, child: str) -> Process:
+        """`forward_to`, for a value that isn't the child's alone."""
         ...
 
     def on_init(self, callback: Callable[[], None]) -> None:
@@ -208,7 +217,8 @@ class Operator(Protocol):
 
     `sends_its_row`: what it forwards is the very row that it has put into its `store` right before; `passes_on`: its
     closure is that of its children, or calls it with the same key and value (the new one of a table's update). A sink
-    behind such operators alone takes the bytes that the store has made.
+    behind such operators alone takes the bytes that the store has made. `makes_values`: its children get nothing of
+    the value that it was given.
     """
 
     def bind(self, context: OperatorContext) -> Process:

@@ -108,6 +108,27 @@ def check_complete(processor: object, node: str) -> None:
         )
 
 
+def hands_out(node: Node) -> bool:
+    """Whether functions of the user get the node's values."""
+    if isinstance(node, SinkNode):
+        return callable(node.topic) or node.partitioner is not None
+    return isinstance(node, ProcessorNode) and _holds_functions(node.operator)
+
+
+def passes_its_value(node: Node) -> bool:
+    """Whether children of the node may get the very value that it was given, or a part of it."""
+    return isinstance(node, ProcessorNode) and not getattr(node.operator, "makes_values", False)
+
+
+def _holds_functions(given: Any) -> bool:
+    """Whether an operator has a function of the user, in itself or in one that it runs."""
+    if isinstance(given, tuple):
+        return any(map(_holds_functions, given))
+    return callable(given) or (
+        is_dataclass(given) and any(_holds_functions(getattr(given, field.name)) for field in fields(given))
+    )
+
+
 def _functions(node: Node) -> Iterator[tuple[str, Any]]:
     match node:
         case SourceNode():

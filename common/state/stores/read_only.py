@@ -11,7 +11,7 @@ from typing import Any, Final
 from milestones.common.errors import TopologyError
 
 WRITES: Final = frozenset({
-    "delete", "delete_raw", "put", "put_all", "put_if_absent", "put_raw", "put_window", "remove",
+    "delete", "delete_raw", "put", "put_all", "put_encoded", "put_if_absent", "put_raw", "put_window", "remove",
 })  # fmt: skip
 """The methods of stores that write."""
 

@@ -86,9 +86,9 @@ class Rows(Generic[K, V]):
 
     versioned: ClassVar[bool] = False
 
-    __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type", "_immutable",
+    __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type",
                  "_last_row", "_layers", "_listener", "_log", "_log_put", "_read_cache", "_record", "_remembered",
-                 "_send_old_values", "_serdes", "_task", "_topic", "buffer", "name")  # fmt: skip
+                 "_send_old_values", "_serdes", "_task", "_topic", "buffer", "immutable", "name")  # fmt: skip
 
     buffer: EmitBuffer | None
 
@@ -101,7 +101,8 @@ class Rows(Generic[K, V]):
         self._log_put: Log | None = parts.log if parts.logs_puts else None
         self._listener: FlushListener | None = None
         self._send_old_values = False
-        self._immutable = parts.value.immutable
+        self.immutable: bool = parts.value.immutable
+        """Whether values can't be changed. Others are decoded anew by each read."""
         # A value is remembered as it was put only when it has the very type that its deserialiser gives: 1 in a store
         # of floats is 1.0 when it is read again.
         self._exact_type: type = _NoType
@@ -133,7 +134,7 @@ class Rows(Generic[K, V]):
         value: Any = self._remembered.get(data, ABSENT)
         if value is ABSENT:
             value = self._read(data)
-        if self._immutable or value is None:
+        if self.immutable or value is None:
             return value  # type: ignore[no-any-return]  # of the value serde's type
         try:
             decoded: V = self._decode_value(value)
@@ -168,7 +169,7 @@ class Rows(Generic[K, V]):
                 self._read_cache.keep(data, value, len(encoded))
             else:
                 self._remembered[data] = value
-        elif self._immutable:
+        elif self.immutable:
             self._read_cache.forget(data)
         elif self._remembered.get(data) is None:
             self._read_cache.keep(data, encoded, len(encoded))
@@ -225,7 +226,7 @@ class Rows(Generic[K, V]):
             self._read_cache.keep(key, None, 0)
             return None
         value = encoded
-        if self._immutable:
+        if self.immutable:
             value = self._decoded(encoded)
             self._exact_type = self._type_to_remember(value)
         if len(encoded) <= REMEMBERED_BYTES:
@@ -334,7 +335,7 @@ class TimedRows(Rows[K, V]):
             self._log_put(data, encoded, timestamp)
         self._layers.put(data, local)
         remembered: Any = local
-        if self._immutable:
+        if self.immutable:
             remembered = (value, timestamp) if type(value) is self._exact_type else None
         if remembered is None or len(local) > REMEMBERED_BYTES:
             self._read_cache.forget(data)

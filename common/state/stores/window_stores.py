@@ -91,18 +91,36 @@ class WindowStore(_WindowRows[K, V]):
         """Set the value of `key` in the window that starts at `start` (ms); None deletes. In a store of duplicates one
         more value is added, and None does nothing. Returns False when the window is gone already."""
         self._given(key, "put")
-        sequence = self._next_sequence(value)
-        if value is None and self._duplicates:
+        if self._duplicates:
+            return self.put_encoded(key, self.encode(value), start)
+        if not self._may_put(start):
+            return False
+        place = self._place((key, start, self._next_sequence(value)))
+        self._put_at(place, value)
+        if self._closing:
+            self._note_closing(place, there=value is not None)
+        return True
+
+    def encode(self, value: V | None) -> bytes | None:
+        """The bytes of a value, for `put_encoded`; None for None."""
+        if value is None:
+            return None
+        try:
+            return self._encode_value(value)
+        except Exception as error:
+            self._refused(1, value, error)
+
+    def put_encoded(self, key: K, data: bytes | None, start: int) -> bool:
+        """`put`, into a store of duplicates, of a value that was encoded before."""
+        sequence = self._next_sequence(data)
+        if data is None:
             return True
         if not self._may_put(start):
             return False
         place = self._place((key, start, sequence))
-        if self._duplicates:
-            self._put_unread(place, value)
-        else:
-            self._put_at(place, value)
-        if self._closing:
-            self._note_closing(place, there=value is not None)
+        self._log(place, data, self._record.timestamp)
+        self._layers.put(place, data)
+        self._read_cache.forget(place)  # it is read by ranges of rows: there is no use in remembering it
         return True
 
     @overload

@@ -2,7 +2,8 @@
 
 *Guarantees*: timestamps, old values, order of subtractor and adder, and dropped records as in Kafka Streams: a
 stream's record with a null key or value is dropped and counted; a row's timestamp is the highest of the record's and
-the stored one.
+the stored one. The user's functions may change the aggregate that they are given: what is sent as the old value is read
+once more then.
 *Assumes*: the store is a `TableStore`; a table's updates come as (new, old), with a key.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
+from milestones.common.copies import copy_of
 from milestones.common.records import Change
 from milestones.common.topology.operators.versioned_tables import VersionedTable, forwarding_versions
 from milestones.common.topology.program import OperatorContext, Process, TableStore
@@ -37,6 +39,19 @@ def forwarding(context: OperatorContext, store: TableStore, send_old_values: boo
     if store.set_flush_listener(flushed, send_old_values):
         return _nowhere
     return forward if send_old_values else context.forward_new
+
+
+def reads_again(store: TableStore, forward: Process, send_old_values: bool) -> bool:
+    """Whether an old value that was handed to a function is to be read once more, to be sent: the function may have
+    changed it."""
+    return send_old_values and not store.immutable and forward is not _nowhere
+
+
+def initial(initializer: Initializer) -> Initializer:
+    """`initializer`, of which each aggregate is one of its own: it may give the same object each time."""
+    if isinstance(initializer, type) or initializer is zero:
+        return initializer
+    return lambda: copy_of(initializer())
 
 
 def keeping(store: TableStore) -> Callable[[Any, Any, int], None]:
@@ -71,6 +86,7 @@ class StreamCount:
     """A count per key. The old value before the first record is sent as 0, as in Kafka Streams."""
 
     sends_its_row: ClassVar[bool] = True
+    makes_values: ClassVar[bool] = True
 
     store: str
     send_old_values: bool = False
@@ -130,7 +146,8 @@ class StreamAggregate:
         forward = forwarding(context, store, self.send_old_values)
         get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
         delete = _deleting(store)
-        initializer, aggregator, send_old_values = self.initializer, self.aggregator, self.send_old_values
+        initializer, aggregator = initial(self.initializer), self.aggregator
+        send_old_values, again = self.send_old_values, reads_again(store, forward, self.send_old_values)
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
@@ -144,6 +161,8 @@ class StreamAggregate:
                 if stored > timestamp:
                     timestamp = stored
             new = aggregator(key, value, old)
+            if again:
+                old = initializer() if row is None else get(key)[0]  # type: ignore[index]  # it is there
             if new is None:
                 delete(key, received, timestamp)
             else:
@@ -169,6 +188,7 @@ class StreamReduce:
         get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
         delete = _deleting(store)
         reducer, send_old_values = self.reducer, self.send_old_values
+        again = reads_again(store, forward, send_old_values)
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
@@ -180,6 +200,8 @@ class StreamReduce:
             else:
                 old, stored = row
                 new = reducer(old, value)
+                if again:
+                    old = get(key)[0]  # type: ignore[index]  # it is there
                 if stored > timestamp:
                     timestamp = stored
             if new is None:
@@ -212,7 +234,8 @@ class TableAggregate:
         store: TableStore = context.store(self.store)
         forward = forwarding(context, store, self.send_old_values)
         get, put, send_old_values = store.get_raw, store.put_raw, self.send_old_values
-        initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
+        initializer, adder, subtractor = initial(self.initializer), self.adder, self.subtractor
+        again = reads_again(store, forward, send_old_values)
         check = _key_check(context.node)
 
         def process(key: Any, change: Change, timestamp: int) -> None:
@@ -232,6 +255,8 @@ class TableAggregate:
                 new = adder(key, value, initializer() if new is None else new)
             if touched and stored is not None and stored > timestamp:
                 timestamp = stored
+            if again and row is not None:
+                old = get(key)[0]  # type: ignore[index]  # it is there
             put(key, new, timestamp)
             forward(key, (new, old) if send_old_values else new, timestamp)
 
@@ -254,6 +279,7 @@ class TableReduce:
         forward = forwarding(context, store, self.send_old_values)
         get, put, send_old_values = store.get_raw, store.put_raw, self.send_old_values
         adder, subtractor = self.adder, self.subtractor
+        again = reads_again(store, forward, send_old_values)
         check = _key_check(context.node)
 
         def process(key: Any, change: Change, timestamp: int) -> None:
@@ -276,6 +302,8 @@ class TableReduce:
                     touched = True
             if touched and stored is not None and stored > timestamp:
                 timestamp = stored
+            if again and row is not None:
+                old = get(key)[0]  # type: ignore[index]  # it is there
             put(key, new, timestamp)
             forward(key, (new, old) if send_old_values else new, timestamp)
 

@@ -101,52 +101,57 @@ class SendSubscriptions:
         return self._left(context) if self.left else self._inner(context)
 
     def _inner(self, context: OperatorContext) -> Process:
-        foreign_key, (write, send) = self.foreign_key, self._bound(context)
+        foreign_key, (write, digest_of, send) = self.foreign_key, self._bound(context)
         dropped, node = context.dropped, context.node
 
         def process(key: Any, change: Change, timestamp: int) -> None:
             new, old = change
+            digest = digest_of(new)
             former = None if old is None else foreign_key(key, old)
             wanted = None if new is None else foreign_key(key, new)
             if wanted is None:
                 if new is not None:
                     dropped(node, NULL_FOREIGN_KEY)
                 if former is not None:
-                    send(key, new, timestamp, (former, UNSUBSCRIBE_AND_ANSWER))
+                    send(key, digest, timestamp, (former, UNSUBSCRIBE_AND_ANSWER))
             elif former is None or write(former) == write(wanted):
-                send(key, new, timestamp, (wanted, ANSWER_IF_FOUND))
+                send(key, digest, timestamp, (wanted, ANSWER_IF_FOUND))
             else:
-                send(key, new, timestamp, (former, UNSUBSCRIBE), (wanted, ANSWER))
+                send(key, digest, timestamp, (former, UNSUBSCRIBE), (wanted, ANSWER))
 
         return process
 
     def _left(self, context: OperatorContext) -> Process:
-        foreign_key, (write, send) = self.foreign_key, self._bound(context)
+        foreign_key, (write, digest_of, send) = self.foreign_key, self._bound(context)
 
         def process(key: Any, change: Change, timestamp: int) -> None:
             new, old = change
             if new is None and old is None:
                 return
+            digest = digest_of(new)
             former = None if old is None else foreign_key(key, old)
             wanted = None if new is None else foreign_key(key, new)
             if former is None or (wanted is not None and write(former) == write(wanted)):
-                send(key, new, timestamp, (wanted, ANSWER))
+                send(key, digest, timestamp, (wanted, ANSWER))
             else:
-                send(key, new, timestamp, (former, UNSUBSCRIBE), (wanted, ANSWER))
+                send(key, digest, timestamp, (former, UNSUBSCRIBE), (wanted, ANSWER))
 
         return process
 
-    def _bound(self, context: OperatorContext) -> tuple[Write, Callable[..., None]]:
-        """The serialiser of foreign keys, and the function that sends a row's subscriptions."""
+    def _bound(self, context: OperatorContext) -> tuple[Write, Callable[[Any], bytes | None], Callable[..., None]]:
+        """The serialiser of foreign keys, the function that hashes a row's value before user code may change it, and
+        the one that sends a row's subscriptions."""
         link, forward, partition = self.link.bind(context), context.forward, context.task_id.partition
         write_value = link.value.serializer(hashed_value_topic(link.topic))
 
-        def send(key: Any, value: Any, timestamp: int, *subscriptions: tuple[Any, int]) -> None:
-            digest = None if value is None else hash_of(write_value(value))
+        def digest_of(value: Any) -> bytes | None:
+            return None if value is None else hash_of(write_value(value))
+
+        def send(key: Any, digest: bytes | None, timestamp: int, *subscriptions: tuple[Any, int]) -> None:
             for foreign_key, instruction in subscriptions:
                 forward(foreign_key, SubscriptionWrapper(digest, instruction, key, partition), timestamp)
 
-        return link.foreign_key.serializer(foreign_key_topic(link.topic)), send
+        return link.foreign_key.serializer(foreign_key_topic(link.topic)), digest_of, send
 
 
 @dataclass(frozen=True)

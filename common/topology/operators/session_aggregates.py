@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from milestones.common.topology.operators.aggregates import Aggregator, Initializer
+from milestones.common.topology.operators.aggregates import Aggregator, Initializer, initial
 from milestones.common.topology.operators.tables import NULL_KEY
 from milestones.common.topology.operators.window_aggregates import LATE, closing, late_child
 from milestones.common.topology.program import OperatorContext, Process
@@ -40,7 +40,8 @@ class SessionAggregate:
         emit = closing(context, store, self.store, _closed_ends, _at_its_end) if self.on_close else None
         observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
         late = late_child(context, self.late)
-        initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
+        initializer, aggregator, merger = initial(self.initializer), self.aggregator, self.merger
+        again = self.send_old_values and not store.immutable and update is not _no_update
         gap_ms, grace_ms, record = self.windows.gap_ms, self.windows.grace_ms, context.record
 
         def process(key: Any, value: Any, timestamp: int) -> None:
@@ -63,6 +64,8 @@ class SessionAggregate:
             else:
                 if (start, end) != (timestamp, timestamp):
                     for place, session, its in merged:
+                        if again:  # the merger may have changed it
+                            its = store.get_raw(session)[0]
                         store.put_at(place, None, session.end)
                         update(session, its, None)
                 aggregate = aggregator(key, value, aggregate)

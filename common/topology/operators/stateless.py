@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TextIO
+from typing import Any, ClassVar, Final, TextIO
 
 from milestones.common.topology.program import OperatorContext, Process
 
@@ -31,7 +31,9 @@ class Stateless:
     function: Callable[..., Any]
 
     def bind(self, context: OperatorContext) -> Process:
-        return self.make(self.function, context.forward)
+        # A function that gives several records may give one object in all of them.
+        forward = context.forward_own if self.make in _GIVE_SEVERAL else context.forward
+        return self.make(self.function, forward)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,9 @@ def flat_map_values_with_key(mapper: Callable[[Any, Any], Iterable[Any]], forwar
             forward(key, each, timestamp)
 
     return process
+
+
+_GIVE_SEVERAL: Final = (flat_map, flat_map_values, flat_map_values_with_key)
 
 
 def peek(action: ForeachAction, forward: Process) -> Process:

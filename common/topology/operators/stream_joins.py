@@ -7,6 +7,7 @@
 *Guarantees*: Kafka Streams' results, in its order. A result of two records has the later of both timestamps, one
 without a partner its record's own; either has the headers and the origin of the record in work. A record without a key
 or a value is dropped and counted; without a key only, a side that needs no partner sends it at once (KIP-962).
+A joiner may change the values that it is given: each result has its own.
 The time that both sides of a left or an outer join have seen, and the time of the first record that waits, are memory
 of the task: a failed record and a roll-back take them back.
 A record of a side that needs no partner has results with its partners or one without, never both: what is without a
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from milestones.common.copies import UNCHANGEABLE, copy_of
 from milestones.common.topology.join_windows import JoinWindows
 from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE
 from milestones.common.topology.operators.unmatched import Unmatched
@@ -58,14 +60,18 @@ class KeepRecords:
     store: str
 
     def bind(self, context: OperatorContext) -> Process:
-        put, forward, record = context.store(self.store).put, context.forward, context.record
-        dropped, node = context.dropped, context.node
+        store, forward, record = context.store(self.store), context.forward, context.record
+        encode, put, dropped, node = store.encode, store.put_encoded, context.dropped, context.node
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             before, record.timestamp = record.timestamp, timestamp  # what the join's stores log with
-            forward(key, value, timestamp)
-            if key is not None and not put(key, value, timestamp):
-                dropped(node, LATE)
+            if key is None:
+                forward(key, value, timestamp)
+            else:
+                data = encode(value)  # the joiner may change the value
+                forward(key, value, timestamp)
+                if not put(key, data, timestamp):
+                    dropped(node, LATE)
             record.timestamp = before
 
         return process
@@ -90,8 +96,9 @@ class InnerSide:
             if key is None or value is None:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
+            kept = value.__class__ in UNCHANGEABLE
             for time, other in fetch(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms)):
-                forward(key, join(key, value, other), max(timestamp, time))
+                forward(key, join(key, value if kept else copy_of(value), other), max(timestamp, time))
 
         return process
 
@@ -130,17 +137,17 @@ class SelfJoin(InnerSide):
             if key is None or value is None:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
-            own = join(key, value, value)
+            own = join(key, copy_of(value), copy_of(value))
             if timestamp > observed.value:
                 observed.set(timestamp)
             waits = timestamp > observed.value - kept_ms + 1
             for time, other in fetch(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms)):
-                forward(key, join(key, value, other), max(timestamp, time))
+                forward(key, join(key, copy_of(value), other), max(timestamp, time))
             for time, other in fetch(key, max(0, timestamp - after_ms), max(0, timestamp + before_ms)):
                 if waits and timestamp < time:
                     waits = False
                     forward(key, own, timestamp)
-                forward(key, join_as_other(key, value, other), max(timestamp, time))
+                forward(key, join_as_other(key, copy_of(value), other), max(timestamp, time))
             if waits:
                 forward(key, own, timestamp)
 
@@ -186,10 +193,11 @@ class OuterSide(InnerSide):
                 done, first = first, now - kept_ms
                 if any(fetch(key, done, min(first - 1, last))):
                     dropped(node, PARTNER_IS_DONE)
+            kept = value.__class__ in UNCHANGEABLE
             for time, other in fetch(key, first, last):
                 found = True
                 matched(Unmatched(time, not left, key))
-                forward(key, join(key, value, other), max(timestamp, time))
+                forward(key, join(key, value if kept else copy_of(value), other), max(timestamp, time))
             if alone and not found:
                 if last + own_ms < now:
                     forward(key, join(key, value, None), timestamp)

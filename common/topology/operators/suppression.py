@@ -49,6 +49,8 @@ class Suppress:
     `max_records`, `max_bytes`: bounds of the buffer; `stops`: a full one is an error, else its first updates are sent.
     """
 
+    makes_values: ClassVar[bool] = True
+
     store: str
     wait_ms: int
     windows: bool

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from milestones.common.copies import copy_of
 from milestones.common.records import Change
 from milestones.common.topology.joins import Joiner
 from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE, forwarding, keeping
@@ -59,11 +60,12 @@ class TableJoin:
                 whatever = other_alone
                 if stored > timestamp:
                     timestamp = stored
+            if not send_old_values:
+                forward(key, join(new, other) if new is not None or whatever else None, timestamp)
+                return
+            same = copy_of(other)  # the joiner may change what it is given
             joined = join(new, other) if new is not None or whatever else None
-            if send_old_values:
-                forward(key, (joined, join(old, other) if old is not None or whatever else None), timestamp)
-            else:
-                forward(key, joined, timestamp)
+            forward(key, (joined, join(old, same) if old is not None or whatever else None), timestamp)
 
         return process
 

@@ -3,6 +3,7 @@
 *Guarantees*: windows, order of updates, timestamps and dropped records as in Kafka Streams. Late is decided by the
 highest time that this operator has seen in its task; a record that fails takes its time back, and so does a roll-back.
 A window that is emitted when it closes is emitted once: how far windows are emitted is in the committed offsets.
+The user's functions may change what they are given: each window has a value and an aggregate of its own.
 *Assumes*: the store is a `WindowTable`, `closing` where windows are emitted when they close.
 """
 
@@ -12,7 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE, Aggregator, Initializer, forwarding
+from milestones.common.copies import copy_of
+from milestones.common.topology.operators.aggregates import (
+    NULL_KEY_OR_VALUE,
+    Aggregator,
+    Initializer,
+    forwarding,
+    initial,
+    reads_again,
+)
 from milestones.common.topology.operators.tables import NULL_KEY
 from milestones.common.topology.program import OperatorContext, Process, TableStore
 from milestones.common.topology.windows import SlidingWindows, TimeWindows, UnlimitedWindows
@@ -81,7 +90,8 @@ class WindowAggregate:
         observed, late = context.memory("observed", -1), late_child(context, self.late)
         emit = closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
         place_of, row_at, put_at, dropped, node = store.place, store.row_at, store.put_at, context.dropped, context.node
-        initializer, aggregator, send_old_values = self.initializer, self.aggregator, self.send_old_values
+        initializer, aggregator, send_old_values = initial(self.initializer), self.aggregator, self.send_old_values
+        again, several = reads_again(store, forward, send_old_values), overlap(self.windows)
         starts, size_ms, grace_ms = self.windows.starts, self.windows.size_ms, self.windows.grace_ms
 
         def process(key: Any, value: Any, timestamp: int) -> None:
@@ -106,7 +116,9 @@ class WindowAggregate:
                     old, stored = row
                     if stored > newest:
                         newest = stored
-                new = aggregator(key, value, old)
+                new = aggregator(key, copy_of(value) if several else value, old)
+                if again:
+                    old = initializer() if row is None else row_at(place, start)[0]  # type: ignore[index]  # it is there
                 put_at(place, new, timestamp if new is None else newest, start)
                 forward(Windowed(key, start, end), (new, old) if send_old_values else new, newest)
             if not taken:
@@ -115,6 +127,11 @@ class WindowAggregate:
                 emit(closes)
 
         return process
+
+
+def overlap(windows: TimeWindows | UnlimitedWindows) -> bool:
+    """Whether a record may be in several windows."""
+    return isinstance(windows, TimeWindows) and windows.advance_ms < windows.size_ms
 
 
 def late_child(context: OperatorContext, name: str | None) -> Process:
@@ -225,8 +242,9 @@ class _Sliding:
     ) -> None:
         self._store, self._forward, self._late = store, forward, late
         self.taken = False
-        self._initializer, self._aggregator = aggregate.initializer, aggregate.aggregator
+        self._initializer, self._aggregator = initial(aggregate.initializer), aggregate.aggregator
         self._difference_ms, self._send_old_values = aggregate.windows.difference_ms, aggregate.send_old_values
+        self._sends_copies = reads_again(store, forward, aggregate.send_old_values)
 
     def take(self, key: Any, value: Any, timestamp: int, closes: int) -> None:
         """A record whose left window doesn't begin before 0. Its windows are looked at from the last one on."""
@@ -242,7 +260,7 @@ class _Sliding:
             if start == timestamp + 1:
                 has_right = True
             elif end > timestamp:
-                right = right or row
+                right = right or _kept(row, timestamp)
                 self._add(key, value, timestamp, start, row, closes)
             elif end == timestamp:
                 has_left = True
@@ -277,12 +295,12 @@ class _Sliding:
                 if row[1] < timestamp:
                     previous = row[1]
             elif start <= timestamp:
-                right = row
+                right = _kept(row, timestamp)
                 self._add(key, value, timestamp, start, row, closes)
             else:
                 has_right = True
         if right is None and combined is not None and combined[1] > timestamp:
-            right = combined
+            right = _kept(combined, timestamp)
         if not has_right:
             self._make_right(key, timestamp, right)
         if previous is not None and previous + 1 not in starts:
@@ -301,10 +319,16 @@ class _Sliding:
             return
         self.taken = True
         old, stored = row
-        new, newest = self._aggregator(key, value, old), timestamp if old is None else max(timestamp, stored)
-        self._put(key, start, old, new, newest, timestamp if new is None else newest)
+        sent = copy_of(old) if self._sends_copies else old
+        new, newest = self._aggregator(key, copy_of(value), old), timestamp if old is None else max(timestamp, stored)
+        self._put(key, start, sent, new, newest, timestamp if new is None else newest)
 
     def _put(self, key: Any, start: int, old: Any, new: Any, timestamp: int, logged: int) -> None:
         self._store.put_window(key, new, logged, start)
         windowed = Windowed(key, start, start + self._difference_ms)
         self._forward(windowed, (new, old) if self._send_old_values else new, timestamp)
+
+
+def _kept(row: TimedValue, timestamp: int) -> TimedValue:
+    """A window's row as it is before the aggregator changes it. Only the value of one with later records is used."""
+    return (copy_of(row[0]), row[1]) if row[1] > timestamp else row

@@ -24,6 +24,7 @@ class Store:
         self.cached, self.listener, self._before = cached, None, {}
 
     versioned = False
+    immutable = True
 
     def get_raw(self, key: Any) -> tuple[Any, int] | None:
         return self.rows.get(key)

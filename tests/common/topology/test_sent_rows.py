@@ -88,7 +88,7 @@ WAYS: dict[str, tuple[Way, list[int], int]] = {
     "at once": (lambda stream: stream.to("out"), [1, 4], 2),
     "mapped": (lambda stream: stream.map_values(lambda value: {"sum": -value["sum"]}).to("out"), [-1, -4], 4),
     "changed": (lambda stream: stream.peek(change).to("out"), [7, 7], 4),
-    "changed before": (lambda stream: to_both(stream, lambda first: first.peek(change)), [7, 7], 4),
+    "changed in another branch": (lambda stream: to_both(stream, lambda first: first.peek(change)), [1, 4], 4),
     "to a chosen topic": (lambda stream: stream.to(lambda key, value, context: "out"), [1, 4], 4),
 }
 """The sums that are sent of 1 and 3, and how many values are written."""
