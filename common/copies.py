@@ -1,4 +1,4 @@
-"""Copies of values, so that a function that changes what it is given changes nothing of anybody else's.
+"""Copies of values: a function that changes its copy changes the value of no other function.
 
 | value | its copy |
 |---|---|

@@ -92,7 +92,7 @@ class _OwnHeaders(_RecordFields[K, V]):
 
     __slots__ = ()
 
-    def __new__(cls, key: K, value: V, timestamp: int, headers: Iterable[Header] | None = None) -> Self:
+    def __new__(cls, key: K, value: V, timestamp: int, headers: Headers | None = None) -> Self:
         return tuple.__new__(cls, (key, value, timestamp, list(headers) if headers else []))
 
     @classmethod
@@ -103,7 +103,7 @@ class _OwnHeaders(_RecordFields[K, V]):
         """This record at another time, ms since the epoch."""
         return type(self)(self.key, self.value, timestamp, self.headers)
 
-    def with_headers(self, headers: Iterable[Header]) -> Self:
+    def with_headers(self, headers: Headers) -> Self:
         """This record with a copy of `headers` in place of its own."""
         return type(self)(self.key, self.value, self.timestamp, headers)
 

@@ -180,8 +180,8 @@ class OperatorContext(TaskServices, Protocol):
     forward_new: Process
     """Sends to all children of a table node without old values: takes the new value instead of (new, old)."""
     forward_own: Process
-    """`forward`, for a value that the node, or its user's code, goes on to use: each child whose functions get it has a
-    copy."""
+    """`forward`, for a value that the node, or its user's code, may use afterwards: each child whose functions get it
+    has a copy."""
 
     def shared_memory(self, name: str, initial: Any) -> Memory:
         """The memory of that name, which other nodes of the task may ask for, too; `memory` is of this node alone."""
