@@ -46,6 +46,7 @@ def quiet() -> Iterator[None]:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`host:port` of a real broker. Tests share it: make the names of topics and groups your own."""
     from milestones.common.kafka.embedded import EmbeddedKafka
+    from milestones.common.kafka.embedded.properties import DELETES_BY_AGE
 
-    with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as broker:
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), properties=DELETES_BY_AGE) as broker:
         yield broker.bootstrap_servers

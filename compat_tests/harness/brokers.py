@@ -1,7 +1,8 @@
 """Where the suite's Kafka comes from: `--broker auto`, `testcontainers`, `process`, or `HOST:PORT`.
 
-*Guarantees*: one broker per session (each worker of pytest-xdist has one), taken away at its end; a broker of the
-user's is left as it was, but for topics whose deletion failed.
+*Guarantees*: one broker per session (each worker of pytest-xdist has one), taken away at its end. It deletes by age
+each second, so that no case passes because the broker hasn't looked yet. A broker of the user's is left as it was,
+except for topics whose deletion failed.
 *Assumes*: a broker of the user's allows session timeouts of 6 s (Kafka's default).
 """
 
@@ -17,6 +18,7 @@ import pytest
 from compat_tests.containers.container import KafkaContainer, why_none
 from compat_tests.network.proxy import KafkaProxy
 from milestones.common.kafka.embedded import EmbeddedKafka
+from milestones.common.kafka.embedded.properties import DELETES_BY_AGE
 
 PROXIED = "PROXIED"
 Own: TypeAlias = EmbeddedKafka | KafkaContainer
@@ -77,6 +79,7 @@ def running(choice: str, directory: Path, properties: Mapping[str, str] | None =
     if not is_own(choice):
         yield Broker(choice)
         return
+    properties = {**DELETES_BY_AGE, **(properties or {})}
     with KafkaProxy() as proxy:
         listeners, advertised = {PROXIED: "PLAINTEXT"}, {PROXIED: proxy.port}
         kafka: Own
