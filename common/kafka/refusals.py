@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,10 +24,22 @@ BY_SIZE = (
 )
 """The advice about a topic that takes smaller batches than the client sends."""
 
+BY_TIME = (
+    "brokers refuse times further ahead of their clock than the topic's message.timestamp.after.max.ms says (an hour "
+    "by default), or further behind it than message.timestamp.before.max.ms: mend the time (timestamp_extractor, "
+    "with_timestamp), or set them on the topic: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+    f"--add-config message.timestamp.after.max.ms={(1 << 63) - 1}"
+)
+"""The advice about a time that the topic doesn't take."""
+
 REFUSED_IN_TRANSACTION = (
     "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, and it would again: mend the "
     "cause (size limits, rights, the topic); only fencing_tolerance has production_exception_handler asked about it"
 )
+
+
+_TOPIC = re.compile(r"ProduceRequest for (\S+) \[")
+"""Where the client's text about a batch names the topic."""
 
 
 class RefusedInTransactionError(ProductionError):
@@ -39,6 +52,15 @@ class RefusedInTransactionError(ProductionError):
     def __init__(self, message: str, *, single: bool, unknown_topic: bool = False) -> None:
         super().__init__(message)
         self.single, self.unknown_topic = single, unknown_topic
+
+
+def _advice(error: KafkaError) -> str:
+    if error.code() in TOO_LARGE:
+        return f"; {BY_SIZE}"
+    if error.code() != KafkaError.INVALID_TIMESTAMP:
+        return ""
+    named = _TOPIC.search(error.str())
+    return f"; {BY_TIME.format(topic=named[1] if named else 'TOPIC')}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +84,7 @@ def refusals_explained() -> Iterator[None]:
     except KafkaException as exception:
         error = error_of(exception)
         if error is not None and error.txn_requires_abort() and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
-            advice = f"; {BY_SIZE}" if error.code() in TOO_LARGE else ""
+            advice = _advice(error)
             single, unknown = error.code() in REFUSED_RECORD, error.code() in UNKNOWN_TOPIC
             raise RefusedInTransactionError(
                 f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}", single=single, unknown_topic=unknown

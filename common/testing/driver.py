@@ -51,6 +51,8 @@ from milestones.common.typed_serdes import of as serde_of
 S = TypeVar("S")
 
 APPLICATION_ID = "topology-test-driver"
+MOST_TIME = (1 << 63) - 1
+"""Of a record, in ms."""
 
 
 class HasTopology(Protocol):
@@ -165,7 +167,10 @@ class TopologyTestDriver:
     def pipe(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None = None
     ) -> None:
-        """One record of bytes; `InputTopic.pipe` is more comfortable."""
+        """One record of bytes; `InputTopic.pipe` is more comfortable. `ValueError` for a time that no record can
+        have."""
+        if not -MOST_TIME <= timestamp <= MOST_TIME:
+            raise ValueError(f"topic {topic}: timestamp={timestamp} is no time of a record: it has 64 bits, in ms")
         self._enqueue(self._reader(topic), topic, key, value, timestamp, headers)
         self._process()
 

@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from confluent_kafka import KafkaError
+
 from milestones.common.dead_letters import is_dead_letter
 from milestones.common.errors import ProcessingError, ProductionError, RefusedTogetherError
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.failures import REFUSED_BATCH, REFUSED_TOPIC, TOO_LARGE, may_succeed_later
-from milestones.common.kafka.refusals import BY_SIZE, Refused
+from milestones.common.kafka.refusals import BY_SIZE, BY_TIME, Refused
+from milestones.common.records import UNKNOWN_TIMESTAMP, Output
 from milestones.common.task.failures import ask
 from milestones.common.topology.handlers import ErrorContext, Handler, Response
 from milestones.common.topology.nodes import SinkNode, SubTopology
@@ -144,8 +147,15 @@ def describe(refused: Refused, *, changelog: bool) -> str:
             "; a dead letter has key, value and headers of its record: its topic and producer_message_max_bytes must "
             "take what the input topic takes, and 1,000 bytes more"
         )
+    if refused.error.code() == KafkaError.INVALID_TIMESTAMP:
+        ways += f"; {BY_TIME.format(topic=output.topic)}"
     where = output.topic if output.partition < 0 else f"{output.topic}-{output.partition}"
     return (
         f"task {refused.task}: Kafka refused {what} for {where} (key {output.key!r:.100}, value of "
-        f"{len(output.value or b'')} bytes): {refused.error.str()}; {ways}"
+        f"{len(output.value or b'')} bytes{_time_of(output)}): {refused.error.str()}; {ways}"
     )
+
+
+def _time_of(output: Output) -> str:
+    """Its time, where the report of the error has it."""
+    return f", time {output.timestamp}" if output.timestamp != UNKNOWN_TIMESTAMP else ""

@@ -311,6 +311,15 @@ def test_a_record_that_fails_its_transaction_is_known_as_a_whole_if_outputs_are_
     successor.commit(TIMEOUT_MS)
 
 
+@pytest.mark.kafka
+def test_a_time_too_far_ahead_that_fails_a_transaction_is_told_with_its_topic_and_the_setting(t: Transacting) -> None:
+    topic = new_topic(t.kafka)
+    t.producer.send(TASK, [Output(topic, 0, b"k", b"v", 9_000_000_000_000, None, "sink")])
+    t.producer.flush(TIMEOUT_MS)
+    with pytest.raises(RefusedInTransactionError, match=f"--entity-name {topic} .*message.timestamp.after.max.ms"):
+        t.producer.commit(TIMEOUT_MS)
+
+
 def test_a_producer_that_hung_in_a_call_begins_nothing_more_and_counts_as_dead(
     t: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

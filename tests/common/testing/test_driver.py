@@ -47,6 +47,13 @@ def test_a_word_count_runs_through_its_repartition_topic(counting: Any) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("timestamp", [2**63, -(2**63) - 1])
+def test_a_time_that_no_record_can_have_is_refused_with_its_topic(counting: Any, timestamp: int) -> None:
+    _, words, _ = counting
+    with pytest.raises(ValueError, match=f"timestamp={timestamp} is no time of a record: it has 64 bits"):
+        words.pipe(None, "a", timestamp=timestamp)
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_stores_are_in_memory_or_on_disk(persistent: bool) -> None:
     with TopologyTestDriver(words(), persistent=persistent) as driver:

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from milestones.baseline.collection import ROOM_MS, DirectCollection
+from milestones.baseline.refused_outputs import describe
 from milestones.common.errors import (
     ProcessingError,
     ProductionError,
@@ -439,6 +440,13 @@ BAD = output("bad")
 def test_what_was_given_up_is_told_from_what_is_like_it(code: int, again: list[Output], sent: list[Output]) -> None:
     *_, collect = given_up(code)
     assert collect(*again) == sent
+
+
+def test_a_time_that_was_refused_is_told_with_its_topic_and_the_setting_that_takes_it() -> None:
+    bad = Output("far", 0, b"k", b"v", 9_000_000_000_000, None, "sink")
+    told = describe(Refused(A, KafkaError(KafkaError.INVALID_TIMESTAMP), bad, sent=True), changelog=False)
+    assert "for far-0 (key b'k', value of 1 bytes, time 9000000000000)" in told
+    assert "--entity-name far --add-config message.timestamp.after.max.ms=9223372036854775807" in told
 
 
 def test_a_dead_letter_does_not_get_the_timestamp_that_was_refused() -> None:
