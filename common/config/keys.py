@@ -264,8 +264,9 @@ class StateKeys:
     )
     windowstore_changelog_additional_retention_ms: Final = ConfigKey(
         integer(at_least=0), 86_400_000, "low",
-        doc="How much longer than its store a changelog of windows or sessions keeps records: `retention.ms` of the "
-        "topic when it is made. The broker deletes by its own clock. A store may have settings of its own.",
+        doc="How much longer than its store a changelog of windows or sessions keeps records, by the store's own time: "
+        "the instance deletes them, no broker does by its clock. At least the time by which a record may be older than "
+        "the end of the session, or the start of the window, that it changes.",
     )
     rocksdb_engine: Final = ConfigKey(
         choice("rocksdict", "rocksdb"), "rocksdict", "low",
@@ -363,7 +364,8 @@ class KafkaKeys:
     )
     repartition_purge_interval_ms: Final = ConfigKey(
         integer(at_least=0), 30_000, "low",
-        doc="Time between two deletions of records that were processed from repartition topics.",
+        doc="Time between two deletions of records that were processed from repartition topics, and of what changelogs "
+        "of windows no longer need.",
     )
     group_instance_id: Final = ConfigKey(
         optional(legal_name("a group instance id")), None, "medium",

@@ -6,8 +6,9 @@
      +-------- pause <--- passing error ---+
 
 *Guarantees*: a step waits `STEP_MS` at most; a request has no more partitions than a broker takes at once. After a
-passing error Kafka is asked again, after growing pauses. An existing topic is never changed: one that doesn't fit is an
-error that says what to do.
+passing error Kafka is asked again, after growing pauses. Of an existing topic only limits are changed, which are raised
+before anything is written to it (`fitness.too_tight`), or it is a warning. Another one that doesn't fit is an error
+that says what to do.
 *Assumes*: one owner drives the steps.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Generator, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -25,8 +27,8 @@ from milestones.common.errors import KafkaUnreachableError, MilestonesError, Sou
 from milestones.common.kafka.admin import Admin, Begin, OwnAdmin, answered, by_another_client, rest
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.failures import error_of, is_passing
-from milestones.common.kafka.fitness import misfit
-from milestones.common.kafka.topics import Cluster, InternalTopic, described_in, settings_in
+from milestones.common.kafka.fitness import kept_tight, misfit, too_tight
+from milestones.common.kafka.topics import ANY_TIME, Cluster, InternalTopic, described_in, settings_in
 
 log: Final = logging.getLogger(__name__)
 
@@ -101,7 +103,10 @@ class TopicCreation:
         answers = yield from self._ask(lambda cluster: cluster.start_creating(topics, self._replication_factor))
         passing: KafkaException | None = None
         for name, future in answers.items():
-            passing = self._note(self._wanted[name], future) or passing
+            if _is_older(future):
+                self._wanted[name] = without_times(self._wanted[name])
+            else:
+                passing = self._note(self._wanted[name], future) or passing
         if passing is not None:
             raise passing
 
@@ -131,17 +136,56 @@ class TopicCreation:
             answers = yield from self._ask(lambda cluster: cluster.start_reading_settings(names))
             settings = {name: settings_in(future.result()) for name, future in answers.items()}
         except KafkaException as exception:
-            log.info("settings of internal topics can't be looked at: %s", text_of(exception))
+            deleting = [name for name in names if "retention.ms" in self._wanted[name].settings]
+            log.log(
+                logging.WARNING if deleting else logging.INFO,
+                "settings of internal topics can't be looked at (%s); %s must have retention.ms=-1 and "
+                "retention.bytes=-1, or its brokers may delete what the application needs",
+                text_of(exception), ", ".join(deleting) or "none that deletes",
+            )  # fmt: skip
             return
         for name in names:
             reason = misfit(self._wanted[name], settings.get(name, {}))
             if reason is not None:
                 raise SourceTopicError(reason)
+        yield from self._raise_limits({name: too_tight(self._wanted[name], settings.get(name, {})) for name in names})
+
+    def _raise_limits(self, changes: Mapping[str, Mapping[str, str]]) -> Generator[None, None, None]:
+        """Give topics these settings. A principal that may not do so is warned, and not held up."""
+        changes = {name: settings for name, settings in changes.items() if settings}
+        if not changes:
+            return
+        answers = yield from self._ask(lambda cluster: cluster.start_changing_settings(changes))
+        for name, future in answers.items():
+            try:
+                future.result()
+            except KafkaException as exception:
+                if is_passing(exception):
+                    raise
+                log.warning("%s", kept_tight(name, changes[name], text_of(exception)))
+            else:
+                log.info("internal topic %s has %s now", name, dict(changes[name]))
 
 
 def is_passing_or_away(error: KafkaException | KafkaUnreachableError) -> bool:
     """Whether Kafka may give another answer to the same question later."""
     return isinstance(error, KafkaUnreachableError) or is_passing(error)
+
+
+def _is_older(future: Future[None]) -> bool:
+    """Whether the broker doesn't know a setting of `ANY_TIME`."""
+    try:
+        future.result()
+    except KafkaException as exception:
+        error = error_of(exception)
+        refused = error is not None and error.code() == KafkaError.INVALID_CONFIG
+        return refused and any(name in text_of(exception) for name in ANY_TIME)
+    return False
+
+
+def without_times(topic: InternalTopic) -> InternalTopic:
+    """The topic without the settings of `ANY_TIME`."""
+    return replace(topic, settings={name: value for name, value in topic.settings.items() if name not in ANY_TIME})
 
 
 def _must_have(topic: InternalTopic, partitions: int) -> None:

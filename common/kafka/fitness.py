@@ -1,6 +1,7 @@
-"""`misfit`: checks an internal topic that was made by hand, or by a broker.
+"""`misfit` and `too_tight`: check an internal topic that was made by hand, by a broker, or by another version.
 
-*Guarantees*: only settings that would lose records are refused, with the command that mends them.
+*Guarantees*: only settings that would lose records are refused, with the command that mends them. A limit is only ever
+raised.
 *Assumes*: settings are those in effect, by Kafka's names.
 """
 
@@ -9,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from milestones.common.kafka.topics import ANY_TIME
+
 if TYPE_CHECKING:
     from milestones.common.kafka.topics import InternalTopic
 
 POLICY = "cleanup.policy"
 UNLIMITED = "-1"
+LIMITS = ("retention.ms", "retention.bytes", *ANY_TIME)
+"""Settings beyond which brokers delete or refuse records."""
 
 
 def misfit(topic: InternalTopic, actual: Mapping[str, str]) -> str | None:
@@ -24,10 +29,37 @@ def misfit(topic: InternalTopic, actual: Mapping[str, str]) -> str | None:
         return None
     if "compact" in found and "compact" not in wanted:
         return _told(topic, actual, "records of one key would replace each other before they are processed")
-    deletes = any(actual.get(limit, UNLIMITED) != UNLIMITED for limit in ("retention.ms", "retention.bytes"))
+    deletes = any(actual.get(limit, UNLIMITED) != UNLIMITED for limit in LIMITS[:2])
     if "delete" in found and "delete" not in wanted and deletes:
         return _told(topic, actual, "state that is older than its retention would be lost")
     return None
+
+
+def too_tight(topic: InternalTopic, actual: Mapping[str, str]) -> dict[str, str]:
+    """The settings by which a topic with these `actual` ones keeps and takes all that the application needs: limits of
+    the topic that are lower than the application's. Those of age and size count where the topic deletes."""
+    limits = LIMITS if "delete" in _policies(actual) else tuple(ANY_TIME)
+    return {
+        limit: topic.settings[limit]
+        for limit in limits
+        if limit in topic.settings and limit in actual and _lower(actual[limit], topic.settings[limit])
+    }
+
+
+def _lower(actual: str, wanted: str) -> bool:
+    """Whether a limit is lower than another one, of which -1 is the highest."""
+    return actual != UNLIMITED and (wanted == UNLIMITED or int(actual) < int(wanted))
+
+
+def kept_tight(topic: str, changes: Mapping[str, str], reason: object) -> str:
+    """The warning about a topic that couldn't be given these settings."""
+    told = ",".join(f"{name}={value}" for name, value in changes.items())
+    return (
+        f"internal topic {topic} needs {told}, and can't be given that ({reason}): its brokers delete records by age "
+        "or size, or refuse their times, whatever the application still needs. After a crash or a move, rows may be "
+        "missing. Give this principal the right ALTER_CONFIGS on the topic, or set it yourself: kafka-configs.sh "
+        f"--alter --entity-type topics --entity-name {topic} --add-config {told}"
+    )
 
 
 def _policies(settings: Mapping[str, str]) -> frozenset[str]:

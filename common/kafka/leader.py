@@ -33,7 +33,7 @@ from milestones.common.kafka.creation import TopicCreation
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.other_topics import begins_empty, others_of
-from milestones.common.kafka.topics import ALL, REPARTITION_SETTINGS, InternalTopic, described_in
+from milestones.common.kafka.topics import ALL, ANY_TIME, REPARTITION_SETTINGS, InternalTopic, described_in
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.patterns import matching
 from milestones.common.state.stores.kinds import changelog_settings
@@ -220,14 +220,14 @@ def internal_topics(
     config: StreamsConfig, subtopologies: tuple[SubTopology, ...], plan: TaskPlan
 ) -> list[InternalTopic]:
     """The repartition and changelog topics that the plan needs, with their settings."""
-    settings, additional_ms = config.topic_settings(), config.windowstore_changelog_additional_retention_ms
+    settings = {**ANY_TIME, **config.topic_settings()}
     specs = {topic: spec for sub in subtopologies for spec in sub.stores if (topic := sub.changelogs.get(spec.name))}
     repartition = [
         InternalTopic(topic, count, {**REPARTITION_SETTINGS, **settings})
         for topic, count in plan.repartition_counts.items()
     ]
     changelogs = [
-        InternalTopic(topic, count, changelog_settings(specs[topic], settings, additional_ms))
+        InternalTopic(topic, count, changelog_settings(specs[topic], settings))
         for topic, count in plan.changelog_counts.items()
     ]
     return repartition + changelogs

@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaExc
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
     ClusterMetadata,
     ConfigEntry,
     ConfigResource,
@@ -58,9 +59,18 @@ REPARTITION_SETTINGS = {
     "cleanup.policy": "delete",
     "segment.bytes": "52428800",
     "retention.ms": "-1",
+    "retention.bytes": "-1",
     "message.timestamp.type": "CreateTime",
 }
-"""Topic settings of a repartition topic, as Kafka Streams makes them: the runtime purges it, never its age."""
+"""Topic settings of a repartition topic, as Kafka Streams makes them: the runtime purges it, never its age. Nor its
+size, for which brokers may have a default of their own."""
+
+ANY_TIME: Final = {
+    "message.timestamp.before.max.ms": str((1 << 63) - 1),
+    "message.timestamp.after.max.ms": str((1 << 63) - 1),
+}
+"""Topic settings by which brokers take records of all times; by default those more than an hour ahead of their clock
+are refused since Kafka 4. Brokers before 3.6 don't have them, and take all."""
 
 
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -332,7 +342,8 @@ class Cluster(Owned):
             if now - self._purge_told.get(topic, float("-inf")) >= PURGE_TOLD_S:
                 self._purge_told[topic] = now
                 log.warning(
-                    "what was processed of %s can't be deleted, will be tried again: %s%s", topic, error_of(refused),
+                    "what nothing needs any more of %s can't be deleted, will be tried again: %s%s",
+                    topic, error_of(refused),
                     _right_to_purge(refused),
                 )  # fmt: skip
         if failed:
@@ -352,6 +363,19 @@ class Cluster(Owned):
         with self._renewing():
             answers = self.start_reading_settings(topics)
             return {topic: settings_in(future.result()) for topic, future in answers.items()}
+
+    def start_changing_settings(self, changes: Mapping[str, Mapping[str, str]]) -> dict[str, Future[None]]:
+        """Begin to give these topics these settings, without waiting; they keep all others."""
+        self._check_owner()
+        asked = [
+            ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                for name, value in settings.items()
+            ])
+            for topic, settings in changes.items()
+        ]  # fmt: skip
+        futures = self._admin.incremental_alter_configs(asked, request_timeout=self._timeout) if asked else {}
+        return {resource.name: future for resource, future in futures.items()}
 
     def start_reading_settings(self, topics: Iterable[str]) -> dict[str, Future[dict[str, ConfigEntry]]]:
         """Begin `topic_settings`, without waiting; `settings_in` reads an answer."""

@@ -127,3 +127,9 @@ class StoreSpec:
                 f"store {self.name}: a history of {self.retention_ms} ms in segments of {self.segment_interval_ms} ms: "
                 "neither can be negative"
             )
+
+
+def is_trimmed(spec: StoreSpec) -> bool:
+    """Whether the store has a changelog of its own whose records have no use once their rows are gone. (A versioned
+    store needs the last version of each key for ever.)"""
+    return spec.kind in BOUNDED and spec.kind != "versioned" and spec.logged and spec.source_topic is None

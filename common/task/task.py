@@ -428,6 +428,11 @@ class Task(ChangelogTask):
         self.confirmed(commit, changelog_offsets)
         self.apply()
 
+    def gone(self) -> dict[TopicPartition, int]:
+        """The time (ms) up to which rows are gone, as of the last confirmed commit, by partition of the changelogs that
+        are trimmed."""
+        return self._stores.gone(self._commits.committed.memory)
+
     def pends(self, commit: PendingCommit) -> bool:
         """Whether `commit` was neither confirmed nor thawed, and the task wasn't rolled back since it was frozen."""
         return self._commits.pends(commit)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from milestones.common.errors import (
     OwnershipError,
@@ -21,7 +21,7 @@ from milestones.common.errors import (
     TaskCorruptedError,
     TopologyError,
 )
-from milestones.common.records import Emitted, StoreId, TaskId
+from milestones.common.records import Emitted, StoreId, TaskId, TopicPartition
 from milestones.common.state.cells import Cells, observed_time
 from milestones.common.state.changelog import (
     ChangelogRecord,
@@ -36,7 +36,7 @@ from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.record_caches import TaskCaches
-from milestones.common.state.spec import BOUNDED, StoreSpec
+from milestones.common.state.spec import BOUNDED, StoreSpec, is_trimmed
 from milestones.common.state.storage import CommitMade, OpenStores, TaskStorage
 from milestones.common.state.stores.emit_buffer import EmitBuffer
 from milestones.common.state.stores.kinds import kind_of, layout_of
@@ -118,6 +118,7 @@ class TaskStores:
         """Rolled-back writes of stores that couldn't be read then, to say what of them is doubtful."""
         self._unwritten: dict[str, tuple[Batch, int]] = {}
         self._picks = picks(sub)
+        self._trimmed = tuple(spec for spec in sub.stores if is_trimmed(spec))
 
     @property
     def storage(self) -> TaskStorage:
@@ -326,6 +327,18 @@ class TaskStores:
         """The time by which rows are gone: the store's, but a window that is still to be emitted isn't gone."""
         observed, emitted = self._cells.cell(observed_time(name), -1).merged, self._cells.kept_number(name)
         return int(observed if emitted is None else min(observed, self._kept_by_emission(spec, emitted)))
+
+    def gone(self, memory: Mapping[str, Any]) -> dict[TopicPartition, int]:
+        """The time (ms) up to which rows are gone by what a commit remembers (`Cells.values`), by partition of the
+        changelogs that are trimmed; none of a store that has seen no time."""
+        found: dict[TopicPartition, int] = {}
+        for spec in self._trimmed:
+            observed = int(memory.get(observed_time(spec.name), -1))
+            if spec.name in self._cells.kept_names:
+                observed = min(observed, self._kept_by_emission(spec, memory.get(spec.name, -1)))
+            if observed >= spec.retention_ms:
+                found[TopicPartition(self._topic(spec.name), self._task.partition)] = observed - spec.retention_ms
+        return found
 
     @staticmethod
     def _kept_by_emission(spec: StoreSpec, emitted: int) -> int:

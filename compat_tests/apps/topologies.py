@@ -23,6 +23,7 @@ from milestones import (
     Processor,
     ProcessorContext,
     Record,
+    SessionWindows,
     StoreSpec,
     StreamsBuilder,
     TimeWindows,
@@ -272,6 +273,33 @@ def pairs(app: str) -> StreamsBuilder:
     return builder
 
 
+LONG_AGO_MS = 300_000
+"""The size of the windows, the gap of the sessions, the time between joined records in `long_ago`."""
+
+
+def long_ago(app: str) -> StreamsBuilder:
+    """What windows, sessions and joins of streams say of `in` and `other`: to `out`, each in a few words."""
+    builder = StreamsBuilder()
+    left, right = (builder.stream(f"{app}-{name}", key=TEXT, value=TEXT) for name in ("in", "other"))
+    windows, within = TimeWindows(LONG_AGO_MS, grace=0), JoinWindows(LONG_AGO_MS, grace=0)
+    grouped = left.group_by_key()
+    counts = {
+        "window": grouped.windowed_by(windows).count("per-window"),
+        "closed": grouped.windowed_by(windows, emit="on_close").count("per-closed-window"),
+        "session": grouped.windowed_by(SessionWindows(LONG_AGO_MS, grace=0)).count("per-session"),
+    }
+    for name, table in counts.items():
+        told = table.to_stream(lambda windowed, _: windowed.key).filter(lambda _, count: count is not None)
+        told.map_values(f"{name} {{}}".format).to(f"{app}-out", key=TEXT, value=TEXT)
+    for joined in (
+        left.join(right, "inner {}+{}".format, within=within),
+        left.left_join(right, "left {}+{}".format, within=within),
+        left.outer_join(right, "outer {}+{}".format, within=within),
+    ):
+        joined.to(f"{app}-out", key=TEXT, value=TEXT)
+    return builder
+
+
 def as_long(_key: str, value: str) -> str | None:
     """The foreign key of `foreign_keys`: the length of the value."""
     return None if value.startswith("over") else f"k{len(value)}"
@@ -315,7 +343,7 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, two_counts, several, later, fragile,
         unwritable, calls, noting, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
-        foreign_keys, lookups, pairs, plain, upserts,
+        foreign_keys, lookups, pairs, long_ago, plain, upserts,
     )
 }  # fmt: skip
 

@@ -5,7 +5,7 @@
 | output | the records of a key differ, or one is missing or too much |
 | changelog | the last rows of a changelog differ, or the records of one that is a log |
 | metadata | the metadata of a committed offset differs |
-| topics | an internal topic was made, deleted or altered |
+| topics | an internal topic was made, deleted, or altered in more than its limits |
 | read-again | a leg doesn't begin with the committed offset |
 
 *Guarantees*: pure. The encoding of the metadata is read by a reader of its own.
@@ -20,6 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from compat_tests.harness.cluster import TopicDetails
 from compat_tests.oracles.changelog import fold
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.rows import Place, Row
@@ -29,6 +30,12 @@ OURS = "milestones."
 """What our own entries in the metadata begin with. Java hands them on."""
 SEQUENCE_BYTES = 4
 """Of the number at the end of the key of a record that is joined, or waits: it begins anew with the process."""
+
+UNLIMITED = frozenset({"-1", str((1 << 63) - 1)})
+LIMITS = (
+    "retention.ms", "retention.bytes", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms",
+)  # fmt: skip
+"""Settings of internal topics that we raise: brokers delete nothing by their clock, and take records of all times."""
 
 SUPPRESSED = "v"
 """The header of rows that wait in a suppression."""
@@ -214,13 +221,27 @@ def metadata_kept(before: Mapping[Place, Metadata], after: Mapping[Place, Metada
 # ---- topics and positions
 
 
-def same_topics(before: Mapping[str, object], after: Mapping[str, object]) -> Findings:
-    """Names, ids, partition counts and settings."""
+def same_topics(before: Mapping[str, TopicDetails], after: Mapping[str, TopicDetails]) -> Findings:
+    """Names, ids, partition counts and settings; except that limits of age, size and times may be raised."""
     return [
         Finding("topics", f"{topic}: was {before.get(topic)}, is {after.get(topic)}")
         for topic in before.keys() | after.keys()
-        if before.get(topic) != after.get(topic)
+        if topic not in before or topic not in after or not _same_or_wider(before[topic], after[topic])
     ]
+
+
+def _same_or_wider(before: TopicDetails, after: TopicDetails) -> bool:
+    lower = any(_limit(after, name) < _limit(before, name) for name in LIMITS)
+    return not lower and _without_limits(before) == _without_limits(after)
+
+
+def _limit(topic: TopicDetails, name: str) -> float:
+    limit = topic.settings.get(name, "-1")
+    return float("inf") if limit in UNLIMITED else int(limit)
+
+
+def _without_limits(topic: TopicDetails) -> TopicDetails:
+    return topic._replace(settings={name: to for name, to in topic.settings.items() if name not in LIMITS})
 
 
 def begins_there(committed: Mapping[Place, int], begun: Mapping[Place, int]) -> Findings:

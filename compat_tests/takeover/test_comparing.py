@@ -177,6 +177,13 @@ def test_an_internal_topic_must_stay_as_it_is(after: Sequence[tuple[str, TopicDe
     assert kinds(comparing.same_topics({"a": TOPIC}, dict(after))) == {"topics"}
 
 
+def test_limits_of_an_internal_topic_may_only_be_raised() -> None:
+    tight, wide = ({"retention.ms": "5"}, {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)})
+    before, after = ({"a": TOPIC._replace(settings=settings)} for settings in (tight, wide))
+    assert comparing.same_topics(before, after) == []
+    assert kinds(comparing.same_topics(after, before)) == {"topics"}
+
+
 def test_a_leg_may_not_begin_before_the_committed_offset() -> None:
     assert comparing.begins_there({IN: 5}, {IN: 5, Place("in", 1): 0}) == []
     assert kinds(comparing.begins_there({IN: 5}, {IN: 4})) == {"read-again"}

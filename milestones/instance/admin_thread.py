@@ -25,6 +25,7 @@ from milestones.common.kafka.topics import ALL, Cluster, Described, described_in
 from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
+from milestones.instance.changelog_trim import ChangelogTrim, Trim, own_limits
 from milestones.instance.global_watch import GlobalWatch
 from milestones.instance.partition_offsets import AskBounds as AskBounds
 from milestones.instance.partition_offsets import Bounds as Bounds
@@ -76,7 +77,7 @@ LAST_ANSWERS_MS = 2_000
 IDLE_MS, STEP_MS = 200, 20
 """The longest wait of the thread for requests, and for answers while some are due."""
 
-Request = AskBounds | Purge | AdminCall[Any, Any]
+Request = AskBounds | Purge | Trim | AdminCall[Any, Any]
 Requests = Mailbox[Request]
 
 
@@ -98,11 +99,11 @@ class HousekeeperAdmin:
 class Housekeeper(threading.Thread):
     """Answers other threads' questions to the cluster, purges, watches source topics, cleans the state directory.
 
-    *Owns*: the admin client; the thread that removes old state. *Receives*: `AskBounds`, `Purge`, `AdminCall`. *Sends*:
-    `Bounds` to the mailbox that the question names, answers to the future of a call; to the client a `SourceTopicError`
-    when a source or internal topic was deleted or replaced, and `NewSources` when a source's pattern matches new
-    topics. `runs`: whether the client is RUNNING. While it isn't, a task without an owner may be about to be opened, or
-    was closed for the end: its state isn't cleaned, and its topics needn't exist.
+    *Owns*: the admin client; the thread that removes old state. *Receives*: `AskBounds`, `Purge`, `Trim`, `AdminCall`.
+    *Sends*: `Bounds` to the mailbox that the question names, answers to the future of a call; to the client a
+    `SourceTopicError` when a source or internal topic was deleted or replaced, and `NewSources` when a source's pattern
+    matches new topics. `runs`: whether the client is RUNNING. While it isn't, a task without an owner may be about to
+    be opened, or was closed for the end: its state isn't cleaned, and its topics needn't exist.
     """
 
     def __init__(
@@ -126,6 +127,8 @@ class Housekeeper(threading.Thread):
         self._watched = set(application.source_topics) | application.internal_topics | set(application.global_topics)
         self._desk = BoundsDesk(self._changed)
         self._calls = AdminDesk()
+        additional_ms = config.windowstore_changelog_additional_retention_ms
+        self._trim = ChangelogTrim(additional_ms, own_limits(application.subtopologies))
         self._to_purge: dict[TopicPartition, int] = {}
         self._purging: Answers[TopicPartition, Any] | None = None
         self._counting: Answers[str, dict[str, int]] | None = None
@@ -166,7 +169,7 @@ class Housekeeper(threading.Thread):
         self._cleaning.close()
 
     def _next_requests(self) -> list[Request]:
-        awaited = self._purging or self._watching
+        awaited = self._purging or self._watching or self._trim.waits
         try:
             self.requests.wait(0 if self._desk else STEP_MS if awaited else IDLE_MS)
             return self.requests.drain()
@@ -174,15 +177,19 @@ class Housekeeper(threading.Thread):
             return []
 
     def run_once(self, cluster: Cluster, now_ms: int, requests: Collection[Request]) -> None:
-        """1. put questions, hand out answers; 2. purge; 3. watch topics; 4. clean the state directory."""
+        """1. put questions, hand out answers; 2. trim changelogs, and purge; 3. watch topics; 4. clean the state
+        directory."""
         self._desk.ask([request for request in requests if isinstance(request, AskBounds)])
         for request in requests:
             if isinstance(request, AdminCall):
                 self._calls.begin(request, cluster, now_ms)
             elif isinstance(request, Purge):
                 self._to_purge |= request.offsets
+            elif isinstance(request, Trim):
+                self._trim.take(request, self._clock.wall_ms())
         self._desk.run_once(cluster, now_ms, STEP_MS)
         self._calls.run_once(cluster, now_ms)
+        self._to_purge |= self._trim.run_once(lambda begin: self._ask(begin, cluster, now_ms))
         self._purge(cluster, now_ms)
         self._watch(cluster, now_ms)
         self._clean(now_ms)

@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 from milestones.common.errors import StateCorruptError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, StoreId, TopicPartition
+from milestones.common.state.spec import is_trimmed
 from milestones.common.testing.faults import reach
 from milestones.instance.admin_thread import Bounds
 from milestones.instance.listeners import SuspendReason
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 DONE = object()
+
+EMPTIED: Final = (
+    "task %s: store %s begins empty: all of its changelog %s up to offset %d was deleted, by its brokers or by hand, "
+    "as the application never deletes the newest records. Windows that were open then lack what came before. See that "
+    "retention.ms and retention.bytes of the topic are -1"
+)
 
 KnownEnd = Callable[[TopicPartition], "int | None"]
 """Gives the end of a partition as of its last fetch; None before the first."""
@@ -62,6 +69,7 @@ class Changelogs:
         self.stores: dict[TopicPartition, str] = {
             TopicPartition(topic, task.id.partition): store for store, topic in task.subtopology.changelogs.items()
         }
+        self._trimmed = frozenset(spec.name for spec in task.subtopology.stores if is_trimmed(spec))
         self.asked, self.heard_ms = False, now_ms
         self.failing_since_ms: int | None = None
         self.ends: Mapping[TopicPartition, int] | None = None
@@ -128,6 +136,8 @@ class Changelogs:
         for partition, store in self.stores.items():
             first, end = answer.bounds[partition]
             offset = offsets[store]
+            if offset is None and 0 < first == end and store in self._trimmed:
+                log.warning(EMPTIED, self.task.id, store, partition, end)
             # An offset, since the client would have to ask for "the beginning", and waits half a second when it can't
             # yet. A changelog without anything left to read is read all the same: lags are told by the store's offset.
             beginning = first if first < end else OFFSET_BEGINNING

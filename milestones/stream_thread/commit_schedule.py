@@ -27,6 +27,7 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import AT_ONCE_MS
 from milestones.common.task.commit_set import freeze
 from milestones.instance.admin_thread import Purge
+from milestones.instance.changelog_trim import Trim
 from milestones.stream_thread.uncommitted import CommittedTasks, Uncommitted
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ TELL_MS = 10_000
 class CommitSchedule:
     """Begins a commit when one is due, and sees it to its end.
 
-    *Owns*: what is under way, the times of commits and purges, the offsets to purge to. *Sends*: `Purge`.
+    *Owns*: what is under way, the times of commits and purges, the offsets to purge to. *Sends*: `Purge`, `Trim`.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class CommitSchedule:
 
     def run_once(self, now_ms: int, *, may_begin: bool = True, wait_ms: int = STEP_MS) -> bool:
         """Take steps of the commit under way, each of which waits for Kafka `wait_ms` at most; begin one that is due
-        and allowed; purge repartition topics when that is due. Whether a commit was made."""
+        and allowed; purge repartition topics, and trim changelogs, when that is due. Whether a commit was made."""
         self._uncommitted.look()
         committed = self._step(now_ms, wait_ms, may_begin=may_begin)
         if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:
@@ -382,6 +383,8 @@ class CommitSchedule:
         self._succeeded(self._began_ms)
         self._roll_backs = self._tasks.roll_backs.count
         self._note(committed)
+        if not self.commits:  # soon, in case that a changelog is kept for too short a time
+            self._trim()
         self.commits += 1
         return True
 
@@ -410,3 +413,12 @@ class CommitSchedule:
         self._last_purge = now_ms
         if self._purgeable and self._context.housekeeper.try_put(Purge(self._purgeable)):
             self._purgeable = {}
+        self._trim()
+
+    def _trim(self) -> None:
+        """Tell what is gone by the stores' committed times."""
+        gone: dict[TopicPartition, int] = {}
+        for task in self._tasks.processing.values():
+            gone |= task.gone()
+        if gone:
+            self._context.housekeeper.try_put(Trim(gone))

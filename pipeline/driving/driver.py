@@ -3,7 +3,7 @@
 One pass:
 1. for each level of sub-topologies, upstream first: where do its tasks' inputs end, what is committed;
 2. a Spark job over all its tasks that have something left;
-3. at the end of the pass: purge what repartition topics no longer need.
+3. at the end of the pass: delete what repartition topics and changelogs no longer need.
 
 A batch ends after a pass in which nothing was left, up to ends that don't move for ever (`caps`). Micro-batches are
 passes at an interval.
@@ -33,7 +33,7 @@ from milestones.common.diagnostics import text_of
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.failures import is_passing
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import TaskId
+from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.admin_thread import WATCH_INTERVAL_MS
 from milestones.pipeline.driving.kafka import KafkaView
 from milestones.pipeline.driving.losses import Losses
@@ -119,6 +119,7 @@ class Driver(threading.Thread):
         self._done: Mailbox[Finished] = Mailbox(1, f"{self.name} finished jobs")
         self._spark = spark(self._done)
         self._known: dict[TaskId, Known] = {}
+        self._gone: dict[TopicPartition, int] = {}
         self._had: set[TaskId] = set()
         self._complete = False
         self._running: RunningJob | None = None
@@ -270,6 +271,7 @@ class Driver(threading.Thread):
         if complete or now_ms - self._purged_ms >= self._config.repartition_purge_interval_ms:
             self._purged_ms = now_ms
             self._view.purge(self._seat.tasks)
+            self._view.trim(self._gone, self._clock.wall_ms())
         if not worked:
             self.progress = replace(self.progress, lag=0)
         if complete:
@@ -312,6 +314,7 @@ class Driver(threading.Thread):
         for outcome in finished.outcomes:
             if outcome.end is RangeEnd.FAILED:
                 raise TaskFailedError(outcome)
+            self._gone |= outcome.gone
             if outcome.end is RangeEnd.DONE and outcome.rhythm is not None:
                 self._known[outcome.task] = Known(outcome.rhythm, outcome.due_ms)
 

@@ -21,6 +21,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.admin_thread import NewSources, SourceWatch
 from milestones.instance.application import Application
+from milestones.instance.changelog_trim import ChangelogTrim, Trim, own_limits
 from milestones.pipeline.driving.caps import Caps
 from milestones.pipeline.driving.order import circular_topics, inner_topics
 
@@ -42,6 +43,8 @@ class KafkaView:
         self._inner = inner_topics(application.subtopologies)
         self._caps = Caps(circular_topics(application.subtopologies)) if batch else None
         self._sources = SourceWatch(application)
+        additional_ms = config.windowstore_changelog_additional_retention_ms
+        self._trim = ChangelogTrim(additional_ms, own_limits(application.subtopologies))
 
     def prepare(self) -> None:
         """See that Kafka is there, with the topics that others have to make. `SourceTopicError`."""
@@ -94,6 +97,12 @@ class KafkaView:
         partitions = [p for inputs in tasks.values() for p in inputs if p.topic in internal]
         if partitions:
             self._cluster.purge(self.committed(partitions))
+
+    def trim(self, gone: Mapping[TopicPartition, int], wall_ms: int) -> None:
+        """Delete what is gone by the stores' times (`Task.gone`) of changelogs that are trimmed."""
+        self._trim.take(Trim(gone), wall_ms)
+        if times := self._trim.due():
+            self._cluster.purge(self._trim.found(times, self._cluster.start_searching(times, committed=False)))
 
     def close(self) -> None:
         self._group.close()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from milestones.baseline.store_requests import open_stores
@@ -48,7 +48,8 @@ LAST_CLOSE_MS = 10_000
 
 @dataclass(frozen=True)
 class Done:
-    """What a run has done. `rhythm`: None when there was nothing to do, and nothing was learnt of it."""
+    """What a run has done. `rhythm`: None when there was nothing to do, and nothing was learnt of it. `gone`: as of
+    `Task.gone`."""
 
     records: int = 0
     commits: int = 0
@@ -56,6 +57,7 @@ class Done:
     punctuations: int = 0
     rhythm: Rhythm | None = None
     due_ms: int | None = None
+    gone: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -124,7 +126,8 @@ class HostedTask:
     def _done(self, task: Task) -> Done:
         dropped = task.dropped_records + self._collection.dropped[task.id]
         commits, punctuations = self._commits.commits, task.counters.punctuated
-        return Done(self.records, commits, dropped, punctuations, task.rhythm(), task.next_punctuation_ms())
+        rhythm, due_ms = task.rhythm(), task.next_punctuation_ms()
+        return Done(self.records, commits, dropped, punctuations, rhythm, due_ms, task.gone())
 
     def _left(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether there is anything to read, or a partition that nothing was ever committed of."""

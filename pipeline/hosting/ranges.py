@@ -56,7 +56,8 @@ class RangeOutcome:
     handler's decision), and outputs that it went on without; `punctuations` that it called.
 
     `rhythm`: None when nothing is known of it: the task didn't run, as all was committed already. `due_ms`: when a
-    wall-clock punctuation is due next (ms since the epoch), None without any. `error` and `exit_code` go with FAILED.
+    wall-clock punctuation is due next (ms since the epoch), None without any. `gone`: the times (ms) up to which rows
+    are gone, by partition of the changelogs that are trimmed. `error` and `exit_code` go with FAILED.
     `where`: host and process.
     """
 
@@ -70,6 +71,7 @@ class RangeOutcome:
     seconds: float = 0.0
     rhythm: Rhythm | None = None
     due_ms: int | None = None
+    gone: Mapping[TopicPartition, int] = field(default_factory=dict)
     error: str = ""
     exit_code: int = 1
     where: str = field(default="", compare=False)

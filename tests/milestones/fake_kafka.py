@@ -18,6 +18,7 @@ from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId
 from milestones.common.steps import Steps
 from milestones.common.testing import StepClock
 from milestones.instance.admin_thread import AskBounds, Bounds, Purge
+from milestones.instance.changelog_trim import Trim
 
 
 def kafka_error(code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False) -> KafkaException:
@@ -427,6 +428,7 @@ class FakeRequests:
         self.asked = 0
         self.questions: list[AskBounds] = []
         self.purges: list[Purge] = []
+        self.trims: list[Trim] = []
         self.calls: list[AdminCall[Any, Any]] = []
         self.holds = False
         self.error: Exception | None = None
@@ -439,11 +441,13 @@ class FakeRequests:
         if not self.holds:
             self.answer()
 
-    def try_put(self, request: Purge | AdminCall[Any, Any]) -> bool:
+    def try_put(self, request: Purge | Trim | AdminCall[Any, Any]) -> bool:
         if self.full:
             return False
         if isinstance(request, AdminCall):
             self.calls.append(request)
+        elif isinstance(request, Trim):
+            self.trims.append(request)
         else:
             self.purges.append(request)
         return True

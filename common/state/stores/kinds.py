@@ -73,14 +73,14 @@ CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.typ
 """Topic settings of a changelog, as Kafka Streams makes them, but for those of the store's kind."""
 
 
-ADDITIONAL_RETENTION_MS: Final = 86_400_000
-"""Kafka Streams' default of `windowstore.changelog.additional.retention.ms`."""
+HISTORY_MARGIN_MS: Final = 86_400_000
+"""How much longer than its history a versioned store has its changelog keep each version, as Kafka Streams does."""
 
 LONGEST_RETENTION_MS: Final = (1 << 63) - 1
 """Of a topic."""
 
 
-_NEEDED: Final = ("retention.ms", "min.compaction.lag.ms")
+_NEEDED: Final = ("retention.ms", "retention.bytes", "min.compaction.lag.ms")
 """Topic settings that say how long a store needs its records."""
 
 Row = tuple["bytes | None", "int | None"]
@@ -138,7 +138,7 @@ def _value_behind_headers(local: bytes) -> Row:
     return local[behind(local) :], None
 
 
-def _like_all(_: StoreSpec, _additional_ms: int) -> Mapping[str, str]:
+def _like_all(_: StoreSpec) -> Mapping[str, str]:
     return {}
 
 
@@ -146,15 +146,15 @@ def _like_any(_: StoreSpec) -> str:
     return ""
 
 
-def _bounded(spec: StoreSpec, additional_ms: int) -> Mapping[str, str]:
-    """Records whose windows are gone may be deleted so much later: by then each standby has seen more recent ones."""
-    retention_ms = min(spec.retention_ms + additional_ms, LONGEST_RETENTION_MS)
-    return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
+def _bounded(_: StoreSpec) -> Mapping[str, str]:
+    """The store's task deletes what is gone by the store's time. A broker would delete by its clock, to which the times
+    of the records may have no relation."""
+    return {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
-def _with_lag(spec: StoreSpec, _additional_ms: int) -> Mapping[str, str]:
+def _with_lag(spec: StoreSpec) -> Mapping[str, str]:
     """No version may be compacted away before it is older than the history, and a day: a restoration needs each."""
-    lag_ms = min(spec.retention_ms + ADDITIONAL_RETENTION_MS, LONGEST_RETENTION_MS)
+    lag_ms = min(spec.retention_ms + HISTORY_MARGIN_MS, LONGEST_RETENTION_MS)
     return {"min.compaction.lag.ms": str(lag_ms)}
 
 
@@ -172,8 +172,8 @@ class Kind:
 
     `store`: the class that user code sees. `layout`: makes the local layout of one store. `version`: of the bytes of
     that layout; 1 is Kafka Streams' own. `topic`: settings of the changelog topic that differ from
-    `CHANGELOG_SETTINGS`, given the additional retention of windows (ms). `arrangement`: the choices of the user that
-    local keys depend on; another arrangement finds no rows. `plain`: the kind that differs in having no headers: the
+    `CHANGELOG_SETTINGS`. `arrangement`: the choices of the user that local keys depend on; another arrangement finds no
+    rows. `plain`: the kind that differs in having no headers: the
     same changelog restores both. `reads_plain`: that kind's rows are read as they are, as rows without headers.
     `windowed`: gives the key's bytes and the window of a changelog key, where keys have windows. `value`: gives the
     plain value and the time of a local value. `headers`: gives its headers, where values have some. `changelog`: makes
@@ -188,7 +188,7 @@ class Kind:
     store: Callable[[StoreParts], Rows]
     layout: Callable[[StoreSpec], Layout]
     version: int = 1
-    topic: Callable[[StoreSpec, int], Mapping[str, str]] = _like_all
+    topic: Callable[[StoreSpec], Mapping[str, str]] = _like_all
     arrangement: Callable[[StoreSpec], str] = _like_any
     plain: StoreKind | None = None
     reads_plain: bool = False
@@ -291,11 +291,9 @@ def layout_of(spec: StoreSpec) -> Layout:
     return kind_of(spec).layout(spec)
 
 
-def changelog_settings(
-    spec: StoreSpec, of_all: Mapping[str, str], additional_ms: int = ADDITIONAL_RETENTION_MS
-) -> dict[str, str]:
+def changelog_settings(spec: StoreSpec, of_all: Mapping[str, str]) -> dict[str, str]:
     """The settings of the store's changelog topic. `of_all`: those that the config gives all internal topics; how long
-    a store needs its records goes before them. `additional_ms`: how much longer changelogs of windows keep theirs."""
-    own = kind_of(spec).topic(spec, additional_ms)
+    a store needs its records goes before them."""
+    own = kind_of(spec).topic(spec)
     needed = {name: own[name] for name in _NEEDED if name in own}
     return {**CHANGELOG_SETTINGS, **own, **of_all, **needed, **spec.changelog_config}

@@ -17,7 +17,8 @@ class FakeCluster:
     """Topics with `counts` of partitions, and those that are made. `looks`: what the next looks at topics find, before
     these are; an error is what a look fails with. `error`: that of all looks. Requests to make topics are refused by
     `refusals`, in turn; others succeed, or have no answer while `holds`: their futures are `open`. `asked`: the
-    partitions whose ends were asked for. `renewed`: how often another client was made."""
+    partitions whose ends were asked for. `renewed`: how often another client was made. `changed`: the settings that
+    topics were given, unless `change_refusal`. `reason`: the text of refusals."""
 
     client = None
 
@@ -34,6 +35,9 @@ class FakeCluster:
         self.asked: list[TopicPartition] = []
         self.timeouts_ms: list[int | None] = []
         self.renewed = 0
+        self.changed: dict[str, dict[str, str]] = {}
+        self.change_refusal: int | None = None
+        self.reason = "refused"
 
     @property
     def admin(self) -> OwnAdmin:
@@ -74,13 +78,20 @@ class FakeCluster:
                 self.created[topic.name] = topic
                 futures[topic.name].set_result(None)
             else:
-                futures[topic.name].set_exception(KafkaException(KafkaError(code)))
+                futures[topic.name].set_exception(KafkaException(KafkaError(code, self.reason)))
         return futures
 
     def start_reading_settings(self, topics: Any) -> dict[str, Future[Any]]:
         made = {name: self.created[name].settings for name in topics if name in self.created}
         entries = {name: {key: SimpleNamespace(value=value) for key, value in made[name].items()} for name in made}
         return {name: answered(found) for name, found in entries.items()}
+
+    def start_changing_settings(self, changes: Any) -> dict[str, Future[Any]]:
+        if self.change_refusal is not None:
+            refused = KafkaException(KafkaError(self.change_refusal))
+            return dict.fromkeys(changes, answered(refused))
+        self.changed |= {name: dict(settings) for name, settings in changes.items()}
+        return dict.fromkeys(changes, answered(None))
 
     def start_listing(
         self, partitions: Any, *, end: bool, timeout_ms: int | None = None

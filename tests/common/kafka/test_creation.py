@@ -12,11 +12,11 @@ from milestones.common.kafka.creation import (
     TopicCreation,
     create_topics,
 )
-from milestones.common.kafka.fitness import misfit
-from milestones.common.kafka.topics import REPARTITION_SETTINGS, Cluster, InternalTopic
+from milestones.common.kafka.fitness import misfit, too_tight
+from milestones.common.kafka.topics import ANY_TIME, REPARTITION_SETTINGS, Cluster, InternalTopic
 from milestones.common.state.stores.kinds import CHANGELOG_SETTINGS
 from milestones.common.testing import StepClock
-from tests.common.kafka.fake_cluster import FakeCluster
+from tests.common.kafka.fake_cluster import FakeCluster, answered
 from tests.topics import named, new_topic
 
 
@@ -139,7 +139,94 @@ def test_a_topic_that_would_lose_records_is_refused_with_the_command_that_mends_
     assert f"--entity-name a --add-config cleanup.policy=[{wanted['cleanup.policy']}]" in reason
 
 
+WINDOWS = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1", **ANY_TIME}
+HOUR_AHEAD = {"message.timestamp.after.max.ms": "3600000"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "raised"),
+    [
+        (WINDOWS, {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}, {"retention.ms": "-1"}),
+        (WINDOWS, {"cleanup.policy": "delete", "retention.bytes": "9"}, {"retention.bytes": "-1"}),
+        (REPARTITION_SETTINGS, {"cleanup.policy": "delete", "retention.ms": "9"}, {"retention.ms": "-1"}),
+        ({**WINDOWS, "retention.ms": "9"}, {"cleanup.policy": "delete", "retention.ms": "8"}, {"retention.ms": "9"}),
+        ({**WINDOWS, "retention.ms": "9"}, {"cleanup.policy": "delete", "retention.ms": "10"}, {}),
+        ({**WINDOWS, "retention.ms": "9"}, {"cleanup.policy": "delete", "retention.ms": "-1"}, {}),
+        (WINDOWS, {"cleanup.policy": "compact", "retention.ms": "9"}, {}),
+        (
+            {**CHANGELOG_SETTINGS, **ANY_TIME},
+            {"cleanup.policy": "compact", "retention.ms": "604800000", **HOUR_AHEAD},
+            {"message.timestamp.after.max.ms": str(2**63 - 1)},
+        ),
+        (WINDOWS, {}, {}),
+    ],
+)
+def test_limits_of_a_topic_that_are_lower_than_the_application_s_are_raised_and_none_is_lowered(
+    wanted: dict[str, str], found: dict[str, str], raised: dict[str, str]
+) -> None:
+    assert too_tight(InternalTopic("a", 1, wanted), found) == raised
+
+
+def existing(found: dict[str, str]) -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.created["a"] = InternalTopic("a", 1, found)
+    return cluster
+
+
+def test_a_topic_that_deletes_by_age_is_mended_before_it_is_written_to() -> None:
+    """Such as one that Kafka Streams has made, or a former version."""
+    cluster = existing({"cleanup.policy": "compact,delete", "retention.ms": "5", "segment.bytes": "7"})
+    Creating(cluster, InternalTopic("a", 1, WINDOWS)).finish()
+    assert cluster.changed == {"a": {"retention.ms": "-1"}}
+
+
+def test_a_principal_that_may_not_mend_a_topic_is_told_its_name_and_the_command(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = existing({"cleanup.policy": "compact,delete", "retention.ms": "5"})
+    cluster.change_refusal = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    Creating(cluster, InternalTopic("a", 1, WINDOWS)).finish()
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "internal topic a needs retention.ms=-1, and can't be given that" in said
+    assert "ALTER_CONFIGS" in said
+    assert "--entity-name a --add-config retention.ms=-1" in said
+
+
+def test_a_principal_that_may_not_look_at_settings_is_told_which_topics_may_lose_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = existing({"cleanup.policy": "compact,delete", "retention.ms": "5"})
+    refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    cluster.start_reading_settings = lambda topics: dict.fromkeys(topics, answered(refused))  # type: ignore[method-assign]
+    Creating(cluster, InternalTopic("a", 1, WINDOWS)).finish()
+    assert "a must have retention.ms=-1" in caplog.text
+
+
+def test_a_broker_that_does_not_know_the_limits_of_times_makes_the_topic_without_them() -> None:
+    cluster = FakeCluster(KafkaError.INVALID_CONFIG)
+    cluster.reason = "Unknown topic config name: message.timestamp.after.max.ms"
+    assert Creating(cluster, InternalTopic("a", 1, WINDOWS)).finish() == {"a"}
+    assert cluster.created["a"].settings.keys() == WINDOWS.keys() - ANY_TIME.keys()
+
+
+def test_another_setting_that_a_broker_does_not_know_is_an_error() -> None:
+    cluster = FakeCluster(KafkaError.INVALID_CONFIG)
+    cluster.reason = "Unknown topic config name: x"
+    with pytest.raises(MilestonesError, match="can't create internal topic a"):
+        Creating(cluster, InternalTopic("a", 1, WINDOWS)).finish()
+
+
 # -- on a real broker
+
+
+@pytest.mark.kafka
+def test_a_changelog_that_kafka_streams_has_made_keeps_and_takes_records_of_all_times_from_then_on(kafka: str) -> None:
+    theirs = {"cleanup.policy": "compact,delete", "retention.ms": "86400005", "segment.bytes": "2000000"}
+    name, cluster = new_topic(kafka, **theirs), Cluster({"bootstrap.servers": kafka})
+    create_topics(cluster, [InternalTopic(name, 1, WINDOWS)], -1)
+    found = cluster.topic_settings([name])[name]
+    assert {setting: found[setting] for setting in WINDOWS} == WINDOWS
+    assert found["segment.bytes"] == "2000000"
 
 
 @pytest.mark.kafka

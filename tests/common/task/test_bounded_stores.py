@@ -12,12 +12,12 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError, StateFormatError, TopologyError
-from milestones.common.records import Headers, Output, TaskId
+from milestones.common.records import Headers, Output, TaskId, TopicPartition
 from milestones.common.state.cells import Cells
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches, TaskCaches
-from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.state.spec import StoreKind, StoreSpec, is_trimmed
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.state.stores.session_store import SessionStore
@@ -127,6 +127,9 @@ class Life:
         self.stores.applied({"s": len(self.changelog)})
         self.committed, self.committed_observed, self.committed_memory = dict(self.rows), self.observed, memory
         self.logged = len(self.changelog)
+
+    def gone(self) -> dict[TopicPartition, int]:
+        return self.stores.gone(self.committed_memory)
 
     def roll_back(self) -> None:
         """Exactly once: the records of the transaction are no more."""
@@ -414,25 +417,60 @@ def test_the_changelog_of_a_session_store_has_kafka_streams_bytes() -> None:
     assert (output.key, output.value, output.timestamp) == (b"k" + bytes(7) + b"\x02" + bytes(7) + b"\x01", b"v", 12)
 
 
-def test_a_changelog_topic_may_forget_what_is_gone_for_a_day() -> None:
+def test_no_broker_deletes_records_of_a_changelog_by_their_age_or_its_size() -> None:
     settings = changelog_settings(spec_of("window"), {})
     assert settings["cleanup.policy"] == "compact,delete"
-    assert settings["retention.ms"] == str(RETENTION_MS + 86_400_000)
-    assert changelog_settings(spec_of("window"), {}, 5)["retention.ms"] == str(RETENTION_MS + 5)
+    assert (settings["retention.ms"], settings["retention.bytes"]) == ("-1", "-1")
+
+
+def test_what_is_gone_of_a_changelog_follows_the_store_s_time_as_it_was_committed() -> None:
+    life = Life(spec_of("window"))
+    life.store.put("k", "v", RETENTION_MS - 1)
+    assert life.gone() == {}, "nothing is committed"
+    life.done()
+    life.commit()
+    assert life.gone() == {}, "nothing is as old as that"
+    life.store.put("k", "v", 1_420_070_400_000)
+    life.done()
+    assert life.gone() == {}
+    life.commit()
+    assert life.gone() == {TopicPartition("log", 0): 1_420_070_400_000 - RETENTION_MS}
+
+
+def test_what_is_still_to_be_emitted_is_not_gone_of_a_changelog() -> None:
+    life = Life(spec_of("window", closing=True))
+    emitted = life.cells.kept("s")
+    life.store.put("k", "v", 10 * RETENTION_MS)
+    life.done()
+    life.commit()
+    assert life.gone() == {}, "nothing is emitted"
+    emitted.set(2 * RETENTION_MS)
+    life.done()
+    life.commit()
+    assert life.gone() == {TopicPartition("log", 0): 2 * RETENTION_MS - SIZE_MS}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        StoreSpec("s"),
+        StoreSpec("s", "versioned", retention_ms=5),
+        replace(spec_of("window"), logged=False),
+        replace(spec_of("window"), source_topic="in"),
+    ],
+)
+def test_changelogs_of_other_stores_are_not_trimmed(spec: StoreSpec) -> None:
+    """The last version of a key is needed for ever, and a source topic is the user's."""
+    assert not is_trimmed(spec)
 
 
 def test_a_retention_for_all_internal_topics_takes_no_window_from_a_changelog_but_one_for_the_store_may() -> None:
-    of_all = {"retention.ms": "1", "segment.bytes": "7"}
+    of_all = {"retention.ms": "1", "retention.bytes": "1", "segment.bytes": "7"}
     settings = changelog_settings(spec_of("window"), of_all)
-    assert (settings["retention.ms"], settings["segment.bytes"]) == (str(RETENTION_MS + 86_400_000), "7")
+    assert [settings[name] for name in ("retention.ms", "retention.bytes", "segment.bytes")] == ["-1", "-1", "7"]
     of_store = replace(spec_of("window"), changelog_config={"retention.ms": "9"})
     assert changelog_settings(of_store, of_all)["retention.ms"] == "9"
     assert changelog_settings(StoreSpec("s"), of_all)["retention.ms"] == "1"
-
-
-def test_the_changelog_topic_of_windows_without_an_end_keeps_its_records_as_long_as_kafka_can_say() -> None:
-    settings = changelog_settings(StoreSpec("s", "window", retention_ms=FOREVER), {})
-    assert settings["retention.ms"] == str(2**63 - 1)
 
 
 @pytest.mark.parametrize("kind", ["window", "timestamped-window", "session"])

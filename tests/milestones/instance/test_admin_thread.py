@@ -28,6 +28,7 @@ from milestones.instance.admin_thread import (
     NewSources,
     Purge,
 )
+from milestones.instance.changelog_trim import STEP_MS, Trim
 from milestones.instance.partition_offsets import ALONE_MS, ANSWER_MS
 from milestones.testing import until
 from tests.common.kafka.fake_cluster import answered
@@ -192,6 +193,17 @@ def test_a_purge_is_handed_on() -> None:
     k = Keeping()
     k.step(Purge({IN: 7}))
     assert k.cluster.purged_ == [{IN: 7}]
+
+
+def test_a_changelog_is_trimmed_to_the_first_record_that_its_store_may_need() -> None:
+    k = Keeping(windowstore_changelog_additional_retention_ms=STEP_MS)
+    k.cluster.start_searching = lambda times, *, committed: {  # type: ignore[method-assign]
+        at: answered(SimpleNamespace(offset=time // STEP_MS)) for at, time in times.items()
+    }
+    log = TopicPartition(CHANGELOG, 0)
+    for request in (Trim({log: 9 * STEP_MS + 5}), None, None):
+        k.step(request)
+    assert k.cluster.purged_ == [{log: 8}]
 
 
 def test_a_purge_is_answered_by_a_client_that_another_one_has_replaced_meanwhile() -> None:

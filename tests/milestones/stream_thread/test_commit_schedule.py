@@ -12,6 +12,7 @@ from milestones.common.errors import TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.instance.admin_thread import Purge
+from milestones.instance.changelog_trim import Trim
 from milestones.parts import CommitStep
 from milestones.stream_thread.commit_schedule import CommitSchedule
 from milestones.stream_thread.rollback_metrics import RollBacks
@@ -25,6 +26,7 @@ class FakeTask:
         self.id, self.needed, self.committable = id, needed, True
         self.requested = self.applying = False
         self.bytes = self.outputs = self.looks = 0
+        self.times: dict[TopicPartition, int] = {}
 
     def freeze_if_flushed(self) -> object:
         return object()
@@ -41,6 +43,9 @@ class FakeTask:
 
     def output_bytes(self) -> int:
         return self.outputs
+
+    def gone(self) -> dict[TopicPartition, int]:
+        return self.times
 
 
 class Scheduled:
@@ -259,7 +264,7 @@ def test_what_failed_of_tasks_that_have_left_does_not_count_against_those_that_c
     assert s.schedule.failing
 
 
-INTERNAL = TopicPartition("app-x-repartition", 0)
+INTERNAL, CHANGELOG_AT = TopicPartition("app-x-repartition", 0), TopicPartition("app-x-changelog", 0)
 
 
 def purging() -> Scheduled:
@@ -280,6 +285,21 @@ def test_repartition_topics_are_purged_up_to_what_was_committed_and_no_other_top
     s.task.needed = False
     s.after(1_000)
     assert len(s.world.requests.purges) == 1
+
+
+def test_it_is_told_what_is_gone_of_changelogs_with_the_first_commit_and_with_each_purge() -> None:
+    """Soon, as a changelog may be kept for too short a time; a store whose time stands still costs nothing."""
+    s = purging()
+    told = s.world.requests.trims
+    s.after(100)
+    assert told == []
+    s.task.times = {CHANGELOG_AT: 5}
+    s.after(900)
+    assert told == [Trim({CHANGELOG_AT: 5})]
+    s = purging()
+    s.task.times = {CHANGELOG_AT: 5}
+    s.after(100)
+    assert s.world.requests.trims == [Trim({CHANGELOG_AT: 5})]
 
 
 def test_a_purge_that_the_housekeeper_has_no_room_for_is_asked_for_later() -> None:
