@@ -6,7 +6,9 @@
 
 *Guarantees*: a failed record takes its changes back. A commit has the values as of its boundary; a roll-back returns to
 those of the last commit. A cell outlives the program that asked for it: the next program finds the cell by its name.
-A *kept* cell goes into the metadata of the committed offsets, and comes back from there in another process.
+A *kept* cell goes into the metadata of the committed offsets, and comes back from there in another process. So does a
+*time*, which an operator or a store has seen: it continues after a restart, a move, a stay on Spark, and a window that
+has closed stays closed. Of more times than the metadata has room for, several share the lowest of them.
 *Assumes*: values are immutable. One thread sets and merges; `values` is called under the boundary's lock.
 """
 
@@ -16,14 +18,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from milestones.common.state.layers import Staging
+from milestones.common.state.times import gathered, is_time
+from milestones.common.windowed import FOREVER
 
 UNKNOWN: Final = -1
 """The value of a kept cell that no commit has."""
 
 
-def observed_time(store: str) -> str:
-    """The name of the cell that has the highest time of a store's rows."""
-    return f"store {store} observed"
+NOTHING: Final = (UNKNOWN, FOREVER)
+"""Values of a kept cell that needn't be kept: `FOREVER` is that of a time at which nothing waits."""
 
 
 class Cell:
@@ -68,6 +71,7 @@ class Cells:
         self._initial: dict[str, Any] = {}
         self._kept: set[str] = set()
         self._others: dict[str, int] = {}
+        self._most_times: int | None = None
 
     def cell(self, name: str, initial: Any) -> Cell:
         """The cell of that name; made with the value `initial` when the task asks for the name first."""
@@ -86,6 +90,14 @@ class Cells:
         self._kept.add(name)
         return self.cell(name, self.others(name))
 
+    def time(self, name: str, least: int = UNKNOWN) -> Cell:
+        """The kept cell of a time, whose `name` is by `times.time_name`. It begins with `least` if that is later than
+        the committed time: what else is known tells that the time is past."""
+        cell = self.kept(name)
+        if cell.merged < least:
+            self.begin(name, least)
+        return cell
+
     def others(self, name: str) -> int:
         """The number of a kept cell that another process has committed last, `UNKNOWN` without."""
         return self._others.get(name, UNKNOWN)
@@ -97,10 +109,11 @@ class Cells:
     def know(self, committed: Mapping[str, int]) -> None:
         """Take the numbers that the committed offsets carry. One that is higher than this process's is another's."""
         for name, number in committed.items():
-            if number > (self._cells[name].merged if name in self._kept else UNKNOWN):
+            cell = self._cells[name] if name in self._kept else None
+            if cell is None or number > cell.merged:
                 self._others[name] = number
-                if name in self._kept:
-                    self._cells[name].back(number)
+                if cell is not None:
+                    cell.back(number)
 
     def values(self) -> Mapping[str, Any]:
         """By name, as of the last finished record."""
@@ -112,10 +125,34 @@ class Cells:
             cell.back(values.get(name, self._initial[name]))
 
     def to_keep(self, values: Mapping[str, Any]) -> dict[str, int]:
-        """Of the values of a commit, those that its metadata has."""
-        return {name: value for name in self._kept if (value := values.get(name, UNKNOWN)) != UNKNOWN}
+        """Of the values of a commit, those that its metadata has: no name is new since `make_room`."""
+        if self._most_times is None:
+            known = ((name, values.get(name, UNKNOWN)) for name in self._kept)
+            return {name: value for name, value in known if value not in NOTHING}
+        numbers = {name: values.get(name, UNKNOWN) for name in self._kept if not is_time(name)}
+        for entry, names in gathered(self.times, self._most_times).items():
+            shared = [value for name in names if (value := values.get(name, UNKNOWN)) != FOREVER]
+            numbers[entry] = min(shared, default=UNKNOWN)
+        return numbers
+
+    @property
+    def times(self) -> frozenset[str]:
+        """The names of the times."""
+        return frozenset(filter(is_time, self._kept))
 
     @property
     def kept_names(self) -> frozenset[str]:
-        """The names of the kept cells."""
-        return frozenset(self._kept)
+        """The names of the other kept cells."""
+        return frozenset(self._kept) - self.times
+
+    def make_room(self, most: int) -> bool:
+        """Have the metadata carry so many times at most; whether they have to share entries. Called when all cells are
+        made: those that share an entry begin with what another process has committed."""
+        times = self.times
+        self._most_times = None if len(times) <= most else most
+        shared = sum(is_time(name) and name not in times for name in self._others)
+        for entry, names in gathered(times, shared).items():
+            if entry not in times:
+                for name in names:
+                    self.time(name, self.others(entry))
+        return self._most_times is not None

@@ -12,14 +12,16 @@ commit's number is higher than all numbers committed before.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import OwnershipError, StateBusyError, StateError
 from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.refusals import Refusals
 from milestones.common.state.storage import CommitMade
+from milestones.common.state.times import is_time
 from milestones.common.task.boundary import Boundary, PendingCommit, Position, RollbackPoint
 from milestones.common.task.metadata import OffsetMetadata
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from milestones.common.task.task_context import TaskContext
     from milestones.common.task.task_stores import TaskStores
     from milestones.common.topology.nodes import SubTopology
+
+log: Final = logging.getLogger(__name__)
 
 
 class TaskCommits:
@@ -54,6 +58,7 @@ class TaskCommits:
         self._cells, self._clock = cells, clock
         self._number = self._confirmed = 0
         self._others: Mapping[str, int] = {}
+        """The entries that are handed on. A time that no operator or store of the task has any more isn't."""
         self.pending: tuple[PendingCommit, RollbackPoint] | None = None
         self._unanswered: dict[int, RollbackPoint] = {}
         """Boundaries that were frozen since the last confirmed one, by the commit's number: Kafka may have any."""
@@ -73,18 +78,31 @@ class TaskCommits:
         return self._confirmed
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
-        """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` as of `check_room`."""
+        """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` as of `make_room`."""
         self._confirmed = max(self._confirmed, *(data.commit for data in known.values()))
         self._number = max(self._number, self._confirmed)
-        self._others = _highest(data.others for data in known.values())
-        self._cells.know(self._others)
-        self.check_room()
+        others = _highest(data.others for data in known.values())
+        self._cells.know(others)
+        self._others = {name: number for name, number in others.items() if not is_time(name)}
+        self._without_times().check()
 
-    def check_room(self) -> None:
-        """`OffsetMetadataError` when the metadata of a commit would be longer than Kafka takes: the entries of kept
-        cells, those that another application has left, and the commit's own."""
+    def make_room(self) -> None:
+        """Settle what the metadata of commits carries, now that all cells are made. `OffsetMetadataError` when it would
+        be longer than Kafka takes without any time: the entries of other kept cells, those that another application has
+        left, and the commit's own. Times that have no room of their own share some."""
+        metadata = self._without_times()
+        metadata.check()
+        if self._cells.make_room(room := metadata.room()):
+            log.warning(
+                "task %s: its operators and stores have %d times, and the metadata of a committed offset has room for "
+                "%d: after a restart each begins with the lowest of those that share an entry, so that what was late "
+                "may be taken. Divide the sub-topology by repartition()",
+                self._task, len(self._cells.times), room,
+            )  # fmt: skip
+
+    def _without_times(self) -> OffsetMetadata:
         entries = {**self._others, **dict.fromkeys(self._cells.kept_names, 0)}
-        OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, entries).check()
+        return OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, entries)
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether Kafka has made a commit without an answer that was rolled back here: the committed offsets tell, or

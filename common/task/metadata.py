@@ -4,8 +4,9 @@
     entries: count (4) | count x ( length of the name (4) | name, UTF-8 | value (8) )      all big-endian
 
 Version 1 has no entries. Kafka Streams keeps a long per name there; the name of this program's entry carries the
-transactional id, its value is the commit's number. Kept cells (`state/cells.py`) have entries of their own names.
-Foreign entries are handed on, as Kafka Streams merges them.
+transactional id, its value is the commit's number. Kept cells (`state/cells.py`) have entries of their own names, times
+short ones (`state/times.py`), of which `room` says how many fit. Foreign entries are handed on, as Kafka Streams merges
+them: by the highest of each name, which is right for times, as they only rise.
 
 *Guarantees*: the length of the text depends on the names only, so that metadata which fits when a task starts fits at
 each of its commits; no entry is left out. Unreadable metadata counts as empty.
@@ -25,6 +26,7 @@ from typing import Final
 
 from milestones.common.errors import MilestonesError
 from milestones.common.records import UNKNOWN_TIMESTAMP
+from milestones.common.state.times import NAME_BYTES
 
 log: Final = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ _VERSION: Final = 2
 _HEAD: Final = struct.Struct(">bq")
 _COUNT: Final = struct.Struct(">i")
 _VALUE: Final = struct.Struct(">q")
+_TIME_BYTES: Final = _COUNT.size + NAME_BYTES + _VALUE.size
 
 
 class OffsetMetadataError(MilestonesError):
@@ -60,6 +63,10 @@ class OffsetMetadata:
         """The text for Kafka."""
         own = {COMMIT_PREFIX + self.transactional_id: self.commit} if self.commit else {}
         return _encode(self.stream_time, {**self.others, **own})
+
+    def room(self) -> int:
+        """How many more entries fit whose names are those of times; with a commit's number, which every commit has."""
+        return max(0, MAX_BYTES // 4 * 3 - len(base64.b64decode(self.encode()))) // _TIME_BYTES
 
     def check(self) -> None:
         """`OffsetMetadataError` when Kafka would refuse the text."""

@@ -206,7 +206,7 @@ class Task(ChangelogTask):
         self._runner.call(lambda: self._stores.log_again(wall_ms), wall_ms)
         self._make_stores()
         program = self._program.make()
-        self._commits.check_room()
+        self._commits.make_room()
         self._stores.let_in()
         self._runner.record.leave(wall_ms)
         if self._runner.run_alone(program.init, "Processor.init"):

@@ -88,8 +88,8 @@ class TaskContext:
         self.dropped_records: Counter[str] = Counter()
         self.commit_requested: bool = False
         self.store: Callable[[str], Any] = store
-        self.memory: Callable[[str, Any], Cell] = cells.cell
         self.kept: Callable[[str], Cell] = cells.kept
+        self.time: Callable[[str, int], Cell] = cells.time
         self.tally: Callable[[str, str], Tally] = tally
         self._readers = GlobalReaders(settings.global_stores, task, runner.record)
         self.global_store: Callable[[str], Any | None] = self._readers.store

@@ -22,7 +22,7 @@ from milestones.common.errors import (
     TopologyError,
 )
 from milestones.common.records import Emitted, StoreId, TaskId, TopicPartition
-from milestones.common.state.cells import Cells, observed_time
+from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import (
     ChangelogRecord,
     HasHeaders,
@@ -43,6 +43,7 @@ from milestones.common.state.stores.kinds import kind_of, layout_of
 from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.suppress_buffer import PLACE_BYTES
 from milestones.common.state.stores.window_layouts import SEGMENT
+from milestones.common.state.times import observed_time
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.source_changelogs import picks
 from milestones.common.topology.nodes import SubTopology
@@ -274,8 +275,7 @@ class TaskStores:
         elif self._following:
             self._expire(store, self._gone_and_emitted(store, gone))
         elif gone:  # to be emitted, perhaps, and dropped then; no reader sees it
-            known = self._cells.cell(observed_time(name), -1).value
-            self._cells.begin(observed_time(name), max(known, seen_before(gone, store.spec)))
+            self._cells.time(observed_time(name), seen_before(gone, store.spec))
 
     def _entries(self, store: OpenedStore, records: Iterable[ChangelogRecord], next_offset: int) -> Batch:
         """What changelog records write to a store; `StateFormatError` when one of them isn't this kind of store's."""

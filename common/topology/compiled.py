@@ -24,6 +24,7 @@ from milestones.common.records import Headers
 from milestones.common.serdes import Serde
 from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
 from milestones.common.state.stores.read_only import ReadOnlyStore
+from milestones.common.state.times import time_name
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
 from milestones.common.topology.program import Memory, Process, TaskServices
 from milestones.common.topology.sink import bind_sink
@@ -130,7 +131,7 @@ class BoundContext:
         self.record, self.config = services.record, services.config
         self.emit, self.schedule = services.emit, services.schedule
         self.tally = services.tally
-        self.kept, self.shared_memory = services.kept, services.memory
+        self.kept, self.time = services.kept, services.time
         self.partitions_of, self.request_commit = services.partitions_of, services.request_commit
         self.dropped, self.stream_time, self.wall_ms = services.dropped, services.stream_time, services.wall_ms
 
@@ -146,9 +147,9 @@ class BoundContext:
             )
         return store
 
-    def memory(self, name: str, initial: Any) -> Memory:
-        """The memory of that name of this node."""
-        return self._services.memory(f"{self.node} {name}", initial)
+    def observed_time(self, least: int = -1) -> Memory:
+        """The highest time of the records that this node has seen in its task."""
+        return self.time(time_name(" ".join((self.node, *self._stores, "observed"))), least)
 
     def forward_to(self, child: str) -> Process:
         return self._child(child).process

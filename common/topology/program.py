@@ -61,12 +61,12 @@ Former = tuple[Any, ...]
 
 
 class Memory(Protocol):
-    """A value that an operator keeps between records, immutable. A failed record takes its change back, a roll-back
-    returns to the value of the last commit."""
+    """A number that an operator keeps between records. A failed record takes its change back, a roll-back returns to
+    that of the last commit, and the committed offsets carry it: the next owner of the task begins with it."""
 
-    value: Any
+    value: int
 
-    def set(self, value: Any) -> None:
+    def set(self, value: int) -> None:
         """Change the value, with the record in work."""
         ...
 
@@ -93,13 +93,14 @@ class TaskServices(Protocol):
         """The global store of that name, for reading; None when there is none."""
         ...
 
-    def memory(self, name: str, initial: Any) -> Memory:
-        """The memory of that name, for the task's lifetime. Names are those of the whole task."""
+    def kept(self, name: str) -> Memory:
+        """The number of that name, -1 where no commit has it: Kafka Streams' processor metadata, for an owner of Java,
+        too."""
         ...
 
-    def kept(self, name: str) -> Memory:
-        """A number that the committed offsets carry, -1 where they don't: Kafka Streams' processor metadata. The next
-        owner of the task, also one of Java, begins with the number."""
+    def time(self, name: str, least: int, /) -> Memory:
+        """A time, ms, -1 before the first record; the operators of the task that name it share it. `least`: what is
+        known of it anyway. `name`: as `times.time_name` makes it."""
         ...
 
     def emit(self, output: Emitted, /) -> None:
@@ -183,8 +184,8 @@ class OperatorContext(TaskServices, Protocol):
     """`forward`, for a value that the node, or its user's code, may use afterwards: each child whose functions get it
     has a copy."""
 
-    def shared_memory(self, name: str, initial: Any) -> Memory:
-        """The memory of that name, which other nodes of the task may ask for, too; `memory` is of this node alone."""
+    def observed_time(self, least: int = -1) -> Memory:
+        """The highest time of the records that this node has seen in its task: `time` of the node and its stores."""
         ...
 
     def forward_to(self, child: str) -> Process:

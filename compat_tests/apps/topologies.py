@@ -13,6 +13,7 @@ from itertools import islice
 from compat_tests.apps import memories
 from compat_tests.apps.calls import TICKS, Calls, Ticks, call
 from compat_tests.apps.slots import Slots, slots_store
+from compat_tests.apps.times import times
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import Plan
 from compat_tests.random_topologies.program import topology
@@ -343,7 +344,7 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, two_counts, several, later, fragile,
         unwritable, calls, noting, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
-        foreign_keys, lookups, pairs, long_ago, plain, upserts,
+        foreign_keys, lookups, pairs, long_ago, plain, times, upserts,
     )
 }  # fmt: skip
 

@@ -21,8 +21,8 @@ records of a part have one timestamp, so that order is the same each time. Beyon
 
 - A key has one partition, and its new key (`aggregate`, `regrouped`) holds the old one: all records of a new key come
   through one task, in its order.
-- An operator's time begins anew with the process, on both sides: a record that one run drops as late would be taken
-  after a restart. So records are out of order, but never later than the grace.
+- An operator's time begins anew with each process of Java: a record that one run drops as late would be taken after a
+  restart. So records are out of order, but never later than the grace.
 - Kafka Streams looks for records without a partner when the first of those it has noted may be over, and notes nothing
   over a restart. So such a result may come a little earlier, by another record, whose headers it has; `outer-join`
   leaves a key alone for so long that its own order stays the same, and its headers are not compared.

@@ -145,7 +145,8 @@ def test_metadata_are_read_as_kafka_streams_writes_them() -> None:
 
 
 def test_our_own_number_is_none_of_those_that_are_compared() -> None:
-    alone, found = Metadata(5, {"counts": 3}), Metadata(5, {"counts": 3, f"{comparing.OURS}app-1": 9})
+    own = {f"{comparing.OURS}app-1": 9, f"{comparing.TIMES}abcdefg": 4}
+    alone, found = Metadata(5, {"counts": 3}), Metadata(5, {"counts": 3, **own})
     assert comparing.same_metadata({IN: alone}, {IN: found}) == []
     for wrong in (Metadata(6, {"counts": 3}), Metadata(5, {"counts": 2}), Metadata(5, {})):
         assert kinds(comparing.same_metadata({IN: alone}, {IN: wrong})) == {"metadata"}
@@ -156,6 +157,8 @@ def test_our_own_number_is_none_of_those_that_are_compared() -> None:
 def test_no_leg_may_put_the_metadata_back(after: Metadata) -> None:
     assert kinds(comparing.metadata_kept({IN: Metadata(5, {"counts": 3})}, {IN: after})) == {"metadata"}
     assert comparing.metadata_kept({IN: Metadata(4, {})}, {IN: Metadata(5, {"counts": 2})}) == []
+    waits = f"{comparing.TIMES}abcdefg"
+    assert comparing.metadata_kept({IN: Metadata(4, {waits: 9})}, {IN: Metadata(5, {waits: 2})}) == []
 
 
 # -- topics and positions

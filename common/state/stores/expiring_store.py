@@ -5,9 +5,10 @@
     2                   -> time (8)          the highest time that the store has seen
 
 *Guarantees*: an entry is visible until the highest time of the records that have used the store, by a read or a write,
-is later than its own by more than the time to live; no restart makes it visible again. An entry's time is that of the
-input record that put it, or, without one, the store's. The writes that follow delete what is over, from the changelog,
-too, a bounded number each. The rest as `rows.py`.
+is later than its own by more than the time to live; no restart makes it visible again: the committed offsets have the
+time, also where only reads have seen it. An entry's time is that of the input record that put it, or, without one, the
+store's. The writes that follow delete what is over, from the changelog, too, a bounded number each. The rest as
+`rows.py`.
 *Assumes*: as `rows.py`. Times are positive.
 """
 
@@ -24,6 +25,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.key_value_stores import KeyValueStore
 from milestones.common.state.stores.rows import StoreParts, TimedRows
 from milestones.common.state.stores.versioned_layout import NothingRemembered
+from milestones.common.state.times import time_name
 from milestones.common.type_variables import K, V
 from milestones.common.windowed import FOREVER
 from milestones.common.writable import FIRST_TIMESTAMP, first_timestamp
@@ -55,7 +57,7 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
     def __init__(self, parts: StoreParts) -> None:
         name = parts.spec.name
         self._ttl_ms = parts.spec.ttl_ms
-        self._highest = parts.cells.cell(f"store {name} highest time", -1)
+        self._highest = parts.cells.time(time_name(f"store {name} highest time"))
         self._first_time = parts.cells.cell(f"store {name} first time", FOREVER)
         super().__init__(parts)
 
@@ -65,7 +67,8 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
         self._encode_key = lambda key: VALUES + encode(key)
         self._decode_key = lambda local: decode(local[len(VALUES) :])
         stored = self._layers.get(HIGHEST)
-        self._highest.back(-1 if stored is None else _unpack(stored)[0])
+        if stored is not None:
+            self._highest.back(max(self._highest.value, _unpack(stored)[0]))
         self._first_time.back(self._find_first())
 
     def get(self, key: K) -> V | None:

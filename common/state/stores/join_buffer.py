@@ -25,6 +25,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.sequences import LAST_SEQUENCE
 from milestones.common.state.stores.suppress_layout import WHEN_SENT, Buffered, Context, decoded, encoded
+from milestones.common.state.times import time_name
 from milestones.common.windowed import FOREVER, Windowed
 
 _TIME_FIRST: Final = b"\x00"
@@ -48,7 +49,7 @@ class JoinBuffer(Rows[Any, Any]):
 
     def __init__(self, parts: StoreParts) -> None:
         cell, name = parts.cells.cell, parts.spec.name
-        self._observed = cell(f"store {name} highest time", -1)
+        self._observed = parts.cells.time(time_name(f"store {name} highest time"))
         self._first_time = cell(f"store {name} first time", FOREVER)
         self._sequence = cell(f"store {name} sequence", 0)
         super().__init__(parts)

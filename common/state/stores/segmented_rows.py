@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
-from milestones.common.state.cells import observed_time
 from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.window_layouts import (
     BY_TIME,
@@ -26,6 +25,7 @@ from milestones.common.state.stores.window_layouts import (
     present_segments,
     span,
 )
+from milestones.common.state.times import observed_time
 from milestones.common.type_variables import K, V
 from milestones.common.windowed import Windowed
 
@@ -48,7 +48,7 @@ class SegmentedRows(Rows[K, V]):
     def __init__(self, parts: StoreParts) -> None:
         spec = parts.spec
         self._retention_ms, self._segment_ms, self._closing = spec.retention_ms, spec.segment_ms, spec.closing
-        self._observed = parts.cells.cell(observed_time(spec.name), -1)
+        self._observed = parts.cells.time(observed_time(spec.name))
         self._begin, self._in_memory = parts.cells.begin, not spec.persistent
         super().__init__(parts)
 
@@ -58,7 +58,7 @@ class SegmentedRows(Rows[K, V]):
         newest = next(self._layers.scan(None, BY_TIME, reverse=True), None)
         if newest is not None:
             (segment,) = SEGMENT.unpack_from(newest[0])
-            # In a new process: what was gone in the former one must not be seen again, after a roll-back neither.
+            # Where no commit has the time, as those of Java: what was gone must not be seen again.
             if self._observed.value < (begins := segment * self._segment_ms):
                 self._begin(observed_time(self.name), begins)
 

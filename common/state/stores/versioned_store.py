@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, NamedTuple
 
 from milestones.common.errors import SerializationError
-from milestones.common.state.cells import observed_time
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.rows import StoreParts, TimedRows
 from milestones.common.state.stores.versions import LATEST, NOT_PUT, STILL, Held, Versions
+from milestones.common.state.times import observed_time
 from milestones.common.type_variables import K, V
 from milestones.common.windowed import FOREVER
 from milestones.common.writable import first_timestamp

@@ -12,7 +12,7 @@ from typing import Any
 
 from milestones.common.topology.operators.aggregates import Aggregator, Initializer, initial
 from milestones.common.topology.operators.tables import NULL_KEY
-from milestones.common.topology.operators.window_aggregates import LATE, closing, late_child
+from milestones.common.topology.operators.window_aggregates import closing, observed_time, skipping
 from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.topology.windows import SessionWindows
 from milestones.common.windowed import Windowed
@@ -38,11 +38,11 @@ class SessionAggregate:
         store = context.store(self.store)
         update = _updates(context, store, self.send_old_values, self.on_close)
         emit = closing(context, store, self.store, _closed_ends, _at_its_end) if self.on_close else None
-        observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
-        late = late_child(context, self.late)
+        dropped, node, skip = context.dropped, context.node, skipping(context, self.late)
         initializer, aggregator, merger = initial(self.initializer), self.aggregator, self.merger
         again = self.send_old_values and not store.immutable and update is not _no_update
         gap_ms, grace_ms, record = self.windows.gap_ms, self.windows.grace_ms, context.record
+        observed = observed_time(context, self.store, self.on_close, grace_ms + gap_ms)
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None:
@@ -59,8 +59,7 @@ class SessionAggregate:
                 aggregate = merger(key, aggregate, its)
                 start, end = min(start, session.start), max(end, session.end)
             if end < closes:
-                dropped(node, LATE)
-                late(key, value, timestamp)
+                skip(key, value, timestamp, 1, False)
             else:
                 if (start, end) != (timestamp, timestamp):
                     for place, session, its in merged:

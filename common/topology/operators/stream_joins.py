@@ -8,11 +8,11 @@
 without a partner its record's own; either has the headers and the origin of the record in work. A record without a key
 or a value is dropped and counted; without a key only, a side that needs no partner sends it at once (KIP-962).
 A joiner may change the values that it is given: each result has its own.
-The time that both sides of a left or an outer join have seen, and the time of the first record that waits, are memory
-of the task: a failed record and a roll-back take them back.
 A record of a side that needs no partner has results with its partners or one without, never both: what is without a
 partner is sent once its window and the grace are over, and whatever comes later finds it no more. `AT_ONCE` has Kafka
 Streams' way.
+The time that both sides of a left or an outer join have seen, and the time of the first record that waits, are in the
+committed offsets: a failed record and a roll-back take them back, and after a restart they continue.
 *Assumes*: the stores of records are window stores with duplicates, that of waiting records a key-value store with the
 serdes of `unmatched.py`.
 """
@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from milestones.common.copies import UNCHANGEABLE, copy_of
+from milestones.common.state.times import time_name
 from milestones.common.topology.join_windows import JoinWindows
 from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE
 from milestones.common.topology.operators.unmatched import Unmatched
@@ -131,7 +132,7 @@ class SelfJoin(InnerSide):
         join_as_other = replace(self, left=False).joining()
         before_ms, after_ms = self.reach()
         kept_ms = self.windows.size_ms + self.windows.grace_ms
-        dropped, node, observed = context.dropped, context.node, context.memory("observed", -1)
+        dropped, node, observed = context.dropped, context.node, context.observed_time()
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
@@ -211,9 +212,10 @@ class Waiting:
     """The records of both sides that have no partner yet, as one side of the join sees them."""
 
     def __init__(self, side: OuterSide, context: OperatorContext) -> None:
-        self.observed: Memory = context.shared_memory(f"{side.join} observed", -1)
-        self._first = context.shared_memory(f"{side.join} first", None)
-        """The time from which on records may wait: `FOREVER` when none does, None before the store was looked at."""
+        of = f"{side.join} {side.waiting}"
+        self.observed: Memory = context.time(time_name(f"{of} observed"), -1)
+        self._first = context.time(time_name(f"{of} first"), -1)
+        """The time from which on records may wait: `FOREVER` when none does, -1 before the store was looked at."""
         self._store, self._forward = context.store(side.waiting), context.forward
         self._after_ms, self._windows = side.reach()[1], side.windows
         self._join, self._left = side.joining(), side.left
@@ -221,7 +223,7 @@ class Waiting:
     def add(self, row: Unmatched, value: Any) -> None:
         """Have a record wait."""
         first = self._first
-        if first.value is None or row.time < first.value:
+        if first.value < 0 or row.time < first.value:
             first.set(row.time)
         self._store.put(row, [*(self._store.get(row) or ()), (row.left, value)])
 
@@ -237,7 +239,7 @@ class Waiting:
         rows may still wait: the next look comes as late as there.
         """
         observed, first, grace_ms = self.observed.value, self._first.value, self._windows.grace_ms
-        if first is not None and first + self._after_ms + grace_ms >= observed:
+        if first >= 0 and first + self._after_ms + grace_ms >= observed:
             return
         open_sides: set[bool] = set()
         sent: list[Unmatched] = []

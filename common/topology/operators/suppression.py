@@ -3,7 +3,8 @@
 *Guarantees*: Kafka Streams' semantics. An update is sent under the context of its record: timestamp, headers, topic,
 partition, offset. A window's result is sent once, when the window has closed, and not at all when it is a deletion. A
 full buffer that may not emit early fails the record, and with it the task: nothing is lost. The time is the highest
-that the operator has seen in its task; a record that fails takes its time back, and so does a roll-back.
+that the operator has seen in its task, also before a restart; a record that fails takes its time back, and so does a
+roll-back.
 *Assumes*: updates come as (new, old), from a table that sends old values; the store is a `SuppressBuffer`.
 """
 
@@ -60,7 +61,7 @@ class Suppress:
 
     def bind(self, context: OperatorContext) -> Process:
         buffer: Buffer = context.store(self.store)
-        observed, record, wait_ms = context.memory("observed", -1), context.record, self.wait_ms
+        observed, record, wait_ms = context.observed_time(), context.record, self.wait_ms
         emit, put, held = self._emitting(context, buffer), buffer.put, buffer.held
         time_of = _window_end if self.windows else _record_time
         max_records, max_bytes, stops, node = self.max_records, self.max_bytes, self.stops, context.node

@@ -1,8 +1,10 @@
 """The operators that aggregate a stream by key and window of time.
 
 *Guarantees*: windows, order of updates, timestamps and dropped records as in Kafka Streams. Late is decided by the
-highest time that this operator has seen in its task; a record that fails takes its time back, and so does a roll-back.
-A window that is emitted when it closes is emitted once: how far windows are emitted is in the committed offsets.
+highest time that this operator has seen in its task, which is in the committed offsets: after a restart it continues. A
+record that fails takes its time back, and so does a roll-back. A window that is emitted when it closes is emitted once,
+and closed then for whatever comes: how far windows are emitted is in the committed offsets, too. A late record is
+dropped and counted, or given to the child that takes late records.
 The user's functions may change what they are given: each window has a value and an aggregate of its own.
 *Assumes*: the store is a `WindowTable`, `closing` where windows are emitted when they close.
 """
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from milestones.common.copies import copy_of
+from milestones.common.state.cells import UNKNOWN
 from milestones.common.topology.operators.aggregates import (
     NULL_KEY_OR_VALUE,
     Aggregator,
@@ -23,7 +26,7 @@ from milestones.common.topology.operators.aggregates import (
     reads_again,
 )
 from milestones.common.topology.operators.tables import NULL_KEY
-from milestones.common.topology.program import OperatorContext, Process, TableStore
+from milestones.common.topology.program import Memory, OperatorContext, Process, TableStore
 from milestones.common.topology.windows import SlidingWindows, TimeWindows, UnlimitedWindows
 from milestones.common.windowed import Windowed
 
@@ -87,7 +90,8 @@ class WindowAggregate:
     def bind(self, context: OperatorContext) -> Process:
         store: WindowTable = context.store(self.store)
         forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
-        observed, late = context.memory("observed", -1), late_child(context, self.late)
+        observed = observed_time(context, self.store, self.on_close, self.windows.grace_ms)
+        skip = skipping(context, self.late)
         emit = closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
         place_of, row_at, put_at, dropped, node = store.place, store.row_at, store.put_at, context.dropped, context.node
         initializer, aggregator, send_old_values = initial(self.initializer), self.aggregator, self.send_old_values
@@ -100,11 +104,11 @@ class WindowAggregate:
                 return
             if timestamp > observed.value:
                 observed.set(timestamp)
-            closes, taken = observed.value - grace_ms, False
+            closes, closed, taken = observed.value - grace_ms, 0, False
             for start in starts(timestamp):
                 end = start + size_ms
                 if end <= closes:
-                    dropped(node, LATE)
+                    closed += 1
                     continue
                 taken = True
                 place = place_of(key, start)
@@ -121,8 +125,8 @@ class WindowAggregate:
                     old = initializer() if row is None else row_at(place, start)[0]  # type: ignore[index]  # it is there
                 put_at(place, new, timestamp if new is None else newest, start)
                 forward(Windowed(key, start, end), (new, old) if send_old_values else new, newest)
-            if not taken:
-                late(key, value, timestamp)
+            if closed:
+                skip(key, value, timestamp, closed, taken)
             if emit is not None:
                 emit(closes)
 
@@ -134,13 +138,31 @@ def overlap(windows: TimeWindows | UnlimitedWindows) -> bool:
     return isinstance(windows, TimeWindows) and windows.advance_ms < windows.size_ms
 
 
-def late_child(context: OperatorContext, name: str | None) -> Process:
-    """The closure of the child that gets late records; they end here where there is none."""
-    return _nowhere if name is None else context.forward_to(name)
+def observed_time(context: OperatorContext, store: str, on_close: bool, after_ms: int) -> Memory:
+    """The time of the operator. Where windows are emitted when they close, it isn't before the time at which those
+    closed that are emitted: so far after the time up to which they are."""
+    emitted = context.kept(store).value if on_close else UNKNOWN
+    return context.observed_time(UNKNOWN if emitted == UNKNOWN else emitted + after_ms)
 
 
-def _nowhere(key: Any, value: Any, timestamp: int) -> None:
-    """Late records are dropped."""
+Skip = Callable[[Any, Any, int, int, bool], None]
+"""(key, value, timestamp, number of the record's windows that have closed, whether another one has taken it)"""
+
+
+def skipping(context: OperatorContext, child: str | None) -> Skip:
+    """A function for a record that comes after the end of windows. What no window takes goes to the child that gets
+    late records, if there is one: it isn't dropped then."""
+    dropped, node = context.dropped, context.node
+    late = None if child is None else context.forward_to(child)
+
+    def skip(key: Any, value: Any, timestamp: int, closed: int, taken: bool) -> None:
+        if taken or late is None:
+            for _ in range(closed):
+                dropped(node, LATE)
+        else:
+            late(key, value, timestamp)
+
+    return skip
 
 
 def _no_update(key: Any, value: Any, timestamp: int) -> None:
@@ -202,11 +224,11 @@ class SlidingWindowAggregate:
     def bind(self, context: OperatorContext) -> Process:
         store: WindowTable = context.store(self.store)
         forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
-        late = late_child(context, self.late)
-        observed, dropped, node = context.memory("observed", -1), context.dropped, context.node
         difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
+        observed, skip = observed_time(context, self.store, self.on_close, grace_ms), skipping(context, self.late)
+        dropped, node = context.dropped, context.node
         emit = closing(context, store, self.store, self._closed) if self.on_close else None
-        sliding = _Sliding(store, forward, self, lambda: dropped(node, LATE))
+        sliding = _Sliding(store, forward, self)
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
@@ -216,14 +238,13 @@ class SlidingWindowAggregate:
                 observed.set(timestamp)
             closes = observed.value - grace_ms
             if timestamp + 1 + difference_ms <= closes:
-                dropped(node, LATE)
-                late(key, value, timestamp)
+                skip(key, value, timestamp, 1, False)
                 return
-            sliding.taken = False
+            sliding.closed, sliding.taken = 0, False
             take = sliding.take_early if timestamp < difference_ms else sliding.take
             take(key, value, timestamp, closes)
-            if not sliding.taken:
-                late(key, value, timestamp)
+            if sliding.closed:
+                skip(key, value, timestamp, sliding.closed, sliding.taken)
             if emit is not None:
                 emit(closes)
 
@@ -235,13 +256,12 @@ class SlidingWindowAggregate:
 
 
 class _Sliding:
-    """The windows that one record changes or makes. `taken`: whether one of them has taken the record."""
+    """The windows that one record changes or makes. `taken`: whether one of them has taken the record; `closed`: how
+    many haven't, as they have closed."""
 
-    def __init__(
-        self, store: WindowTable, forward: Process, aggregate: SlidingWindowAggregate, late: Callable[[], None]
-    ) -> None:
-        self._store, self._forward, self._late = store, forward, late
-        self.taken = False
+    def __init__(self, store: WindowTable, forward: Process, aggregate: SlidingWindowAggregate) -> None:
+        self._store, self._forward = store, forward
+        self.closed, self.taken = 0, False
         self._initializer, self._aggregator = initial(aggregate.initializer), aggregate.aggregator
         self._difference_ms, self._send_old_values = aggregate.windows.difference_ms, aggregate.send_old_values
         self._sends_copies = reads_again(store, forward, aggregate.send_old_values)
@@ -315,7 +335,7 @@ class _Sliding:
     def _add(self, key: Any, value: Any, timestamp: int, start: int, row: TimedValue, closes: int) -> None:
         """Add the record to a window. Its end belongs to it, so that it closes a ms later than other windows."""
         if start + self._difference_ms < closes:
-            self._late()
+            self.closed += 1
             return
         self.taken = True
         old, stored = row

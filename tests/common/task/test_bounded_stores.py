@@ -153,11 +153,6 @@ class Life:
         logged = max((int.from_bytes((output.key or b"")[place], "big") for output in self.changelog), default=-1)
         first = max(0, (logged - RETENTION_MS) // SEGMENT_MS)
         self.rows = {row: value for row, value in self.rows.items() if row[time] // SEGMENT_MS >= first}
-        newest = max((row[time] for row in self.rows), default=-1)
-        begins = newest // SEGMENT_MS * SEGMENT_MS if self.rows else -1
-        # A store of windows that are emitted when they close keeps what is gone until that is emitted, and unseen.
-        gone = first * SEGMENT_MS + RETENTION_MS - 1 if self.spec.closing and first else -1
-        self.observed = self.committed_observed = max(begins, gone)
         self.committed, self.committed_memory = dict(self.rows), self.cells.values()
 
     # -- what it must have

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -30,8 +31,8 @@ class Expiring(Life):
         self.kept: tuple[dict[str, tuple[str, int]], int] = ({}, -1)
         super().__init__(stores.key_value("s", str, str, ttl=TTL_MS), at_commit)
 
-    def begin(self, storage: MemoryTaskStorage) -> None:
-        super().begin(storage)
+    def begin(self, storage: MemoryTaskStorage, kept: Mapping[str, int] | None = None) -> None:
+        super().begin(storage, kept)
         self.record.partition = TopicPartition("in", 0)
 
     def at(self, time: int) -> None:
@@ -64,14 +65,15 @@ class Expiring(Life):
     def restore(self) -> None:
         self.roll_back()
         self.stores.close()
-        self.begin(MemoryTaskStorage(TASK, [self.spec]))
+        self.begin(MemoryTaskStorage(TASK, [self.spec]), self.cells.to_keep(self.committed_memory))
         for at in range(0, len(self.changelog), 7):
             batch = self.changelog[at : at + 7]
             self.stores.restore("s", map(Message, batch), at + len(batch))
         self.let_in()
-        # A changelog knows the times of writes only.
-        self.highest = max((output.timestamp for output in self.changelog), default=-1)
-        self.kept, self.committed_memory = (dict(self.entries), self.highest), {}
+        # At least once, the changelog may know of a later time, that of a record which comes again.
+        self.highest = max([self.highest, *(output.timestamp for output in self.changelog)])
+        self.kept = dict(self.entries), self.highest
+        self.committed_memory = self.cells.values()
 
     def roll_back_logged(self) -> None:
         """At least once: the changelog keeps what was rolled back, and gets more, by a clock far ahead of it."""

@@ -61,7 +61,7 @@ class Services:
         self.drops: list[tuple[str, str]] = []
         self.commits = 0
         cells = Cells([])
-        self.memory, self.kept, self.tally = cells.cell, cells.kept, TaskCounters().tally
+        self.time, self.kept, self.tally = cells.time, cells.kept, TaskCounters().tally
         self.global_store = lambda _: None
 
     def store(self, name: str) -> Store:

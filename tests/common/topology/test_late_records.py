@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from milestones import SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, Topology, TopologyError, serdes
+from milestones.common.records import TopicPartition
+from milestones.common.state.times import is_time
+from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.topology.handlers import LogAndContinue
 from milestones.testing import TopologyTestDriver
 from tests.common.task.harness import Harness, message
@@ -20,6 +23,7 @@ WINDOWS: dict[str, Any] = {
     "sessions": SessionWindows(10, grace=5),
 }
 Late = tuple[str, str, int]
+Metadata = Mapping[TopicPartition, str]
 
 
 def counting(windows: Any, emit: Any = "on_update", on_late: Any = None, name: str | None = None) -> StreamsBuilder:
@@ -143,25 +147,76 @@ def test_a_roll_back_decides_again_what_is_late() -> None:
     assert late_of(task, ("a", "3", 1)) == []
 
 
-def closed_and_open_again(former: Harness) -> Harness:
+def closed_and_open_again(former: Harness, metadata: Metadata) -> Harness:
     former.task.close()
-    return life(former).start()
+    return life(former).start(metadata)
 
 
-def restored(former: Harness) -> Harness:
+def restored(former: Harness, metadata: Metadata) -> Harness:
     task = life()
     task.task.open()
     for store, topic in task.task.subtopology.changelogs.items():
         sent = [row for row in former.sent if row.topic == topic]
         batch = [message(at, row.key, row.value, row.timestamp, topic) for at, row in enumerate(sent)]
         task.task.restore(store, batch, len(batch))
-    task.task.start(dict.fromkeys(task.task.partitions, 0), {})
+    task.task.start(dict.fromkeys(task.task.partitions, 0), metadata)
     return task
 
 
-@pytest.mark.parametrize("again", [closed_and_open_again, restored])
-def test_after_a_restart_late_is_what_is_late_by_the_records_since(again: Callable[[Harness], Harness]) -> None:
+AGAIN = pytest.mark.parametrize("again", [closed_and_open_again, restored])
+
+
+@AGAIN
+def test_after_a_restart_late_is_what_was_late_before(again: Callable[[Harness, Metadata], Harness]) -> None:
     task = life().start()
     assert late_of(task, ("a", "1", 100), ("a", "2", 1)) == [b"2"]
+    metadata = task.commit().metadata
+    assert late_of(again(task, metadata), ("b", "3", 50), ("b", "4", 99), ("b", "5", 1)) == [b"3", b"5"]
+
+
+@AGAIN
+def test_an_emitted_window_is_closed_also_where_a_commit_has_no_more_than_its_emission(
+    again: Callable[[Harness, Metadata], Harness],
+) -> None:
+    """As a former release leaves it, and Kafka Streams."""
+    task = life().start()
+    task.pipe(("a", "1", 5), ("a", "2", 30))
+    ((partition, text),) = task.commit().metadata.items()
+    kept = {name: time for name, time in OffsetMetadata.decode(text).others.items() if not is_time(name)}
+    successor = again(task, {partition: OffsetMetadata(30, others=kept).encode()})
+    assert late_of(successor, ("a", "late", 9), ("a", "in time", 29)) == [b"late"]
+
+
+def test_a_roll_back_in_place_returns_to_the_time_of_the_commit() -> None:
+    task = life().start()
+    task.pipe(("a", "1", 100))
     task.commit()
-    assert late_of(again(task), ("b", "3", 50), ("b", "4", 1)) == [b"4"]
+    task.pipe(("a", "2", 1_000))
+    task.task.roll_back()
+    task.go_on()
+    assert late_of(task, ("a", "in time", 95), ("a", "late", 1)) == [b"late"]
+
+
+def test_a_roll_back_that_another_process_goes_on_from_has_the_time_of_the_commit() -> None:
+    task = life().start()
+    task.pipe(("a", "1", 100))
+    metadata = task.commit().metadata
+    task.pipe(("a", "2", 1_000))
+    task.task.roll_back()
+    assert late_of(restored(task, metadata), ("a", "in time", 95), ("a", "late", 1)) == [b"late"]
+
+
+# -- what is dropped
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_what_the_stream_of_late_records_gets_isnt_dropped(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    task = Harness(counting(WINDOWS[kind]).build()).start()
+    assert late_of(task, ("a", "1", 100), ("a", "late", 1)) == [b"late"]
+    assert (task.task.dropped_records, caplog.messages) == (0, [])
+
+
+def test_what_only_some_windows_of_a_record_have_missed_is_dropped_for_them() -> None:
+    task = Harness(counting(WINDOWS["hopping"]).build()).start()
+    assert late_of(task, ("a", "1", 20), ("a", "2", 11)) == []
+    assert task.task.dropped_records == 1
