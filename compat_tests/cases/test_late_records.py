@@ -1,0 +1,88 @@
+"""What is late stays late: whatever ends a process, whoever goes on, a record that comes after its window has closed
+goes where late records go, and no window, session, join or time to live begins anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain, cycle
+from typing import Any
+
+import pytest
+
+from compat_tests.apps.times import expected, late_records, random_records
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.other_stages import the_baseline, the_one_before
+from compat_tests.harness.world import World
+
+ONE_THREAD: dict[str, Any] = {"num_stream_threads": 1}
+
+
+def stopped(world: World) -> Iterator[Instance]:
+    """The same instance, which is stopped and started."""
+    app = world.instance("times", **ONE_THREAD)
+    while True:
+        yield app.start()
+        app.stop()
+
+
+def killed(world: World) -> Iterator[Instance]:
+    """The same instance, by `kill -9`."""
+    app = world.instance("times", **ONE_THREAD)
+    while True:
+        yield app.start()
+        app.kill()
+        app.dies(-9)
+
+
+def moved(world: World) -> Iterator[Instance]:
+    """Instances in turn, each of which finds on its disk what it had, or nothing."""
+    for app in cycle([world.instance("times", name, **ONE_THREAD) for name in ("one", "two", "three")]):
+        yield app.start()
+        app.stop()
+
+
+def promoted(world: World) -> Iterator[Instance]:
+    """The standby of the one that was killed."""
+    active, standby = (
+        world.instance("times", name, num_standby_replicas=1, **ONE_THREAD) for name in ("one", "two")
+    )
+    active.start()
+    while True:
+        standby.start()
+        world.group_is(active, standby)
+        yield active
+        active.kill()
+        active.dies(-9)
+        world.group_is(standby)
+        active, standby = standby, active
+
+
+def from_stage_to_stage(world: World) -> Iterator[Instance]:
+    """The same instance at other stages."""
+    stages = [world.stage, the_one_before(world.stage), the_baseline(world.stage)]
+    app = world.instance("times", **ONE_THREAD)
+    for stage in cycle(stages):
+        yield app.start(milestones=stage)
+        app.stop()
+
+
+ENDS = [stopped, killed, moved, promoted, from_stage_to_stage]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("goes_on", ENDS, ids=[end.__name__.replace("_", " ") for end in ENDS])
+def test_what_is_late_is_late_for_whoever_goes_on(
+    world: World, goes_on: Callable[[World], Iterator[Instance]]
+) -> None:
+    feed = world.input("in", 1, out=1)
+    now = int(time.time() * 1_000) - 60_000
+    rounds = [*late_records(now), *([one] for one in random_records(world.rng, now + 10_000, 2))]
+    owners = goes_on(world)
+    for some in rounds:
+        next(owners)
+        feed.send(some)
+        world.processed()
+        world.must_live()
+    found = [(row.key, row.value, row.timestamp) for row in world.cluster.read(world.topic("out"))]
+    assert found == expected([*chain.from_iterable(rounds)])
