@@ -54,8 +54,10 @@ class Bench:
     """An application of one task, `in` -> count -> `out`, and a seat in its group."""
 
     def __init__(
-        self, servers: str, folder: Path, guarantee: str, store: dict[str, Any] | None = None, **settings: Any
+        self, servers: str, folder: Path, guarantee: str, store: dict[str, Any] | None = None,
+        program: Callable[[str], StreamsBuilder] | None = None, **settings: Any,
     ) -> None:
+        """`program`: another one than the count, by application id."""
         self.id = named("attempts")
         self.input, self.output = TopicPartition(f"{self.id}-in", 0), f"{self.id}-out"
         self.config = StreamsConfig(
@@ -65,15 +67,18 @@ class Bench:
         )  # fmt: skip
         self.servers, self.probe = servers, KafkaProbe(servers)
         self.probe.create({self.input.topic: 1, self.output: 1})
-        builder = StreamsBuilder()
-        records = builder.stream(self.input.topic, key=serdes.STRING, value=serdes.STRING).map_values(shout)
-        records.group_by_key().count("counts", **(store or {})).to_stream().to(self.output, value=serdes.LONG)
-        self.topology = builder.build()
+        self.topology = (self.counting(**(store or {})) if program is None else program(self.id)).build()
         self.application = Application.of(self.topology, self.config)
         self.clock = Ahead()
         self.seat = Seat(self.config, self.application, self.id, 1, SystemClock())
         self.seat.start()
         self.lent = self.next_generation()
+
+    def counting(self, **store: Any) -> StreamsBuilder:
+        builder = StreamsBuilder()
+        records = builder.stream(self.input.topic, key=serdes.STRING, value=serdes.STRING).map_values(shout)
+        records.group_by_key().count("counts", **store).to_stream().to(self.output, value=serdes.LONG)
+        return builder
 
     def next_generation(self) -> LentMembership:
         """Join; what to commit under from now on."""
