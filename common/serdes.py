@@ -6,13 +6,16 @@ are as close to C as they can be; `serialize` and `deserialize` are the same wit
 
 *Guarantees*: built-in serdes write and read Kafka's bytes. (STRING refuses what isn't UTF-8 where Java would put
 replacement characters in its place. JSON refuses NaN and infinities, which it lacks: Java's Jackson would write
-strings, such as "NaN".) A serde has no state of its own and may be shared by threads.
+strings, such as "NaN".) Equal values have equal bytes, of a `dict` those whose keys came in the same order; each NaN is
+written as Java's. JSON reads whole numbers of any size exactly, and writes them. A serde has no state of its own and
+may be shared by threads.
 *Assumes*: user functions are pure.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import struct
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,6 +23,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar
 
+import msgspec
 import orjson
 
 from milestones.common.errors import SerializationError
@@ -148,6 +152,16 @@ def _number(name: str, layout: str) -> Serde[Any]:
     return Serde(packing.pack, deserialize, name=name, immutable=True, fixed_size=packing.size)
 
 
+def _floating(name: str, layout: str) -> Serde[float]:
+    """A serde of floats. Any NaN is Java's."""
+    serde = _number(name, layout)
+    pack, nan = serde._serialize, serde._serialize(math.nan)
+    return Serde(
+        lambda value: pack(value) if value == value else nan,
+        serde._deserialize, name=name, immutable=True, fixed_size=serde.fixed_size,
+    )  # fmt: skip
+
+
 def _write_boolean(value: bool) -> bytes:
     if value is True:
         return b"\x01"
@@ -170,16 +184,60 @@ def _write_uuid(value: uuid.UUID) -> bytes:
     return str(value).encode()
 
 
+_UUID = re.compile("-".join([r"(\+?[0-9a-fA-F]+)"] * 5))
+_UUID_TEXT, _LARGEST_PART = 36, (1 << 63) - 1
+_PART_BITS = 32, 16, 16, 16, 48
+
+
+def _read_uuid(data: bytes) -> uuid.UUID:
+    """What Java's `UUID.fromString` reads: five numbers of up to 63 bits each, of which the lowest bits count."""
+    text = data.decode()
+    found = _UUID.fullmatch(text) if len(text) <= _UUID_TEXT else None
+    if found is None:
+        raise ValueError(f"{text[: 2 * _UUID_TEXT]!r} isn't a UUID of five hexadecimal numbers with dashes between")
+    number = 0
+    for part, bits in zip(found.groups(), _PART_BITS, strict=True):
+        value = int(part, 16)
+        if value > _LARGEST_PART:
+            raise ValueError(f"{text!r} has a number that is too large for a UUID")
+        number = number << bits | value & ((1 << bits) - 1)
+    return uuid.UUID(int=number)
+
+
 def _void(_: object) -> NoReturn:
     raise TypeError("VOID has only absent keys or values (None)")
 
 
 def _write_json(value: Any, dumps: Callable[[Any], bytes] = orjson.dumps) -> bytes:
-    data = dumps(value)
+    try:
+        data = dumps(value)
+    except orjson.JSONEncodeError as error:
+        if "64-bit" not in str(error):
+            raise
+        data = dumps(_with_large_numbers(value))
     # orjson's word for a float that JSON doesn't have, too; `find` takes twice as long, `in` three times.
     if data.partition(b"null")[1]:
         check_finite(value)
     return b"%b" % data  # a copy of its own size: what orjson returns holds on to 4 KB
+
+
+_LEAST_INT, _BEYOND_INT = -(1 << 63), 1 << 64
+"""The whole numbers that orjson writes."""
+
+
+def _with_large_numbers(value: Any) -> Any:
+    """`value` with the digits of whole numbers in place of those that orjson doesn't write."""
+    kind = value.__class__
+    if kind is int:
+        return value if _LEAST_INT <= value < _BEYOND_INT else orjson.Fragment(str(value))
+    if isinstance(value, dict):
+        return {key: _with_large_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_large_numbers(inner) for inner in value]
+    if is_dataclass(value):
+        shown = [field.name for field in fields(value) if not field.name.startswith("_")]
+        return {name: _with_large_numbers(getattr(value, name)) for name in shown}
+    return _with_large_numbers(value.value) if isinstance(value, Enum) else value
 
 
 def check_finite(value: Any) -> None:
@@ -230,16 +288,16 @@ SHORT: Serde[int] = _number("SHORT", ">h")
 INTEGER: Serde[int] = _number("INTEGER", ">i")
 INT: Serde[int] = INTEGER
 LONG: Serde[int] = _number("LONG", ">q")
-FLOAT: Serde[float] = _number("FLOAT", ">f")
-DOUBLE: Serde[float] = _number("DOUBLE", ">d")
+FLOAT: Serde[float] = _floating("FLOAT", ">f")
+DOUBLE: Serde[float] = _floating("DOUBLE", ">d")
 UUID: Serde[uuid.UUID] = Serde(
     _write_uuid,
-    lambda data: uuid.UUID(data.decode()),
+    _read_uuid,
     name="UUID",
     immutable=True,
     fixed_size=36,
 )
-JSON: Serde[Any] = Serde(_write_json, orjson.loads, name="JSON")
+JSON: Serde[Any] = Serde(_write_json, msgspec.json.Decoder().decode, name="JSON")
 VOID: Serde[None] = Serde(_void, _void, name="VOID", immutable=True)
 
 _INT32 = struct.Struct(">i")

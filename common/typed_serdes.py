@@ -6,8 +6,10 @@
 | a pydantic model | JSON by pydantic |
 | a dataclass, an attrs class, `msgspec.Struct`, `TypedDict`, `NamedTuple`, enum, `dict`, a union... | JSON by msgspec |
 
-*Guarantees*: what is read is of the type, or an error says what isn't, and where. Values that can't be changed are
-known as such, so that stores share them: frozen classes whose fields can't be changed either.
+*Guarantees*: what is read is of the type, or an error says what isn't, and where; what is written can be read, or is
+refused with the same words. A set is written in the order of its elements' bytes, so that equal sets have equal bytes.
+Values that can't be changed are known as such, so that stores share them: frozen classes whose fields can't be changed
+either.
 *Assumes*: a class is imported from where it is defined, when its serde travels to another process.
 """
 
@@ -26,6 +28,7 @@ from msgspec import inspect as kinds
 from milestones.common import serdes
 from milestones.common.copies import all_kinds, is_mutable
 from milestones.common.serdes import Serde, check_finite, list_serde
+from milestones.common.sets_in_order import in_order
 
 T = TypeVar("T")
 
@@ -56,9 +59,12 @@ def of(kind: SerdeLike[T]) -> Serde[T]:
     return kind if isinstance(kind, Serde) else _of(kind)
 
 
-def json(kind: type[T]) -> Serde[T]:
-    """JSON of a type, also of one that Kafka has bytes of its own for, such as `json(list[Order])`."""
-    return _PydanticSerde(kind) if _is_pydantic(kind) else _MsgspecSerde(kind)
+def json(kind: type[T], *, check: bool = True) -> Serde[T]:
+    """JSON of a type, also of one that Kafka has bytes of its own for, such as `json(list[Order])`.
+
+    `check`: each value that is written is read again at once, and refused where that fails. `check=False` saves the
+    time, and writes what isn't of the type, too: for topics that this application never reads."""
+    return _PydanticSerde(kind, check) if _is_pydantic(kind) else _MsgspecSerde(kind, check)
 
 
 def _of(kind: Any) -> Serde[Any]:
@@ -83,11 +89,11 @@ def _is_pydantic(kind: Any) -> bool:
 class _JsonSerde(Serde[Any]):
     """JSON of one type, written and read by a library."""
 
-    __slots__ = ("_kind",)
+    __slots__ = ("_check", "_kind")
 
     def __init__(
         self, kind: Any, dump: Callable[[Any], bytes], load: Callable[[bytes], Any], *, plain: Callable[[Any], Any],
-        immutable: bool,
+        immutable: bool, check: bool,
     ) -> None:  # fmt: skip
         of_class = kind if isinstance(kind, type) and get_origin(kind) is None and _is_record(kind) else object
 
@@ -99,17 +105,27 @@ class _JsonSerde(Serde[Any]):
                 check_finite(plain(value))
             return data
 
-        super().__init__(write, load, name=f"JSON({_name(kind)})", immutable=immutable)
-        self._kind = kind
+        def write_readable(value: Any) -> bytes:
+            data = write(value)
+            try:
+                load(data)
+            except Exception as error:
+                raise TypeError(f"it couldn't be read again: {error}") from error
+            return data
+
+        super().__init__(
+            write_readable if check else write, load, name=f"JSON({_name(kind)})", immutable=immutable
+        )
+        self._kind, self._check = kind, check
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return json, (self._kind,)
+        return _json, (self._kind, self._check)
 
 
 class _MsgspecSerde(_JsonSerde):
     __slots__ = ()
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, check: bool) -> None:
         try:
             seen = all_kinds(kinds.type_info(kind))
             decoder = msgspec.json.Decoder(kind)
@@ -118,22 +134,36 @@ class _MsgspecSerde(_JsonSerde):
         for each in seen:
             if isinstance(each, kinds.CustomType):
                 raise _no_serde(kind, f"JSON doesn't know {_name(each.cls)}")
+        encode = msgspec.json.Encoder().encode
+        ordered = any(isinstance(each, _MAY_HAVE_SETS) for each in seen)
         super().__init__(
-            kind, msgspec.json.Encoder().encode, decoder.decode, plain=msgspec.to_builtins,
-            immutable=not any(map(is_mutable, seen)),
+            kind, (lambda value: encode(in_order(value, encode))) if ordered else encode, decoder.decode,
+            plain=msgspec.to_builtins, immutable=not any(map(is_mutable, seen)), check=check,
         )  # fmt: skip
 
 
 class _PydanticSerde(_JsonSerde):
     __slots__ = ()
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, check: bool) -> None:
         from pydantic import TypeAdapter  # an extra
+        from pydantic_core import to_json
 
         adapter = TypeAdapter(kind)
+        dump, schema = adapter.dump_json, str(adapter.core_schema)
+        ordered = any(f"'type': '{name}'" in schema for name in ("set", "frozenset", "any"))
         super().__init__(
-            kind, adapter.dump_json, adapter.validate_json, plain=adapter.dump_python, immutable=False
-        )
+            kind, (lambda value: dump(in_order(value, to_json))) if ordered else dump, adapter.validate_json,
+            plain=adapter.dump_python, immutable=False, check=check,
+        )  # fmt: skip
+
+
+def _json(kind: Any, check: bool) -> Serde[Any]:
+    """`json`, as pickles call it."""
+    return json(kind, check=check)
+
+
+_MAY_HAVE_SETS = kinds.SetType, kinds.FrozenSetType, kinds.AnyType
 
 
 def _no_serde(kind: Any, why: str) -> TypeError:

@@ -72,8 +72,8 @@ def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
             needed_ms = 2 * windows.difference_ms + windows.grace_ms
             return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, windows.grace_ms, closing)
         case SessionWindows():
-            needed_ms = windows.gap_ms + windows.grace_ms
-            return WindowBounds("session", needed_ms, 0, needed_ms, closing)
+            grace_ms = windows.gap_ms + windows.grace_ms
+            return WindowBounds("session", max(1, grace_ms), 0, grace_ms, closing)
     raise TopologyError(
         f"windowed_by needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not {windows!r}"
     )

@@ -122,5 +122,5 @@ class SessionWindows:
     grace_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gap_ms", milliseconds(self.gap, "the gap between sessions", least=1))
+        object.__setattr__(self, "gap_ms", milliseconds(self.gap, "the gap between sessions"))
         object.__setattr__(self, "grace_ms", milliseconds(self.grace, "a window's grace"))

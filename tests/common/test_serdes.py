@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import re
 import uuid
 from dataclasses import dataclass
+from datetime import date
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -246,3 +248,76 @@ def test_a_serde_made_of_named_functions_survives_a_pickle() -> None:
     made = serdes.Serde(str.encode, bytes.decode, name="MINE", immutable=True)
     again = pickle.loads(pickle.dumps(made))
     assert (again.name, again.immutable, again.serialize("t", "x")) == ("MINE", True, b"x")
+
+
+NANS = [math.nan, -math.nan, math.inf - math.inf, math.copysign(math.nan, -1)]
+
+
+@pytest.mark.parametrize("number", NANS, ids=lambda number: str(math.copysign(1, number)))
+def test_every_nan_is_written_as_javas(number: float) -> None:
+    assert serdes.DOUBLE.serialize("t", number) == bytes.fromhex("7ff8000000000000")
+    assert serdes.FLOAT.serialize("t", number) == bytes.fromhex("7fc00000")
+    assert list_serde(serdes.DOUBLE).serialize("t", [number]) == bytes.fromhex("0000000000000000017ff8000000000000")
+
+
+UUIDS = [
+    ("1-1-1-1-1", "00000001-0001-0001-0001-000000000001"),
+    ("00000000-0000-0000-0000-000000000005", "00000000-0000-0000-0000-000000000005"),
+    ("ABCDEF01-2345-6789-abcd-ef0123456789", "abcdef01-2345-6789-abcd-ef0123456789"),
+    ("+1-1-1-1-1", "00000001-0001-0001-0001-000000000001"),
+    ("123456789-1-1-1-1", "23456789-0001-0001-0001-000000000001"),
+    ("7fffffffffffffff-1-1-1-1", "ffffffff-0001-0001-0001-000000000001"),
+    ("1-12345-1-1-1", "00000001-2345-0001-0001-000000000001"),
+    ("00000000-00000000-0000-0000-00000005", "00000000-0000-0000-0000-000000000005"),
+    *[(text, None) for text in [
+        "00000000000000000000000000000005", "{00000000-0000-0000-0000-000000000005}",
+        "urn:uuid:00000000-0000-0000-0000-000000000005", "-1-1-1-1-1", "1--1-1-1", "1-1-1-1", "1-1-1-1-1-1", "",
+        "8000000000000000-1-1-1-1", " 1-1-1-1-1", "1_0-1-1-1-1", "0x1-1-1-1-1", "g-1-1-1-1",
+        "00000000-0000-0000-0000-0000000000005", "1-1-1-1-", "00000000-0000-0000-0000+000000000005", "1-1-1-1-1\n",
+    ]],
+]  # fmt: skip
+"""What `UUID.fromString` of Java 17 gives, None for what it refuses."""
+
+
+@pytest.mark.parametrize(("text", "expected"), UUIDS)
+def test_a_uuid_is_read_as_java_reads_it(text: str, expected: str | None) -> None:
+    if expected is None:
+        with pytest.raises(SerializationError, match="UUID"):
+            serdes.UUID.deserialize("t", text.encode())
+    else:
+        assert str(serdes.UUID.deserialize("t", text.encode())) == expected
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 100 * 10**18, 2**200, -(10**40)])
+def test_json_reads_and_writes_whole_numbers_of_any_size(number: int) -> None:
+    assert serdes.JSON.deserialize("t", b"%d" % number) == number
+    for value in (number, {"wei": number, "list": [{"inner": number}], "text": "x"}):
+        assert serdes.JSON.deserialize("t", serdes.JSON.serialize("t", value)) == value
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner), max_leaves=10,
+))  # fmt: skip
+def test_json_gives_back_any_value_as_pythons_own_json_does(value: Any) -> None:
+    data = serdes.JSON.serialize("t", value)
+    read = serdes.JSON.deserialize("t", data)
+    assert read == value
+    assert data is None or repr(read) == repr(json.loads(data))
+
+
+@pytest.mark.parametrize("data", [b"1e400", b'{"a":-1e400}', b"NaN", b"[Infinity]", b"01", b'"\\ud800"', b"{} x", b""])
+def test_json_refuses_what_it_could_not_keep(data: bytes) -> None:
+    with pytest.raises(SerializationError, match="JSON can't read"):
+        serdes.JSON.deserialize("t", data)
+
+
+def test_a_whole_number_of_any_size_is_written_in_a_dataclass_and_beside_a_date() -> None:
+    @dataclass
+    class Transfer:
+        wei: int
+        at: date
+
+    data = serdes.JSON.serialize("t", {"transfer": Transfer(2**70, date(2024, 1, 2))})
+    assert data == b'{"transfer":{"wei":1180591620717411303424,"at":"2024-01-02"}}'

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 import pickle
+import subprocess
+import sys
 import uuid
 from collections import namedtuple
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple, Optional, TypedDict
 
 import msgspec
@@ -20,6 +24,7 @@ from milestones import (
     Processor,
     ProcessorContext,
     Record,
+    Serde,
     SerializationError,
     StoreSpec,
     StreamsBuilder,
@@ -208,3 +213,137 @@ def test_types_stand_for_serdes_in_the_whole_language_and_in_its_test_driver() -
 def test_a_namedtuple_without_types_is_json() -> None:
     kind = namedtuple("kind", "a b")
     assert serdes.of(kind).serialize("t", kind(1, "x")) == b'[1,"x"]'
+
+
+@dataclasses.dataclass
+class Tagged:
+    name: str
+    tags: frozenset[str]
+    more: dict[str, set[int]] = dataclasses.field(default_factory=dict)
+
+
+class Crate(msgspec.Struct, frozen=True):
+    points: frozenset[Point]
+
+
+class Tags(pydantic.BaseModel):
+    tags: set[str]
+    frozen: frozenset[int] = frozenset()
+
+
+class Noted(NamedTuple):
+    notes: frozenset[str]
+
+
+SETS = """
+from tests.common.test_typed_serdes import *
+TEXTS = [f"text {n}" for n in range(20)]
+for kind, value in [
+    (frozenset[str], frozenset(TEXTS)),
+    (Tagged, Tagged("x", frozenset(TEXTS), {"b": {10, 9, 1}, "a": set()})),
+    (Crate, Crate(frozenset(Point(n % 3, n) for n in range(9)))),
+    (Tags, Tags(tags=set(TEXTS), frozen=frozenset({2, 1}))),
+    (Noted, Noted(frozenset(TEXTS))),
+    (frozenset[frozenset[str]], frozenset({frozenset(TEXTS[:5]), frozenset(TEXTS[3:])})),
+    (frozenset[int | str], frozenset([*TEXTS, 1, 2])),
+    (frozenset[Colour], frozenset(Colour)),
+    (dict[int, set[str]], {2: set(TEXTS), 1: set()}),
+    (serdes.list_serde(serdes.of(frozenset[str])), [frozenset(TEXTS)]),
+]:
+    serde = serdes.of(kind)
+    data = serde.serialize("t", value)
+    assert serde.deserialize("t", data) == value
+    print(data)
+"""
+
+
+class Colour(enum.Enum):
+    RED = "r"
+    GREEN = "g"
+    BLUE = "b"
+
+
+def test_equal_sets_have_equal_bytes_in_every_process() -> None:
+    def written(seed: int) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+        command = [sys.executable, "-W", "error", "-c", SETS]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    first = written(1)
+    assert first.count("\n") == 10
+    assert written(2) == written(3) == first
+
+
+def test_a_value_with_sets_is_not_changed_by_being_written() -> None:
+    value = Tagged("x", frozenset("cab"), {"a": {2, 1}})
+    serdes.of(Tagged).serialize("t", value)
+    assert value == Tagged("x", frozenset("cab"), {"a": {2, 1}})
+    assert type(value.tags) is frozenset
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    n: int = 0
+    total: float = 0.0
+    note: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (Sum(1.0), r"Expected `int`, got `float` - at `\$.n`"),  # type: ignore[arg-type]
+        (Sum(True), r"Expected `int`, got `bool` - at `\$.n`"),  # type: ignore[arg-type]
+        (Sum(1, None), r"Expected `float`, got `null` - at `\$.total`"),  # type: ignore[arg-type]
+        (Sum(1, Decimal("1.5")), r"Expected `float`, got `str` - at `\$.total`"),  # type: ignore[arg-type]
+        (Sum(1, 1.0, 5), r"Expected `str \| null`, got `int` - at `\$.note`"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(value: Sum, says: str) -> None:
+    with pytest.raises(SerializationError, match=r"JSON\(Sum\) can't write a Sum .*couldn't be read again: " + says):
+        serdes.of(Sum).serialize("t", value)
+
+
+def test_a_pydantic_model_that_was_not_checked_is_not_written() -> None:
+    with pytest.raises(SerializationError, match="couldn't be read again"):
+        serdes.of(Customer).serialize("t", Customer.model_construct(name=None))  # type: ignore[arg-type]
+
+
+def test_a_serde_without_the_check_writes_what_it_could_not_read_also_after_a_pickle() -> None:
+    serde = pickle.loads(pickle.dumps(serdes.json(Sum, check=False)))
+    assert serde.serialize("t", Sum(1.0)) == b'{"n":1.0,"total":0.0,"note":null}'  # type: ignore[arg-type]
+
+
+def _summing(value: Any) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.stream("i", key=str, value=dict).group_by_key().aggregate(
+        Sum, lambda _, given, sum_: Sum(sum_.n + given["n"]), "sums", value=value
+    ).to_stream().to("o", key=str, value=value)
+    return builder
+
+
+def test_a_row_that_could_not_be_read_fails_the_record_that_makes_it_and_none_after_it() -> None:
+    with TopologyTestDriver(_summing(Sum), processing_exception_handler="log_and_continue") as driver:
+        topic = driver.create_input_topic("i", key=str, value=dict)
+        for number in (1, 1.5, 2):
+            topic.pipe("k", {"n": number})
+        assert driver.create_output_topic("o", key=str, value=Sum).read_values() == [Sum(1), Sum(3)]
+
+
+def test_rows_that_can_not_be_read_are_mended_by_a_serde_of_the_user() -> None:
+    written, strict = serdes.json(Sum, check=False), serdes.of(Sum)
+
+    def read(data: bytes) -> Sum:
+        try:
+            return strict.deserializer("")(data)
+        except msgspec.ValidationError:
+            return Sum(int(msgspec.json.decode(data)["n"]))
+
+    for reader, expected in [(strict.deserializer(""), 1), (read, 2)]:
+        serde = Serde(written.serializer(""), reader)
+        with TopologyTestDriver(_summing(serde), processing_exception_handler="log_and_continue") as driver:
+            topic = driver.create_input_topic("i", key=str, value=dict)
+            topic.pipe("k", {"n": 2.0})
+            topic.pipe("k", {"n": 1})
+            values = driver.create_output_topic("o", key=str, value=bytes).read_values()
+        assert len(values) == expected
+    assert strict.deserialize("o", values[-1]) == Sum(3)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, NoR
 
 from milestones.common.errors import MilestonesError, SerializationError, StateError
 from milestones.common.records import Headers, RecordMetadata, TaskId
-from milestones.common.serdes import Serde, unreadable, unwritable
+from milestones.common.serdes import Serde, unwritable
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
 from milestones.common.state.layers import ABSENT, StoreLayers
@@ -271,7 +271,11 @@ class Rows(Generic[K, V]):
     def _unreadable(self, data: bytes, error: Exception) -> NoReturn:
         if isinstance(error, MilestonesError):
             raise error
-        raise unreadable(self._serdes[1], self._topic, data, error) from error
+        raise SerializationError(
+            f"store {self.name} of task {self._task}: serde {self._serdes[1].name} can't read {len(data)} bytes "
+            f"of a row: {error}. Another version of the program, or of the class, has written it: let the class take "
+            "it, or give the store a Serde whose reader mends such rows, value=Serde(write, read); see docs/types.md"
+        ) from error
 
     def _refused(self, which: int, value: object, error: Exception) -> NoReturn:
         if isinstance(error, MilestonesError):

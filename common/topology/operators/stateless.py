@@ -9,12 +9,15 @@ keys without counting them.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TextIO
 
 from milestones.common.topology.program import OperatorContext, Process
+
+log: Final = logging.getLogger(__name__)
 
 Predicate = Callable[[Any, Any], Any]
 KeyValueMapper = Callable[[Any, Any], Any]
@@ -149,22 +152,37 @@ def for_each(action: ForeachAction, _forward: Process) -> Process:
 
 @dataclass(frozen=True)
 class Print:
-    """`[label]: key, value`, a line per record. `file` None: standard output."""
+    """`[label]: key, value`, a line per record. `file` None: standard output. Characters that a file can't write are
+    escaped. A file that takes nothing, such as a closed one or a pipe without a reader, is no error of the record: it
+    is logged once."""
 
     label: str
     file: TextIO | None = None
     mapper: KeyValueMapper | None = None
 
     def bind(self, context: OperatorContext) -> Process:
-        label, file, mapper = self.label, self.file, self.mapper
+        label, file, mapper, node, told = self.label, self.file, self.mapper, context.node, False
 
         def process(key: Any, value: Any, _timestamp: int) -> None:
+            nonlocal told
             text = f"{key}, {value}" if mapper is None else mapper(key, value)
-            out = sys.stdout if file is None else file
-            out.write(f"[{label}]: {text}\n")
-            out.flush()
+            try:
+                _write_line(sys.stdout if file is None else file, f"[{label}]: {text}\n")
+            except (OSError, ValueError, AttributeError) as error:  # full, gone, closed, or there is none
+                if not told:
+                    told = True
+                    log.warning("%s can't print: %s: %s. Records pass without it", node, type(error).__name__, error)
 
         return process
+
+
+def _write_line(out: TextIO, line: str) -> None:
+    try:
+        out.write(line)
+    except UnicodeEncodeError:
+        encoding = out.encoding or "ascii"
+        out.write(line.encode(encoding, "backslashreplace").decode(encoding))
+    out.flush()
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,38 @@ def test_a_chained_branch_is_replaced_by_what_its_function_returns() -> None:
     assert branches["s-kept"].name.startswith("KSTREAM-MAPVALUES-")
 
 
+class Refusing(io.StringIO):
+    """A pipe without a reader."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def _ascii() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+
+
+def _closed() -> io.StringIO:
+    out = io.StringIO()
+    out.close()
+    return out
+
+
+@pytest.mark.parametrize("make", [Refusing, _closed, _ascii])
+def test_what_print_can_not_write_costs_no_record(run: Any, make: Any) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=TEXT)
+    out = make()
+    stream.print("label", file=out)
+    stream.to("out")
+    task = run(builder)
+    task.pipe("in", "a", "grüße 😀")
+    task.pipe("in", "a", "b")
+    assert [output.value for output in task.outputs] == ["grüße 😀".encode(), b"b"]
+    if make is _ascii:
+        assert out.buffer.getvalue() == b"[label]: a, gr\\xfc\\xdfe \\U0001f600\n[label]: a, b\n"
+
+
 def test_print_writes_a_line_per_record_with_the_stream_s_name(run: Any) -> None:
     builder, out = StreamsBuilder(), io.StringIO()
     stream = builder.stream("in", key=TEXT, value=TEXT)

@@ -183,6 +183,19 @@ def test_a_cached_aggregation_sends_the_last_update_of_each_window_at_the_commit
     assert [(o[2], o[3]) for o in commit.all_outputs() if o[0] == "out"] == [(b"a@100-110", b"2"), (b"a@110-120", b"1")]
 
 
+@pytest.mark.parametrize("grace", [0, 5])
+def test_sessions_without_a_gap_have_the_records_of_one_key_and_time(grace: int) -> None:
+    builder = StreamsBuilder()
+    table = builder.stream("i", key=str, value=str).group_by_key().windowed_by(SessionWindows(0, grace=grace)).count()
+    table.to_stream(lambda window, _: f"{window.key}@{window.start}-{window.end}").to("o", key=str, value=int)
+    with TopologyTestDriver(builder) as driver:
+        topic = driver.create_input_topic("i", key=str, value=str)
+        for timestamp in (100, 100, 101, 103):
+            topic.pipe("a", "", timestamp=timestamp)
+        found = driver.create_output_topic("o", key=str, value=int).read_key_values()
+    assert found == [("a@100-100", 1), ("a@100-100", 2), ("a@101-101", 1), ("a@103-103", 1)]
+
+
 def test_durations_may_be_timedeltas() -> None:
     windows = TimeWindows(timedelta(minutes=5), grace=timedelta(seconds=30), advance=timedelta(minutes=1))
     assert (windows.size_ms, windows.grace_ms, windows.advance_ms) == (300_000, 30_000, 60_000)
@@ -195,7 +208,7 @@ def test_durations_may_be_timedeltas() -> None:
         (lambda: TimeWindows(10, grace=-1), "grace must be at least 0 ms"),
         (lambda: TimeWindows(10, grace=0, advance=11), "would leave records out"),
         (lambda: TimeWindows("10", grace=0), "must be a timedelta or a number of ms"),  # type: ignore[arg-type]
-        (lambda: SessionWindows(0, grace=0), "gap between sessions must be at least 1 ms"),
+        (lambda: SessionWindows(-1, grace=0), "gap between sessions must be at least 0 ms"),
         (lambda: SlidingWindows(0, grace=0), "difference of sliding windows must be at least 1 ms"),
         (lambda: UnlimitedWindows(-5), "can't start at -5"),
         (lambda: counting(UnlimitedWindows(), "on_close"), "never closes"),

@@ -1,0 +1,83 @@
+"""Values whose sets are written in one order, that of the elements' bytes. Python's is another one in each process.
+
+*Guarantees*: what is returned is written as `value` is, except the order of sets; `value` isn't changed. What has no
+set in it is returned itself.
+*Assumes*: encoders iterate over sets as Python does; those of msgspec and pydantic do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from typing import Any
+
+import msgspec
+
+from milestones.common.copies import UNCHANGEABLE
+
+Encode = Callable[[Any], bytes]
+
+
+class _InOrder:
+    """Makes a set of a class that iterates in an order."""
+
+    elements: list[Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.elements)
+
+
+class _SetInOrder(_InOrder, set[Any]):
+    pass
+
+
+class _FrozenSetInOrder(_InOrder, frozenset[Any]):
+    pass
+
+
+def in_order(value: Any, encode: Encode) -> Any:
+    """`value`, or a copy of it whose sets have an order. `encode`: the bytes of an element."""
+    kind = value.__class__
+    if kind in UNCHANGEABLE:
+        return value
+    if isinstance(value, set | frozenset):
+        return _set(value, encode)
+    if isinstance(value, dict):
+        changed = {key: in_order(inner, encode) for key, inner in value.items()}
+        return changed if any(changed[key] is not inner for key, inner in value.items()) else value
+    if isinstance(value, list | tuple):
+        inner = [in_order(one, encode) for one in value]
+        if all(new is one for new, one in zip(inner, value, strict=True)):
+            return value
+        return tuple.__new__(kind, inner) if isinstance(value, tuple) else inner
+    return _object(value, encode)
+
+
+def _set(value: set[Any] | frozenset[Any], encode: Encode) -> _InOrder:
+    ordered = _SetInOrder(value) if isinstance(value, set) else _FrozenSetInOrder(value)
+    ordered.elements = sorted((in_order(one, encode) for one in value), key=encode)
+    return ordered
+
+
+def _object(value: Any, encode: Encode) -> Any:
+    changed = {}
+    for name in _fields(value.__class__):
+        inner = getattr(value, name, None)
+        new = in_order(inner, encode)
+        if new is not inner:
+            changed[name] = new
+    if not changed:
+        return value
+    copied = copy(value)
+    set_field = msgspec.structs.force_setattr if isinstance(value, msgspec.Struct) else object.__setattr__
+    for name, new in changed.items():
+        set_field(copied, name, new)
+    return copied
+
+
+def _fields(kind: Any) -> Any:
+    """The names of a class's fields: of a dataclass, a Struct, a pydantic model, an attrs class."""
+    for place in ("__struct_fields__", "__dataclass_fields__", "__pydantic_fields__"):
+        if (names := getattr(kind, place, None)) is not None:
+            return names
+    return [field.name for field in getattr(kind, "__attrs_attrs__", ())]
