@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from milestones.common.errors import ConfigError
 from milestones.pipeline.java import java_home
 
 LOOPBACK = "127.0.0.1"
@@ -38,16 +40,31 @@ def spark_session(
     """Start a session, or get the one that runs; `with` stops it.
 
     `master` is Spark's: `local[2]`, `local-cluster[2,1,1024]` (executors, cores, MiB), a cluster's URL. `settings` win
-    over what is set here, and environment variables that are set win as well. Raises `JavaNotFoundError`.
+    over what is set here, and environment variables that are set win as well. Raises `JavaNotFoundError`,
+    and `ConfigError` when Spark doesn't start.
     """
     folder = prepare(master)
     builder = SparkSession.builder.master(master).appName(name)
     places = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
     for key, value in {**_QUIET, **places, **_near(master), **(settings or {})}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise ConfigError("master", master, _why_not(error)) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _why_not(error: Exception) -> str:
+    """The text about an error of Spark's start: the last cause that Java names, without its trace."""
+    causes = [line.strip() for line in str(error).splitlines() if re.match(r"\s*(:|Caused by:)", line)]
+    first = next(iter(str(error).splitlines()), type(error).__name__)
+    reason = (causes[-1].removeprefix("Caused by:") if causes else first).strip(": .")
+    return (
+        f"Spark doesn't start there: {reason}. Check that it is a master of Spark (local[2], spark://host:7077, yarn, "
+        "k8s://https://host) whose cluster is up and takes this user, the settings spark.*, and what Java says above"
+    )
 
 
 def _near(master: str) -> dict[str, str]:

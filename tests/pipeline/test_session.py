@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 
+from milestones.common.errors import ConfigError
+from milestones.pipeline import session
 from milestones.pipeline.session import prepare
 
 if TYPE_CHECKING:
@@ -53,3 +55,48 @@ def test_nothing_is_written_into_pyspark_or_the_current_folder(spark: SparkSessi
     spark.sql("drop table numbers")
     assert sorted(Path.cwd().iterdir()) == before
     assert not (Path(pyspark.__path__[0]) / "work").exists()
+
+
+class Failing:
+    """A builder whose session doesn't start."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def master(self, _: str) -> Failing:
+        return self
+
+    def appName(self, _: str) -> Failing:  # noqa: N802  # Spark's
+        return self
+
+    def config(self, _key: str, _value: str) -> Failing:
+        return self
+
+    def getOrCreate(self) -> None:  # noqa: N802  # Spark's
+        raise self.error
+
+
+TRACE = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.
+\tat org.apache.spark.SparkContext.assertNotStopped(SparkContext.scala:133)
+Caused by: java.io.IOException: Failed to connect to /127.0.0.1:9
+\tat org.apache.spark.network.Client.create(Client.java:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[JAVA_GATEWAY_EXITED] Java gateway process exited", "[JAVA_GATEWAY_EXITED] Java gateway process exited"),
+        (TRACE, "java.io.IOException: Failed to connect to /127.0.0.1:9"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_a_master_with_which_spark_does_not_start_is_an_error_of_the_config_that_says_why(
+    monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    monkeypatch.setattr(session.SparkSession, "builder", Failing(RuntimeError(text)))
+    with pytest.raises(ConfigError) as caught:
+        session.spark_session(master="locl[2]")
+    assert f"config master='locl[2]': Spark doesn't start there: {reason}. Check that" in str(caught.value)
+    assert caught.value.exit_code == 2
