@@ -86,7 +86,7 @@ def _is_pydantic(kind: Any) -> bool:
     return "pydantic" in sys.modules and isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
 
-class _JsonSerde(Serde[Any]):
+class JsonSerde(Serde[Any]):
     """JSON of one type, written and read by a library."""
 
     __slots__ = ("_check", "_kind")
@@ -122,7 +122,7 @@ class _JsonSerde(Serde[Any]):
         return _json, (self._kind, self._check)
 
 
-class _MsgspecSerde(_JsonSerde):
+class _MsgspecSerde(JsonSerde):
     __slots__ = ()
 
     def __init__(self, kind: Any, check: bool) -> None:
@@ -142,7 +142,7 @@ class _MsgspecSerde(_JsonSerde):
         )  # fmt: skip
 
 
-class _PydanticSerde(_JsonSerde):
+class _PydanticSerde(JsonSerde):
     __slots__ = ()
 
     def __init__(self, kind: Any, check: bool) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Message
+from confluent_kafka import Consumer, Message
+from confluent_kafka import TopicPartition as Position
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.records import TopicPartition
@@ -32,20 +33,28 @@ class PartitionRange:
     consumer: Mapping[str, Any] = field(repr=False)
 
 
+class RecordsDeletedError(MilestonesError):
+    """Records that were to be read have been deleted."""
+
+
 def read(
     settings: Mapping[str, Any], partition: TopicPartition, first: int, end: int
 ) -> Iterator[list[Message]]:
     """The records of `partition` with first <= offset < end, in batches. `settings`: a restore consumer's.
 
-    `KafkaUnreachableError` when nothing comes, `MilestonesError` when records were deleted meanwhile."""
+    `KafkaUnreachableError` when nothing comes, `RecordsDeletedError` when records were deleted meanwhile."""
     consumer = BoundedConsumer(settings, {partition: end})
     try:
         consumer.assign({partition: first})
         heard = time.monotonic()
         while not consumer.complete:
             fetched = consumer.fetch(BATCH, timeout_ms=100)
-            if fetched.out_of_range or fetched.gone:
-                raise MilestonesError(f"{partition} has no records from offset {first} on: they were deleted meanwhile")
+            if fetched.out_of_range:
+                raise RecordsDeletedError(
+                    f"{partition} has no records from offset {first} on: they were deleted meanwhile"
+                )
+            if fetched.gone:
+                raise MilestonesError(f"{partition} is gone: its topic was deleted meanwhile")
             messages = fetched.records.get(partition)
             if messages:
                 yield messages
@@ -55,5 +64,15 @@ def read(
                     f"{partition} should go to offset {end}, and nothing has come for {SILENCE_S:.0f} s; check that "
                     "its brokers are up, and that no transaction was left open"
                 )
+    finally:
+        consumer.close()
+
+
+def beginning(settings: Mapping[str, Any], partition: TopicPartition) -> int:
+    """The first offset that the partition has now. `KafkaException`."""
+    consumer = Consumer(dict(settings))
+    try:
+        first, _ = consumer.get_watermark_offsets(Position(*partition), timeout=SILENCE_S)
+        return int(first)
     finally:
         consumer.close()

@@ -10,9 +10,10 @@ in front or not.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from milestones.common.records import TopicPartition
 from milestones.common.state.engine import Namespace, Span
@@ -23,7 +24,9 @@ from milestones.common.state.snapshots.repository import LocalSnapshot
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import layout_of
 from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, prefixed
-from milestones.pipeline.reading import read
+from milestones.pipeline.reading import RecordsDeletedError, beginning, read
+
+log: Final = logging.getLogger(__name__)
 
 SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB)
 
@@ -32,7 +35,7 @@ class ScratchStore:
     """One store partition in `directory`. Keys are there as the snapshot has them that it begins with."""
 
     def __init__(self, directory: Path, spec: StoreSpec) -> None:
-        self._store, self._layout = spec.name, layout_of(spec)
+        self._spec, self._store, self._layout = spec, spec.name, layout_of(spec)
         self._engine = RocksDictEngines(SETTINGS).open(directory)
         self._namespace: Namespace = self._engine.open(spec.name)
         self._prefix = b""
@@ -59,10 +62,23 @@ class ScratchStore:
     def empty(self) -> None:
         self._engine.drop(self._store)
         self._namespace, self._prefix = self._engine.open(self._store), b""
+        self._layout = layout_of(self._spec)  # what it has seen is no more
 
     def fold(self, consumer: Mapping[str, Any], changelog: TopicPartition, first: int, end: int) -> int:
-        """Fold the changelog's committed records with first <= offset < end; how many. `consumer`: a restore consumer's
-        settings. Errors as of `read`."""
+        """Fold the changelog's committed records with first <= offset < end; how many. Where the first ones are deleted
+        meanwhile, as they are of windows that are gone, the fold begins anew where the changelog begins then, as a
+        restoration does. `consumer`: a restore consumer's settings. Errors as of `read`."""
+        while True:
+            try:
+                return self._fold(consumer, changelog, first, end)
+            except RecordsDeletedError:
+                before, first = first, beginning(consumer, changelog)
+                if first <= before:
+                    raise
+                log.info("%s begins at offset %d now, not at %d: it is read from there", changelog, first, before)
+                self.empty()
+
+    def _fold(self, consumer: Mapping[str, Any], changelog: TopicPartition, first: int, end: int) -> int:
         records, expired = 0, list[Span]()
         for batch in read(consumer, changelog, first, end):
             entries = self._layout.restored(batch, self._namespace)

@@ -5,7 +5,7 @@
 | column | what |
 |---|---|
 | `key`, `value` | as the serdes read them, where that is a type of Parquet's (`TYPES`); JSON as its text; else bytes |
-| `start`, `end` | of stores of windows and sessions; `end` is null where a window has none |
+| `start`, `end` | of stores of windows and sessions, and where keys are windowed, as behind `suppress`; null: no end |
 | `timestamp` | of stores that keep one |
 
 *Guarantees*: the type of a column follows from the store's spec alone, so that all partitions have the same. A file
@@ -16,7 +16,9 @@ step.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,12 +27,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from milestones.common.errors import MilestonesError, SerializationError
 from milestones.common.records import TopicPartition
-from milestones.common.serdes import Serde
+from milestones.common.serdes import BYTES, Serde
 from milestones.common.state.snapshots.objects import open_store
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import kind_of, layout_of
-from milestones.common.windowed import FOREVER
+from milestones.common.typed_serdes import JsonSerde
+from milestones.common.windowed import FOREVER, SessionWindowedSerde, Windowed, WindowedSerde
 
 ROWS = 50_000
 """Rows of a group."""
@@ -44,6 +48,7 @@ TYPES: Mapping[str, pa.DataType] = {
     "DOUBLE": pa.float64(),
     "UUID": pa.string(),
     "JSON": pa.string(),
+    "BOOLEAN": pa.bool_(),
 }
 """By the name of a built-in serde; all others are bytes."""
 
@@ -53,8 +58,8 @@ _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
 def schema(spec: StoreSpec) -> pa.Schema:
-    fields = [pa.field("key", _type(spec.key_serde)), pa.field("value", _type(spec.value_serde))]
-    if kind_of(spec).windowed is not None:
+    fields = [pa.field("key", _type(_key_serde(spec))), pa.field("value", _type(spec.value_serde))]
+    if _windowed(spec) is not None:
         fields += [pa.field("start", _TIME), pa.field("end", _TIME)]
     if kind_of(spec).timed:
         fields.append(pa.field("timestamp", _TIME))
@@ -69,24 +74,59 @@ def _type(serde: Serde[Any] | None) -> pa.DataType:
 
 def _name(serde: Serde[Any] | None) -> str:
     """Of a built-in serde, else nothing: a serde of the user's may be called as one of ours."""
+    if isinstance(serde, JsonSerde):
+        return "JSON"
     return str(serde.name) if type(serde) is Serde else ""
 
 
+def _key_serde(spec: StoreSpec) -> Serde[Any] | None:
+    """The serde of keys without their windows."""
+    serde = spec.key_serde
+    return serde.inner if isinstance(serde, WindowedSerde | SessionWindowedSerde) else serde
+
+
+def _windowed(spec: StoreSpec) -> Callable[[bytes], Windowed[bytes]] | None:
+    """Gives the bytes of the key, and the window, of a changelog key, where keys have windows: those of the store, or
+    those of its serde."""
+    windowed, serde = kind_of(spec).windowed, spec.key_serde
+    if windowed is not None:
+        return partial(windowed, spec)
+    if isinstance(serde, WindowedSerde):
+        return WindowedSerde(BYTES, serde.size_ms).deserializer("")
+    return SessionWindowedSerde(BYTES).deserializer("") if isinstance(serde, SessionWindowedSerde) else None
+
+
 def _reader(serde: Serde[Any] | None, topic: str) -> Callable[[bytes], Any]:
-    if serde is None or _name(serde) not in TYPES:
+    name = _name(serde)
+    if serde is None or name not in TYPES:
         return bytes
-    return bytes.decode if serde.name in _AS_TEXT else serde.deserializer(topic)
+    return bytes.decode if name in _AS_TEXT else serde.deserializer(topic)
+
+
+def _told(read: Callable[[bytes], Any], what: str, spec: StoreSpec) -> Callable[[bytes, bytes], Any]:
+    """Reads bytes of the row with a key; an error names the store and the key."""
+
+    def read_of(key: bytes, data: bytes) -> Any:
+        try:
+            return read(data)
+        except (ValueError, struct.error, MilestonesError) as error:
+            raise SerializationError(
+                f"store {spec.name}: the {what} of key {key!r:.100} can't be read by its serde: {error}. It was "
+                "written with another one, or by another program: leave --parquet out, or mend the row"
+            ) from error
+
+    return read_of
 
 
 def _rows(
     spec: StoreSpec, entries: Iterator[tuple[bytes, bytes]]
 ) -> Iterator[tuple[tuple[bytes, int, int], bytes]]:
     """Key, with its window where it has one, and local value of each row; of a versioned store the latest ones."""
-    windowed, layout = kind_of(spec).windowed, layout_of(spec)
+    windowed, layout = _windowed(spec), layout_of(spec)
     for local, value in entries:
         if layout.logs(local):
             key = local if layout.key_of is None else layout.key_of(local)
-            yield (key, 0, 0) if windowed is None else windowed(spec, key), value
+            yield (key, 0, 0) if windowed is None else windowed(key), value
 
 
 def write_parquet(
@@ -97,18 +137,21 @@ def write_parquet(
     options: Mapping[str, str] | None = None,
 ) -> None:
     """Write one partition of a store below the URL `folder`. Another attempt that writes the same partition has the
-    same entries. `options`: of the store behind the URL."""
+    same entries. `options`: of the store behind the URL. `SerializationError` for a row that can't be read."""
     columns = schema(spec)
-    timestamped, windowed, rows = "timestamp" in columns.names, kind_of(spec).windowed, _rows(spec, entries)
-    key, value = _reader(spec.key_serde, changelog.topic), _reader(spec.value_serde, changelog.topic)
+    timestamped, windowed, rows = "timestamp" in columns.names, "start" in columns.names, _rows(spec, entries)
+    key = _told(_reader(_key_serde(spec), changelog.topic), "key", spec)
+    value = _told(_reader(spec.value_serde, changelog.topic), "value", spec)
     parted, headers = kind_of(spec).value, kind_of(spec).headers
     with TemporaryDirectory(prefix="milestones-parquet-") as place:
         file = Path(place, "store.parquet")
         with pq.ParquetWriter(file, columns) as writer:
             while chunk := list(islice(rows, ROWS)):
                 parts = [parted(local) for _, local in chunk]
-                data = [[key(k) for (k, *_), _ in chunk], [None if v is None else value(v) for v, _ in parts]]
-                if windowed is not None:
+                keys = [k for (k, *_), _ in chunk]
+                values = [None if v is None else value(k, v) for k, (v, _) in zip(keys, parts, strict=True)]
+                data = [[key(k, k) for k in keys], values]
+                if windowed:
                     data.append([start for (_, start, _), _ in chunk])
                     data.append([None if end == FOREVER else end for (_, _, end), _ in chunk])
                 if timestamped:

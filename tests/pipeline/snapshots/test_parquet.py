@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from milestones.common import serdes
+from milestones.common.errors import SerializationError
 from milestones.common.records import RecordMetadata, TopicPartition
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores.kinds import layout_of
 from milestones.common.state.stores.suppress_layout import Buffered, Context, encoded
-from milestones.common.windowed import END_AND_START, START_AND_SEQUENCE
+from milestones.common.typed_serdes import of
+from milestones.common.windowed import END_AND_START, START_AND_SEQUENCE, SessionWindowedSerde, WindowedSerde
 from milestones.pipeline.snapshots.parquet import write_parquet
 from tests.common.task.harness import message
 
@@ -137,3 +142,51 @@ def test_records_that_wait_for_a_join_have_their_keys_and_times(tmp_path: Path) 
     (found,) = pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist()
     assert (found["key"], found["value"]) == ("k", 7)
     assert int(found["timestamp"].timestamp() * 1000) == int(found["start"].timestamp() * 1000) == 70_005
+
+
+@dataclass
+class Order:
+    cents: int
+
+
+@pytest.mark.parametrize(
+    ("type_", "data", "found"),
+    [
+        (bool, b"\x01", True),
+        (Order, b'{"cents":5}', '{"cents":5}'),
+        (dict[str, int], b'{"a":5}', '{"a":5}'),
+        (dict, b'{"a":5}', '{"a":5}'),
+    ],
+)
+def test_values_of_python_types_can_be_read_by_anybody(
+    tmp_path: Path, type_: Any, data: bytes, found: object
+) -> None:
+    spec = replace(SPEC, value_serde=of(type_))
+    write_parquet(spec, CHANGELOG, iter([(b"a", data)]), tmp_path.as_uri())
+    assert pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist() == [{"key": "a", "value": found}]
+
+
+@pytest.mark.parametrize(
+    ("serde", "tail"),
+    [
+        (WindowedSerde(serdes.STRING, 10), (70_000).to_bytes(8, "big")),
+        (SessionWindowedSerde(serdes.STRING), END_AND_START.pack(70_010, 70_000)),
+    ],
+)
+def test_windowed_keys_of_a_suppression_have_their_windows_beside_them(
+    tmp_path: Path, serde: Any, tail: bytes
+) -> None:
+    spec = StoreSpec("held", "suppress", key_serde=serde, value_serde=serdes.LONG)
+    row = Buffered(Context(70_005, None, RecordMetadata("in", 0, 4)), None, None, (7).to_bytes(8, "big"), 0)
+    write_parquet(spec, CHANGELOG, iter([(b"k" + tail, encoded(row))]), tmp_path.as_uri())
+    (found,) = pq.read_table(tmp_path / "partition=0" / "store.parquet").to_pylist()
+    times = {name: int(found[name].timestamp() * 1000) for name in ("start", "end")}
+    assert (found["key"], found["value"], times) == ("k", 7, {"start": 70_000, "end": 70_010})
+
+
+@pytest.mark.parametrize(("key", "value", "what"), [(b"k", b"\xff", "value"), (b"\xff", b"v", "key")])
+def test_a_row_that_is_no_text_is_told_with_its_store_and_key(
+    tmp_path: Path, key: bytes, value: bytes, what: str
+) -> None:
+    with pytest.raises(SerializationError, match=rf"store counts: the {what} of key {re.escape(repr(key))} can't"):
+        write_parquet(SPEC, CHANGELOG, iter([(key, value)]), tmp_path.as_uri())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from milestones.common.config import StreamsConfig
+from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 from milestones.common.state.engines import sst
 from milestones.common.state.engines.sst import Entry, SstWriter
@@ -16,8 +20,10 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.windowed import START_AND_SEQUENCE
 from milestones.m6_state_manager.ranges import prefix_of
 from milestones.pipeline import scratch
+from milestones.pipeline.reading import RecordsDeletedError
 from tests.common.state.test_snapshot import MANIFEST
 from tests.common.task.harness import message
+from tests.topics import new_topic
 
 
 def test_rows_of_windows_that_are_gone_are_in_no_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +36,41 @@ def test_rows_of_windows_that_are_gone_are_in_no_fold(tmp_path: Path, monkeypatc
     with scratch.ScratchStore(tmp_path / "store", spec) as store:
         assert store.fold({}, TopicPartition("log", 0), 0, 3) == 3
         assert [key[8:9] for key, _ in store.entries()] == [b"k", b"k", b"\0", b"\0"], "two rows, and both by time"
+
+
+def test_a_fold_begins_anew_where_a_changelog_begins_once_its_first_records_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some were read before; a live instance restores in the same way."""
+    records = [message(offset, b"k%d" % offset, b"v", 5) for offset in range(4)]
+
+    def read(_consumer: Any, _changelog: Any, first: int, end: int) -> Iterator[list[Any]]:
+        if first < 2:
+            yield records[:1]
+            raise RecordsDeletedError("they were deleted")
+        yield records[first:end]
+
+    monkeypatch.setattr(scratch, "read", read)
+    monkeypatch.setattr(scratch, "beginning", lambda *_: 2)
+    with scratch.ScratchStore(tmp_path / "store", StoreSpec("s")) as store:
+        assert store.fold({}, TopicPartition("log", 0), 0, 4) == 2
+        assert [key for key, _ in store.entries()] == [b"k2", b"k3"]
+
+
+def test_records_that_are_missing_behind_the_beginning_of_a_changelog_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: Any) -> Iterator[list[Any]]:
+        yield []
+        raise RecordsDeletedError("they were deleted")
+
+    monkeypatch.setattr(scratch, "read", read)
+    monkeypatch.setattr(scratch, "beginning", lambda *_: 0)
+    with (
+        scratch.ScratchStore(tmp_path / "store", StoreSpec("s")) as store,
+        pytest.raises(RecordsDeletedError, match="they were deleted"),
+    ):
+        store.fold({}, TopicPartition("log", 0), 0, 4)
 
 
 def snapshot(directory: Path, key_prefix: bytes, *files: list[Entry], **fields: Any) -> LocalSnapshot:
@@ -84,3 +125,16 @@ def test_rows_of_windows_go_from_a_snapshot_with_the_partition_in_front_too(
         store.ingest(begun)
         store.fold({}, TopicPartition("log", 3), 1, 2)
         assert [key[8:9] for key, _ in store.entries()] == [b"k"], "the newer one"
+
+
+@pytest.mark.kafka
+def test_a_changelog_that_was_trimmed_after_the_plan_is_folded_from_its_beginning(tmp_path: Path, kafka: str) -> None:
+    topic, producer = new_topic(kafka), Producer({"bootstrap.servers": kafka})
+    for number in range(6):
+        producer.produce(topic, b"v", b"k%d" % number, timestamp=5)
+    producer.flush(20)
+    Cluster({"bootstrap.servers": kafka}).purge({TopicPartition(topic, 0): 4})
+    consumer = StreamsConfig(application_id=topic, bootstrap_servers=kafka).restore_consumer_settings("folds")
+    with scratch.ScratchStore(tmp_path / "store", StoreSpec("s")) as store:
+        assert store.fold(consumer, TopicPartition(topic, 0), 0, 6) == 2
+        assert [key for key, _ in store.entries()] == [b"k4", b"k5"]
