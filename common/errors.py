@@ -124,6 +124,11 @@ class ProcessingError(MilestonesError):
         self.task, self.node = task, node
 
 
+class UserExitError(MilestonesError):
+    """The user's code left a function by an error that isn't an `Exception`, such as that of `sys.exit()`. The text
+    names the function. Nothing is skipped, or tried again. `__cause__` is what was raised."""
+
+
 class SuppressBufferFullError(MilestonesError):
     """A suppress buffer would exceed its bounds, and may not emit early. Nothing is lost: what was processed since the
     last commit is read again."""

@@ -9,14 +9,35 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from contextlib import suppress
 
 from milestones.common.diagnostics import brief, text_of, traceback_of
+from milestones.common.errors import UserExitError
+from milestones.common.thread_stacks import user_call
 
 
 def typed(error: BaseException) -> str:
     """The error's class and its text, such as `KeyError: 'id'`."""
     return f"{type(error).__name__}: {text_of(error)}"
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C has interrupted the program: Python raises it in the main thread, whatever runs there."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def named(error: BaseException) -> Exception:
+    """The error, or for one that isn't an `Exception` a `UserExitError` that names the function of the user's."""
+    if isinstance(error, Exception):
+        return error
+    where = user_call(error) or "no function of the program's own"
+    exit_ = UserExitError(
+        f"left by {typed(error).rstrip(': ')}, in {where}: nothing of what it was called for is committed. To end the "
+        "client call Streams.close(), also in a thread of its own; to skip a record raise an Exception"
+    )
+    exit_.__cause__ = error
+    return exit_
 
 
 def say(log: logging.Logger, text: str, *arguments: object) -> None:

@@ -44,6 +44,24 @@ def in_user_code(frame: FrameType | None) -> FrameType | None:
     return found
 
 
+def user_call(error: BaseException) -> str | None:
+    """The function of the user's that has raised the error, as called by this package; None when there is none."""
+    found: str | None = None
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if code.co_filename.startswith(_OWN):
+            found = None
+        elif found is None and not _is_installed(code.co_filename):
+            found = f"{code.co_qualname}, {code.co_filename}:{step.tb_lineno}"
+        step = step.tb_next
+    return found
+
+
+def _is_installed(path: str) -> bool:
+    return path.startswith(_PYTHON) or any(folder in path for folder in _INSTALLED)
+
+
 def place(ident: int) -> str:
     """Where the thread is: the user's function, and the innermost one where that is another."""
     innermost = frames().get(ident)

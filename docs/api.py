@@ -136,6 +136,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.OutputSerializationError,
         m.ProcessingError,
         m.SuppressBufferFullError,
+        m.UserExitError,
         m.ProductionError,
         m.RefusedInTransactionError,
         m.ApplicationShutdownError,

@@ -37,6 +37,7 @@ from milestones.common.errors import (
     TimeoutExceededError,
     TopologyError,
     TransactionalIdError,
+    UserExitError,
 )
 from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.public import publish
@@ -130,7 +131,8 @@ __all__ = [
     "SuspendReason", "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor",
     "TimestampedKeyValueStore", "TimestampedKeyValueStoreWithHeaders", "TimestampedWindowStore",
     "TimestampedWindowStoreWithHeaders", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription",
-    "TopologyError", "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "ValueAndTimestamp",
+    "TopologyError", "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "UserExitError",
+    "ValueAndTimestamp",
     "ValueTimestampHeaders", "ValueTransformer", "ValueTransformerContext", "VersionedStore", "VersionedValue",
     "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream", "WindowedKStream",
     "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",

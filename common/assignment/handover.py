@@ -22,6 +22,7 @@ from milestones.common.assignment.plan import TaskPlan
 from milestones.common.assignment.rules import Assignor, Members, Placement, Rules
 from milestones.common.assignment.sticky import sticky
 from milestones.common.errors import ConfigError, MembershipError
+from milestones.common.last_words import typed
 from milestones.common.public import path_of
 from milestones.common.records import TaskId
 
@@ -72,8 +73,8 @@ def _placed(members: Members, plan: TaskPlan, rules: Rules, assignor: Assignor |
     function = ASSIGNORS[assignor] if isinstance(assignor, str) else assignor
     try:
         placement = function(members, plan, rules)
-    except Exception as error:  # whatever the user's assignor raises
-        raise ConfigError("task_assignor", name, f"raised {type(error).__name__}: {error}") from error
+    except BaseException as error:  # whatever the user's assignor raises
+        raise ConfigError("task_assignor", name, f"raised {typed(error)}") from error
     problem = problem_of(placement, members, plan)
     if problem is not None:
         raise ConfigError("task_assignor", name, f"{problem}; nothing was assigned: correct the assignor")

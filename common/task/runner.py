@@ -30,7 +30,7 @@ from milestones.common.task.punctuation import Due, Punctuation, PunctuationQueu
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.task_context import TaskSettings
 from milestones.common.topology.compiled import CompiledSource
-from milestones.common.topology.handlers import ErrorContext
+from milestones.common.topology.handlers import ErrorContext, describe_error
 from milestones.common.topology.timestamps import SourceRecord, invalid_timestamp
 from milestones.common.topology.tracebacks import failing_node
 
@@ -371,10 +371,22 @@ class Runner:
         return self._flush_if_full()
 
     def run_alone(self, call: Callable[[], None], node: str) -> bool:
-        """Run user code without an input record, in a scope of its own; False when the task was rolled back
-        meanwhile."""
+        """Call what begins the program, in a scope of its own; False when the task was rolled back meanwhile.
+        `ProcessingError`, and no handler is asked: a program that has begun in part would go on without the rest."""
         self._epoch = self._boundary.epoch
-        self._guarded(call, node)
+        try:
+            call()
+        except BaseException as error:
+            self.scope.drop()
+            if not isinstance(error, Exception) or isinstance(error, UNHANDLED):
+                raise
+            where = failing_node(error) or node
+            context = ErrorContext(None, -1, -1, self.record.timestamp, [], None, None, self._task, where)
+            raise ProcessingError(
+                f"{describe_error(context, error)}. It is met again at the next start: mend the code; no handler is "
+                f"asked about {node}", self._task, where,
+            ) from error  # fmt: skip
+        self._merge()
         return self._boundary.epoch == self._epoch
 
     def _guarded(

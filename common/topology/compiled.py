@@ -70,12 +70,12 @@ class Program:
     def close(self) -> None:
         """Call `Processor.close` in reverse order, of every processor, then raise the first error. The processors'
         contexts refuse all calls from then on."""
-        first: Exception | None = None
+        first: BaseException | None = None
         for context in reversed(self._contexts):
             for callback in context.close_callbacks:
                 try:
                     callback()
-                except Exception as error:  # one failing close must not keep others open
+                except BaseException as error:  # one failing close must not keep others open
                     first = first or error
         for context in self._contexts:
             for callback in context.end_callbacks:

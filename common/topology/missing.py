@@ -69,12 +69,20 @@ OF_CLASS: Mapping[str, Mapping[frozenset[str], str]] = {
 """The advice about a method that another class has, by the class that hasn't."""
 
 
+_STORES = "a processor's stores are had by get_state_store('name')"
+
+OF_CONTEXT: Mapping[str, str] = dict.fromkeys(("store", "stores", "state_store", "get_store"), _STORES)
+"""The advice about an attribute of a processor's context, which comes before all other."""
+
+
 def why_missing(kind: type, name: str) -> str:
     """The message about an unknown attribute of a class."""
     snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
     said = f"{kind.__name__!r} object has no attribute {name!r}"
     if snake != name and hasattr(kind, snake):
         return f"{said}: its name is {snake}"
+    if kind.__name__.endswith("Context") and snake in OF_CONTEXT:
+        return f"{said}: {OF_CONTEXT[snake]}"
     for methods, advice in OF_CLASS.get(kind.__name__, {}).items():
         if snake in methods and snake not in INSTEAD:
             return f"{said}: {advice.format(name=snake)}"

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.diagnostics import text_of
 from milestones.common.errors import MilestonesError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
             _until_stopped(supervisor, received, leave_group)
     if supervisor.error is not None:
         if not supervisor.told:
-            log.error("%s", supervisor.error)
+            log.error("%s", text_of(supervisor.error))
         return supervisor.error.exit_code if isinstance(supervisor.error, MilestonesError) else 1
     return INTERRUPTED if signal.SIGINT in received else 0
 

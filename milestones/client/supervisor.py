@@ -41,7 +41,7 @@ from milestones.client.metrics import ClientPublisher
 from milestones.client.start import Life, Start, Started, StartGivenUpError
 from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.kafka.failures import caught
-from milestones.common.last_words import report, say
+from milestones.common.last_words import is_interrupt, report, say
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, Metrics, MetricsEndpoint
 from milestones.flags import stage_name
@@ -540,6 +540,8 @@ class Supervisor:
             try:
                 self.listener(state, old)
             except BaseException as error:
+                if is_interrupt(error):
+                    raise
                 report(log, "the state listener raised", error=error)
             finally:
                 self._listening = None

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.diagnostics import text_of
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.retry import again_after_ms
-from milestones.common.last_words import report
+from milestones.common.last_words import named, report
 from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, GlobalThreadMetrics, Metrics
 from milestones.common.records import GLOBAL, TopicPartition
@@ -222,7 +223,8 @@ class GlobalStreamThread(threading.Thread):
 
     def _die(self, error: BaseException) -> None:
         """Tell the client, and keep the stores open for the tasks that still read them."""
-        report(log, "%s dies", self.name, error=error)
+        error = named(error)
+        report(log, "%s dies: %s", self.name, text_of(error), error=error)
         decision = self._around.decide(error)
         if decision is Exceptions.REPLACE_THREAD:
             log.warning("%s can't be replaced: the client shuts down", self.name)

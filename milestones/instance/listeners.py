@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, ParamSpec
 
+from milestones.common.last_words import report, typed
 from milestones.common.records import TaskId, TopicPartition
 
 log: Final = logging.getLogger(__name__)
@@ -87,5 +88,5 @@ class Listeners:
         """Call a listener; its error is logged."""
         try:
             call(*args, **kwargs)
-        except Exception:
-            log.exception("a listener of restoration raised")
+        except BaseException as error:
+            report(log, "a listener of restoration raised, and is called again: %s", typed(error), error=error)

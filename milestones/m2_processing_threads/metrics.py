@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
 
+from milestones.common.diagnostics import text_of
 from milestones.common.metrics import (
     PUBLISH_INTERVAL_MS,
     Metrics,
@@ -95,7 +96,7 @@ class SchedulerMeasures:
             if scope is None:
                 scope = self._metrics.add(QuarantineMetrics, thread_id=self._name, task_id=str(id))
                 self._failing[id] = scope
-            scope.quarantine_error.value = " ".join(str(failure.error).split())[:MOST_TEXT]
+            scope.quarantine_error.value = " ".join(text_of(failure.error).split())[:MOST_TEXT]
             scope.quarantine_seconds_left.value = max(0, failure.end_ms - now_ms) // 1000
             scope.publish(now_ms)
 

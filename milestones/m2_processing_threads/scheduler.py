@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Set
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.diagnostics import text_of
 from milestones.common.errors import OwnershipError
 from milestones.common.memory import UNBOUNDED
 from milestones.m2_processing_threads.agenda import Agenda
@@ -411,12 +412,12 @@ class Scheduler:
         """Without the lock: log handlers and the text of an error are user code. `failure`: None when the task was
         taken away."""
         if failure is None:
-            log.info("task %s failed after it was taken away, which is void: %s", task.id, error)
+            log.info("task %s failed after it was taken away, which is void: %s", task.id, text_of(error))
         elif failure.first and not failure.final:
             log.warning(
                 "task %s failed and is in quarantine, the others go on; it is tried again for %d ms (task_timeout_ms): "
                 "%s",
-                task.id, self._timeout_ms, error, exc_info=error,
+                task.id, self._timeout_ms, text_of(error), exc_info=error,
             )  # fmt: skip
 
     def _give(self, removed: RemovedTask) -> None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from milestones.common.last_words import report
+from milestones.common.last_words import named, report
 from milestones.common.mailbox import Mailbox
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class HandlerThread(threading.Thread):
                 for call in self._calls:
                     self._answers.try_put(call())
         except BaseException as error:
-            self._answers.close(error)
+            self._answers.close(named(error))
             report(log, "%s dies", self.name, error=error)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.diagnostics import text_of
 from milestones.common.errors import (
     OffsetsRefusedError,
     OwnershipError,
@@ -69,9 +70,9 @@ class SingleTaskEnds:
         if isinstance(error, OF_THE_THREAD) or not isinstance(error, Exception):
             raise error
         if not owned:
-            log.error("task %s, which leaves, didn't close cleanly: %s", task, error, exc_info=error)
+            log.error("task %s, which leaves, didn't close cleanly: %s", task, text_of(error), exc_info=error)
             return
-        log.error("task %s has failed and is ended, the others go on: %s", task, error, exc_info=error)
+        log.error("task %s has failed and is ended, the others go on: %s", task, text_of(error), exc_info=error)
         self._asked[task] = error
         self._suspects.clear(task)
         self._calls.call(task, lambda: HandlerDecision(task, error, self._context.decide(error, Exceptions.END_TASK)))

@@ -16,7 +16,7 @@ from typing import Final
 from milestones.common.diagnostics import text_of
 from milestones.common.errors import ApplicationShutdownError
 from milestones.common.kafka.failures import caught
-from milestones.common.last_words import report
+from milestones.common.last_words import named, report
 from milestones.common.mailbox import Mailbox
 from milestones.instance.context import Exceptions, ThreadContext, ThreadFailed, ThreadMoved
 from milestones.instance.states import ThreadState, thread_moved
@@ -137,6 +137,7 @@ class StreamThread(threading.Thread):
         return None
 
     def _fail(self, loop: StreamLoop | None, error: BaseException) -> ThreadFailed:
+        error = named(error)
         report(log, "%s dies: %s", self.name, text_of(error), error=error)
         decided = error if isinstance(error, DecidedError) else None
         told = isinstance(error, ApplicationShutdownError)

@@ -157,7 +157,7 @@ def test_even_an_exit_called_in_user_code_ends_in_order() -> None:
     t = Thread(rounds=100)
     t.each_round = Mock(side_effect=[None] * 4 + [SystemExit(3)])
     t.run()
-    assert isinstance(t.failure.error, SystemExit)
+    assert isinstance(t.failure.error.__cause__, SystemExit)
     assert t.world.state.held == set()
 
 
@@ -168,7 +168,7 @@ class FailsToClose(Counting):
 def test_a_task_that_does_not_close_cleanly_does_not_keep_the_thread_from_its_end() -> None:
     t = Thread(World(counting(processor=FailsToClose))).run()
     assert t.world.clients.closed is True
-    assert isinstance(t.failure.error, KeyboardInterrupt)
+    assert isinstance(t.failure.error.__cause__, KeyboardInterrupt)
 
 
 def test_a_thread_that_is_stopped_twice_stops_once() -> None:
