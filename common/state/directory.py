@@ -83,6 +83,7 @@ class StateDirectory:
             self._lock.release()
             raise
         self._opened_ms = self.clock.wall_ms()
+        self._opened_at = self.clock.monotonic_ms()
 
     def _identify(self, application_id: str) -> InstanceManifest:
         manifest = InstanceManifest.read(self.path)
@@ -191,7 +192,12 @@ class StateDirectory:
         with self._guard:
             if self._holders.get(held.task, (None,))[0] is held:
                 del self._holders[held.task]
-                self._idle_since[held.task] = self.clock.wall_ms()
+                self._idle_since[held.task] = self.now_ms()
+
+    def now_ms(self) -> int:
+        """The time when this object was made (wall clock), plus what has passed since then: it doesn't jump when the
+        clock is set, so that the state of a task that was just closed isn't taken for old."""
+        return self._opened_ms + self.clock.monotonic_ms() - self._opened_at
 
     @property
     def opened_ms(self) -> int:

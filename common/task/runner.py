@@ -372,7 +372,7 @@ class Runner:
 
     def run_alone(self, call: Callable[[], None], node: str) -> bool:
         """Call what begins the program, in a scope of its own; False when the task was rolled back meanwhile.
-        `ProcessingError`, and no handler is asked: a program that has begun in part would go on without the rest."""
+        `ProcessingError`, and no handler is asked: a program that has begun in part would process without the rest."""
         self._epoch = self._boundary.epoch
         try:
             call()

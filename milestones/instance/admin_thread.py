@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.admin import AdminCall, AdminDesk, Answers, Begin
 from milestones.common.kafka.blocking_call import CallThread
+from milestones.common.kafka.failures import caught
 from milestones.common.kafka.topics import ALL, Cluster, Described, described_in
 from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
@@ -111,7 +112,7 @@ class Housekeeper(threading.Thread):
         name: str,
         config: StreamsConfig,
         application: Application,
-        cleaner: Callable[[int], bool],
+        cleaner: Callable[[], bool],
         clock: Clock,
         tell: Callable[[BaseException | NewSources], None],
         runs: Callable[[], bool],
@@ -229,12 +230,11 @@ class Housekeeper(threading.Thread):
 
     def _clean(self, now_ms: int) -> None:
         """Begin the next cleaning, once the one before is over: a large state takes a slow disk a while."""
-        if self._cleaning.busy:
-            self._cleaning.returned(0)
+        if self._cleaning.busy and (error := caught(lambda: self._cleaning.returned(0), Exception)) is not None:
+            report(log, "%s: old state can't be removed now, and is looked at again later", self.name, error=error)
         if now_ms >= self._next_clean and not self._cleaning.busy and self._runs():
             self._next_clean = now_ms + max(1_000, self._config.state_cleanup_delay_ms // 10)
-            wall_ms = self._clock.wall_ms()
-            self._cleaning.begin(lambda: self._cleaner(wall_ms), CLEANING_MS)
+            self._cleaning.begin(self._cleaner, CLEANING_MS)
 
     def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
         """The errors of the application's own topics that were replaced, by name. A thread that is about to restore

@@ -127,10 +127,9 @@ class Instance:
         if warning is not None:
             log.warning("%s", warning)
 
-    def cleaner(self) -> Callable[[int], bool]:
-        """A function that removes the state of tasks that have left this instance; its argument is the wall clock's
-        ms."""
-        return partial(self.state.clean, delay_ms=self._config.state_cleanup_delay_ms)
+    def cleaner(self) -> Callable[[], bool]:
+        """A function that removes the state of tasks that have left this instance."""
+        return lambda: self.state.clean(self._directory.now_ms(), self._config.state_cleanup_delay_ms)
 
     def thread_context(
         self,

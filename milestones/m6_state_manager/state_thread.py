@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from milestones.baseline.store_requests import StoreRequest, carry_out
@@ -86,7 +87,7 @@ class StateKeeper:
         self.requests: Mailbox[StateRequest | DatabaseDamaged] = Mailbox(CAPACITY, "stores to open and to close")
         self._measures = None if metrics is None else DatabaseMeasures(metrics)
         self._mender = Mender(manager.engines, clock, name)
-        manager.tell_damage = lambda: self.requests.try_put(DatabaseDamaged())
+        manager.tell_damage = self._hear_of_damage
         self._next_sync_ms = clock.monotonic_ms() + sync_interval_ms
         self._compacting: CompactionThread | None = None
         self.tell_death: Callable[[BaseException], object] = lambda _: None
@@ -130,6 +131,11 @@ class StateKeeper:
     def _publish(self) -> None:
         if self._measures is not None:
             self._measures.publish(self._manager.databases(), self._clock.monotonic_ms())
+
+    def _hear_of_damage(self) -> None:
+        """From any thread. At the instance's end nothing is mended any more: the next start finds the damage."""
+        with suppress(MailboxClosedError):
+            self.requests.try_put(DatabaseDamaged())
 
     def _left_ms(self) -> int:
         return self._next_sync_ms - self._clock.monotonic_ms()

@@ -85,3 +85,24 @@ def test_a_task_that_starts_while_it_is_removed_finds_it_locked_or_gone(
     held = directory.lock(TASK)
     assert [path.name for path in held.path.iterdir()] == [".lock"]
     held.unlock()
+
+
+def test_a_clock_that_is_set_ahead_removes_no_state_that_was_in_use_a_moment_ago(tmp_path: Path) -> None:
+    """The delay counts what has passed, not what the wall clock shows."""
+    clock = SetClock()
+    directory = StateDirectory(tmp_path, "words", clock)
+    fill(directory, TASK)
+    clock.ahead_ms = 100 * DELAY
+    assert not remove_unused(directory, directory.now_ms(), DELAY)
+    clock.advance(DELAY)
+    assert remove_unused(directory, directory.now_ms(), DELAY)
+    directory.close()
+
+
+class SetClock(StepClock):
+    """A clock whose time of day can be set."""
+
+    ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from weakref import WeakSet
 
 import pytest
@@ -97,16 +98,16 @@ class Client: ...
 
 class FakeCleaner:
     def __init__(self) -> None:
-        self.runs: list[int] = []
+        self.runs: list[str] = []
         self.error: Exception | None = None
         self.wait_for: threading.Event | None = None
 
-    def __call__(self, now_ms: int) -> bool:
+    def __call__(self) -> bool:
         if self.wait_for is not None:
             self.wait_for.wait(20)
         if self.error is not None:
             raise self.error
-        self.runs.append(now_ms)
+        self.runs.append("cleaned")
         return False
 
 
@@ -429,11 +430,27 @@ def test_a_housekeeper_that_dies_tells_the_client_and_refuses_further_questions(
 ) -> None:
     k = Keeping()
     monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _: k.cluster)
-    k.cleaner.error = error = StateError("the disk is gone")
+    error = StateError("the disk is gone")
+    monkeypatch.setattr(k.keeper, "run_once", Mock(side_effect=error))
     k.keeper.run()
     assert k.errors == [error]
     with pytest.raises(StateError, match="the disk is gone"):
         k.keeper.requests.put(ask(), timeout_ms=0)
+
+
+def test_old_state_that_cannot_be_removed_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the removal raises: nothing depends on it."""
+    k = Keeping(state_cleanup_delay_ms=10_000)
+    k.cleaner.error = OSError("the disk is gone")
+    k.step(cleans=False)
+    assert k.keeper._cleaning._outcomes.wait(20_000)
+    k.step(cleans=False)
+    assert "old state can't be removed now" in caplog.text
+    k.cleaner.error = None
+    k.step(ms=10_000)
+    k.keeper._end_cleaning()
+    assert k.cleaner.runs == ["cleaned"]
+    assert k.errors == []
 
 
 def test_a_call_of_the_admin_client_is_begun_by_the_housekeeper_and_answered_into_its_future() -> None:

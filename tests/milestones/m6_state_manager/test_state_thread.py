@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -412,3 +413,50 @@ def test_the_state_thread_takes_the_steps_of_the_snapshots_and_ends_them(steps: 
     steps.keeper.run_once()
     steps.opening.close(10_000)
     assert done == ["step", "end"]
+
+
+def test_damage_that_is_met_at_the_end_of_the_instance_is_no_error_of_the_read(steps: Steps) -> None:
+    steps.opened(TASK)
+    (database,) = steps.context.state.databases()
+    steps.keeper.requests.close()
+    database.damage("it is met by a read")
+    assert database.gate.reason
+
+
+@pytest.mark.parametrize("part", ["sync", "_flush_largest", "_give_room_back", "_publish"])
+def test_a_part_of_a_step_that_fails_keeps_no_request_waiting(
+    steps: Steps, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(steps.keeper, part, Mock(side_effect=RuntimeError("can't start new thread")))
+    steps.clock.advance(INTERVAL_MS)
+    assert steps.opened(TASK)
+    assert "can't start new thread" in caplog.text
+
+
+def test_a_disk_that_does_not_say_whether_a_database_is_there_is_a_warning(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps.opened(TASK)
+    monkeypatch.setattr("pathlib.Path.exists", Mock(side_effect=OSError(5, "Input/output error")))
+    steps.keeper.sync()
+    assert "what sub-topology 0 has written isn't synced: can't look for" in caplog.text
+
+
+def test_the_death_of_the_state_thread_ends_the_thread_that_polls_with_its_stores_closed(steps: Steps) -> None:
+    """What the dead thread was to close is closed; what it was to open isn't opened."""
+    mine, other = steps.opened(TASK, NEIGHBOUR)
+    steps.opening.close_stores(TASK, mine)
+    steps.opening.open(OTHER)
+    steps.keeper.died(RuntimeError("planted"))
+    with pytest.raises(StateError, match="has died, and no store is opened: RuntimeError: planted"):
+        steps.opening.run_once()
+    closed, refused = steps.opening.run_once()
+    assert (closed.task, closed.error) == (TASK, None)
+    assert refused.task == OTHER
+    assert isinstance(refused.error, StateError)
+    steps.opening.close_stores(NEIGHBOUR, other)
+    (answer,) = steps.opening.run_once()
+    assert (answer.task, answer.error) == (NEIGHBOUR, None)
+    steps.opening.open(TASK)
+    (answer,) = steps.opening.run_once()
+    assert "no store is opened" in str(answer.error)
