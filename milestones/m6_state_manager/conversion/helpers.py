@@ -2,7 +2,8 @@
 
     Helpers --a job, a line of JSON--> helper process --Converted, a line of JSON--> Helpers
 
-*Guarantees*: a helper ends with its parent, however that ends. A job of a helper that has ended is done by the parent.
+*Guarantees*: a helper ends with its parent, however that ends. A job of a helper that has ended, or that the system
+gave no process or thread for, is done by the parent. Nothing of a helper is left behind.
 *Assumes*: as `layouts.py`.
 """
 
@@ -11,11 +12,12 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
+import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from milestones.common.errors import StateCorruptError, StateError, StateFormatError, StateLockedError
@@ -33,42 +35,77 @@ PATHS: Final = frozenset({"folder", "database", "target"})
 
 
 class Helpers:
-    """A context manager. *Owns*: so many helper processes, and as many threads that ask them."""
+    """A context manager. *Owns*: so many helper processes, and a thread for each that asks it; those that can't be
+    started are left out. *Sends*: jobs, in the order of the calls; without any helper, a job is done by its caller."""
 
     def __init__(self, count: int) -> None:
-        self._pool = ThreadPoolExecutor(count, "conversion")
-        self._all = [ConversionHelper() for _ in range(count)]
-        self._free: SimpleQueue[ConversionHelper] = SimpleQueue()
-        for helper in self._all:
-            self._free.put(helper)
+        self._jobs: SimpleQueue[tuple[Job, Future[Converted]] | None] = SimpleQueue()
+        self._all: list[tuple[ConversionHelper, threading.Thread]] = []
+        try:
+            for number in range(1, count + 1):
+                self._begin_one(number)
+        except (OSError, RuntimeError) as error:  # of a process, of a thread
+            log.warning("a conversion has %d of %d helper processes: %s", len(self._all), count, error)
+        except BaseException:
+            self._end()
+            raise
+
+    def _begin_one(self, number: int) -> None:
+        helper = ConversionHelper()
+        try:
+            thread = threading.Thread(target=self._ask, args=(helper,), name=f"conversion-{number}", daemon=True)
+            thread.start()
+        except BaseException:
+            helper.end()
+            helper.close()
+            raise
+        self._all.append((helper, thread))
 
     def __enter__(self) -> Helpers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for helper in self._all:
+        self._end()
+
+    def _end(self) -> None:
+        """What no helper has begun is cancelled."""
+        with suppress(Empty):
+            while waiting := self._jobs.get_nowait():
+                waiting[1].cancel()
+        for helper, _ in self._all:
+            self._jobs.put(None)
             helper.end()
-        self._pool.shutdown()
-        for helper in self._all:
+        for helper, thread in self._all:
+            thread.join()
             helper.close()
 
     def submit(self, job: Job) -> Future[Converted]:
         """Have one of them do it, in the order of the calls."""
-        return self._pool.submit(self._do, job)
+        converted: Future[Converted] = Future()
+        if self._all:
+            self._jobs.put((job, converted))
+        else:
+            _fulfil(converted, at_once, job)
+        return converted
 
-    def _do(self, job: Job) -> Converted:
-        helper = self._free.get()
-        try:
-            return helper.do(job)
-        finally:
-            self._free.put(helper)
+    def _ask(self, helper: ConversionHelper) -> None:
+        while waiting := self._jobs.get():
+            job, converted = waiting
+            _fulfil(converted, helper.do, job)
+
+
+def _fulfil(converted: Future[Converted], do: Convert, job: Job) -> None:
+    try:
+        converted.set_result(do(job))
+    except BaseException as error:
+        converted.set_exception(error)
 
 
 class ConversionHelper:
     """*Owns*: the process. One thread at a time asks it, any may end it."""
 
     def __init__(self) -> None:
+        """`OSError` when the system gives no process."""
         self._ended = False
         self._process = begin(PROGRAM, stdout=subprocess.PIPE, text=True)
 

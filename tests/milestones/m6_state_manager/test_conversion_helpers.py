@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import os
 import re
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +140,57 @@ def test_the_work_of_a_helper_that_is_killed_is_done_all_the_same(
     manager.release()
 
 
+@BOTH_WAYS
+@pytest.mark.parametrize("refused", ["process", "thread"])
+@pytest.mark.parametrize("given", [0, 1])
+def test_where_the_system_gives_too_few_helpers_all_is_converted_by_those_that_there_are(
+    directory: StateDirectory, before: Any, after: Any, refused: str, given: int, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    first = start(directory, before)
+    expected = fill(first)
+    first.release()
+    calls = itertools.count()
+    if refused == "process":
+        begin = helpers.begin
+
+        def begun(*arguments: Any, **pipes: Any) -> Any:
+            if next(calls) >= given:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            return begin(*arguments, **pipes)
+
+        monkeypatch.setattr(helpers, "begin", begun)
+    else:
+        started = threading.Thread.start
+
+        def start_thread(thread: threading.Thread) -> None:
+            if thread.name.startswith("conversion-") and next(calls) >= given:
+                raise RuntimeError("can't start new thread")
+            started(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_thread)
+    manager = start(directory, after)
+    assert f"a conversion has {given} of 2 helper processes" in caplog.text
+    assert content(manager) == expected
+    assert helpers_of_this_process() == []
+    manager.release()
+
+
+def test_an_end_of_the_start_leaves_no_helper_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, calls = helpers.begin, itertools.count()
+
+    def begun(*arguments: Any, **pipes: Any) -> Any:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return begin(*arguments, **pipes)
+
+    monkeypatch.setattr(helpers, "begin", begun)
+    with pytest.raises(KeyboardInterrupt):
+        Helpers(3)
+    assert helpers_of_this_process() == []
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("conversion-")]
+
+
 def test_a_helper_ends_with_its_parent_and_what_it_holds_can_be_opened() -> None:
     helper = ConversionHelper()
     process = psutil.Process(helper.pid)
@@ -152,11 +206,11 @@ def test_a_conversion_that_ends_early_has_nothing_more_read(tmp_path: Path) -> N
     engine.open("store")
     engine.close()
     job = FolderJob(tmp_path / "store", "rocksdict", b"", tmp_path / "files")
-    with Helpers(1) as helpers:
-        helper = helpers._free.get()
-        helper.end()
+    helper = ConversionHelper()
+    helper.end()
     with pytest.raises(StateError, match="the conversion has ended"):
         helper.do(job)
+    helper.close()
     assert not (tmp_path / "files").exists()
 
 
