@@ -49,13 +49,14 @@ READ_BY_KEY: Final[frozenset[StoreKind]] = frozenset({
 class WaitingCommits:
     """The commits of an instance that wait: at most `max_bytes` in all, for about `interval_ms`.
 
-    *Concurrency*: the lock guards the bytes by storage."""
+    *Concurrency*: the lock guards the bytes by storage, their sum, and the number of storages that it is the sum of."""
 
     def __init__(self, max_bytes: int, interval_ms: int) -> None:
         """`interval_ms` 0, or `max_bytes` 0: none waits."""
         self.interval_ms, self._max_bytes = interval_ms, max_bytes
         self._lock = threading.Lock()
         self._held: WeakKeyDictionary[WriteBehindStorage, int] = WeakKeyDictionary()
+        self._all, self._storages = 0, 0
 
     def of(self, storage: TaskStorage, specs: Collection[StoreSpec], clock: Clock) -> TaskStorage:
         """`storage`, or one in front of it whose commits wait, where a replay gives them again."""
@@ -67,18 +68,27 @@ class WaitingCommits:
     def hold(self, storage: WriteBehindStorage, held: int) -> bool:
         """Note that so many bytes of a storage wait; whether all that waits is within the bound."""
         with self._lock:
+            self._all += held - self._held.get(storage, 0)
+            self._storages += storage not in self._held
             self._held[storage] = held
-            return sum(self._held.values()) <= self._max_bytes
+            return self._sum() <= self._max_bytes
 
     def let_go(self, storage: WriteBehindStorage) -> None:
         """Nothing of the storage waits any more."""
         with self._lock:
-            self._held.pop(storage, None)
+            self._storages -= storage in self._held
+            self._all -= self._held.pop(storage, 0)
 
     def memory_bytes(self) -> int:
         """Memory of all that waits, about. From any thread."""
         with self._lock:
-            return sum(self._held.values())
+            return self._sum()
+
+    def _sum(self) -> int:
+        """Summed up anew when a storage is gone that was never closed."""
+        if len(self._held) != self._storages:
+            self._all, self._storages = sum(self._held.values()), len(self._held)
+        return self._all
 
 
 def _can_wait(spec: StoreSpec) -> bool:

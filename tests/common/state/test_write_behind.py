@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -291,3 +293,52 @@ def test_rows_that_expire_in_memory_have_nothing_written_to_the_disk(clock: Step
 def test_without_time_or_memory_each_commit_is_written_at_once(bounds: tuple[int, int], clock: StepClock) -> None:
     task = TaskOnDisk(clock, WaitingCommits(*bounds))
     assert task.storage is task.disk
+
+
+def calls_of_a_commit(tasks: int) -> int:
+    """How many Python functions a commit of one task calls, when so many tasks have something that waits."""
+    clock, commits = StepClock(), WaitingCommits(1_000_000_000, INTERVAL_MS)
+    each = [TaskOnDisk(clock, commits, number) for number in range(tasks)]
+    for one in (*each, *each):  # the first commit of each is written
+        one.commit(counts={b"a": b"1"})
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    former = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        each[0].commit(counts={b"a": b"2"})
+    finally:
+        sys.setprofile(former)
+    assert commits.memory_bytes() > tasks
+    return calls
+
+
+def test_a_commit_of_a_task_costs_the_same_however_many_tasks_have_something_that_waits() -> None:
+    assert calls_of_a_commit(2_048) == calls_of_a_commit(64) > 5
+
+
+def test_what_waits_of_a_task_that_is_gone_without_a_close_counts_no_more(
+    clock: StepClock, commits: WaitingCommits
+) -> None:
+    tasks = [TaskOnDisk(clock, commits, number) for number in range(3)]
+    for one in (*tasks, *tasks):
+        one.commit(counts={b"a": b"1" * 1_000})
+    held = commits.memory_bytes()
+    del one, tasks[0]
+    gc.collect()
+    assert commits.memory_bytes() == held * 2 // 3
+    tasks[0].storage.close()
+    assert commits.memory_bytes() == held // 3
+
+
+def test_of_what_waits_beside_what_is_stored_a_few_are_the_first_of_both(task: TaskOnDisk) -> None:
+    keys = [b"%02d" % number for number in range(20)]
+    task.commit(counts=dict.fromkeys(keys, b"stored"))
+    task.commit(counts=dict.fromkeys(keys[:8]) | {b"09x": b"waits"})
+    found = task.storage.namespace("counts").few(b"", b"\xff", 3)
+    assert found == [(b"08", b"stored"), (b"09", b"stored"), (b"09x", b"waits")]
+    assert task.storage.namespace("counts").reader()(b"", b"05", 3) == []
