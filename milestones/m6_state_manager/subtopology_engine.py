@@ -14,6 +14,7 @@ write at once, each its own.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -117,7 +118,7 @@ class SubtopologyEngine:
         self.noting = self.ranges.lock
         self.epoch = 0
         self.changed: ChangedKeys = changed or ChangedKeys()
-        self.linked = 0
+        self.linked, self._linking = 0, threading.Lock()
         self.links: bool = engines.name in LINKING
         """Whether the engine takes files in without reading them."""
         self.replaced = ReplacedDatabases(path, self._clock)
@@ -143,8 +144,12 @@ class SubtopologyEngine:
         family = self._families.get(store)
         if family is None:
             family = self._families[store] = self.engine.open(store)
-            self.linked += 1
+            self._note_link()
         return family
+
+    def _note_link(self) -> None:
+        with self._linking:  # a number that is written twice would hide a step from a checkpoint
+            self.linked += 1
 
     def partitions(self) -> list[int]:
         """Those that have a row, or are open."""
@@ -258,14 +263,14 @@ class SubtopologyEngine:
         reach("snapshot.linking")
         with self._writing(epoch, waits=False):
             self.open_store(store)
-            self.linked += 1
+            self._note_link()
             try:
                 for _ in self.engine.ingest(store, files):
                     pass
             except StateCorruptError as error:  # of a file, not of the database
                 damaged = error
             finally:
-                self.linked += 1
+                self._note_link()
             self.unsynced = True
         if damaged is not None:
             raise damaged
@@ -346,9 +351,9 @@ class SubtopologyEngine:
         """Remove the column family of a store that no task has open. `StateBusyError`, `StateError`."""
         with self._writing():
             self._families.pop(store, None)
-            self.linked += 1
+            self._note_link()
             self.engine.drop(store)
-            self.linked += 1
+            self._note_link()
 
     # -- damage
 

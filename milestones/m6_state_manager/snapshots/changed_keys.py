@@ -3,7 +3,8 @@
 *Guarantees*: the keys of all ranges together take at most the bound; beyond it those of one store are forgotten, and
 its next snapshot is a base. A key that was written is among those of the next snapshot that has the write.
 *Assumes*: a range has one writer at a time, which says when it begins and ends.
-*Concurrency*: one lock guards all; it is held for the time of a step's set update, never in I/O.
+*Concurrency*: one lock guards all, fields of a `RangeChanges`, too: no other module reads two of them as one moment's.
+It is held for the time of a step's set update, never in I/O.
 """
 
 from __future__ import annotations
@@ -47,11 +48,6 @@ class RangeChanges:
     ended: int = 0
     leads: bool = False
 
-    @property
-    def whole(self) -> bool:
-        """Whether no apply is under way, nor has broken off."""
-        return self.writes == self.ended
-
 
 class ChangedKeys:
     """*Owns*: what has changed, by range."""
@@ -83,12 +79,12 @@ class ChangedKeys:
 
     def note(self, of: RangeChanges, store: str, keys: Collection[bytes]) -> None:
         """These keys are written, or deleted."""
-        changes = of.stores.get(store)
-        if changes is None or not keys:
+        if not keys or store not in of.stores:
             return
         each = KEY_BYTES + sum(map(len, keys)) // len(keys)
         with self._lock:
-            known = changes.keys  # another thread may have forgotten them meanwhile
+            changes = of.stores[store]
+            known = changes.keys
             if known is None:
                 return
             before = len(known)
@@ -101,9 +97,9 @@ class ChangedKeys:
 
     def expired(self, of: RangeChanges, store: str, spans: Iterable[Span]) -> None:
         """All keys of these spans are deleted."""
-        changes = of.stores.get(store)
-        if changes is not None:
-            with self._lock:
+        with self._lock:
+            changes = of.stores.get(store)
+            if changes is not None:
                 changes.gone = merged((*changes.gone, *spans))
 
     def emptied(self, subtopology: int, partition: int, stores: Iterable[str]) -> None:
@@ -120,12 +116,20 @@ class ChangedKeys:
 
     # -- snapshots
 
-    def take(self, of: RangeChanges, store: str) -> Changes:
-        """What has changed of the store up to now; what changes from now on is since the snapshot that is made now."""
+    def whole(self, of: RangeChanges) -> bool:
+        """Whether no apply is under way, nor has broken off."""
         with self._lock:
-            taken = of.stores.get(store, Changes())
-            of.stores[store] = Changes(None, set())
-            return taken
+            return of.writes == of.ended
+
+    def take(self, of: RangeChanges, stores: Collection[str]) -> tuple[int, dict[str, Changes]] | None:
+        """How many applies there were up to now, and what they have changed of the stores; what changes from now on is
+        since the snapshot that is made now. None, and nothing is taken, when not all of them have ended whole."""
+        with self._lock:
+            if of.writes != of.ended:
+                return None
+            taken = {store: of.stores.get(store, Changes()) for store in stores}
+            of.stores.update((store, Changes(None, set())) for store in stores)
+            return of.writes, taken
 
     def published(self, of: RangeChanges, store: str, taken: Changes, manifest: SnapshotManifest) -> None:
         """The snapshot is there that `taken` was taken for."""

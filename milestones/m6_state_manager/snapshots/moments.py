@@ -70,13 +70,15 @@ class Moments:
         when a task is being written."""
         ranges = {job.task: self._changed.range(*job.task) for job in wanted}
         for _ in range(TRIES):
-            if all(one.whole for one in ranges.values()):
+            if all(map(self._changed.whole, ranges.values())):
                 break
             time.sleep(PAUSE_S)
-        at = {task: one.writes for task, one in ranges.items() if one.whole}
-        for job in wanted:
-            if job.task in at:
-                taken[job.place] = ranges[job.task], self._changed.take(ranges[job.task], job.store)
+        at: dict[TaskId, int] = {}
+        for task, of in ranges.items():
+            found = self._changed.take(of, [job.store for job in wanted if job.task == task])
+            if found is not None:
+                at[task], changes = found
+                taken.update(((task, store), (of, one)) for store, one in changes.items())
         checkpoint.cut()
         moved = {task for task, writes in at.items() if ranges[task].writes != writes}
         if waits and (moved or len(at) < len(ranges)):

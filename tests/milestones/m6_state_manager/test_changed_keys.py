@@ -26,9 +26,16 @@ def of(changed: ChangedKeys) -> RangeChanges:
     return with_snapshot(changed, 1)
 
 
+def take(changed: ChangedKeys, of: RangeChanges) -> Changes:
+    """What has changed of the store "counts"."""
+    found = changed.take(of, ["counts"])
+    assert found is not None
+    return found[1]["counts"]
+
+
 def with_snapshot(changed: ChangedKeys, partition: int) -> RangeChanges:
     of = changed.range(0, partition)
-    changed.published(of, "counts", changed.take(of, "counts"), BASE)
+    changed.published(of, "counts", take(changed, of), BASE)
     return of
 
 
@@ -36,12 +43,12 @@ def test_what_has_changed_is_since_the_last_snapshot(changed: ChangedKeys, of: R
     changed.note(of, "counts", [b"a", b"b"])
     changed.note(of, "counts", [b"b"])
     changed.expired(of, "counts", [(b"", b"\5")])
-    taken = changed.take(of, "counts")
+    taken = take(changed, of)
     assert (taken.on, taken.keys, taken.gone) == (BASE, {b"a", b"b"}, ((b"", b"\5"),))
     changed.note(of, "counts", [b"c"])
     delta = replace(BASE, id="delta")
     changed.published(of, "counts", taken, delta)
-    taken = changed.take(of, "counts")
+    taken = take(changed, of)
     assert (taken.on, taken.keys, taken.gone) == (delta, {b"c"}, ())
 
 
@@ -49,25 +56,25 @@ def test_without_a_snapshot_nothing_is_kept(changed: ChangedKeys) -> None:
     of = changed.range(0, 1)
     changed.note(of, "counts", [b"a"])
     assert changed.bytes == 0
-    assert (changed.take(of, "counts").on, changed.take(of, "counts").keys) == (None, set())
+    assert (take(changed, of).on, take(changed, of).keys) == (None, set())
 
 
 def test_what_a_snapshot_that_failed_would_have_had_is_in_the_next_one(changed: ChangedKeys, of: RangeChanges) -> None:
     changed.note(of, "counts", [b"a"])
-    taken = changed.take(of, "counts")
+    taken = take(changed, of)
     changed.note(of, "counts", [b"b"])
     changed.put_back(of, "counts", taken)
-    taken = changed.take(of, "counts")
+    taken = take(changed, of)
     assert (taken.on, taken.keys) == (BASE, {b"a", b"b"})
 
 
 def test_after_a_first_snapshot_that_failed_the_next_one_is_a_first_one_too(changed: ChangedKeys) -> None:
     of = changed.range(0, 1)
-    taken = changed.take(of, "counts")
+    taken = take(changed, of)
     changed.note(of, "counts", [b"a"])
     changed.put_back(of, "counts", taken)
     changed.note(of, "counts", [b"b"])
-    assert changed.take(of, "counts").on is None
+    assert take(changed, of).on is None
     assert changed.bytes == 0
 
 
@@ -77,8 +84,8 @@ def test_beyond_the_bound_the_next_snapshot_of_that_store_is_a_base(changed: Cha
     changed.note(of, "counts", [b"%03d" % number for number in range(80)])
     assert 0 < changed.bytes <= 10_000
     changed.note(of, "counts", [b"%03d" % number for number in range(80, 120)])
-    assert changed.take(of, "counts").on is None
-    taken = changed.take(other, "counts")
+    assert take(changed, of).on is None
+    taken = take(changed, other)
     assert (taken.on, taken.keys) == (BASE, {b"kept"})
     changed.published(other, "counts", taken, BASE)
     assert changed.bytes == 0
@@ -89,22 +96,32 @@ def test_the_next_snapshot_of_a_store_that_was_emptied_is_a_base(
     changed: ChangedKeys, of: RangeChanges, during: bool
 ) -> None:
     changed.note(of, "counts", [b"a"])
-    taken = changed.take(of, "counts") if during else None
+    taken = take(changed, of) if during else None
     changed.emptied(0, 1, ["counts"])
     changed.note(of, "counts", [b"b"])
     if taken is not None:
         changed.published(of, "counts", taken, BASE)
-    assert changed.take(of, "counts").on is None
+    assert take(changed, of).on is None
     assert changed.bytes == 0
 
 
 def test_a_range_is_whole_when_no_write_is_under_way_or_has_broken_off(changed: ChangedKeys, of: RangeChanges) -> None:
-    assert of.whole
+    assert changed.whole(of)
     changed.begin(of)
-    assert not of.whole  # and breaks off
+    assert not changed.whole(of)  # and breaks off
+    assert changed.take(of, ["counts"]) is None
     changed.begin(of)
     changed.end(of, leads=True)
-    assert (of.whole, of.leads) == (True, True)
+    assert (changed.whole(of), of.leads) == (True, True)
+
+
+def test_nothing_is_taken_of_a_range_that_is_being_written(changed: ChangedKeys, of: RangeChanges) -> None:
+    changed.begin(of)
+    changed.note(of, "counts", [b"a"])
+    assert changed.take(of, ["counts"]) is None
+    changed.end(of, leads=True)
+    writes, taken = changed.take(of, ["counts"]) or (0, {})
+    assert (writes, taken["counts"].keys) == (1, {b"a"})
 
 
 class Store:
@@ -134,7 +151,7 @@ class Store:
     def take(self, _: bytes) -> None:
         """Begin a snapshot: a delta, where one is possible, gives what the store has."""
         if self.under_way is None:
-            taken = self.changed.take(self.of, "counts")
+            taken = take(self.changed, self.of)
             self.under_way = taken, dict(self.content)
             if taken.on is not None and taken.keys is not None:
                 built = dict(self.snapshots[taken.on.id])

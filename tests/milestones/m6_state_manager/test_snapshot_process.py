@@ -61,7 +61,9 @@ class Made:
         self.clock.advance(1_000)
         directory = self.directory / f"job-{self.clock.wall_ms()}"
         checkpoint = self._begun(database.folder, directory)
-        taken = self.manager.changed.take(self.range, "counts")
+        found = self.manager.changed.take(self.range, ["counts"])
+        assert found is not None
+        taken = found[1]["counts"]
         checkpoint.cut()
         checkpoint.finish()
         store = PartitionJob.of(
