@@ -199,9 +199,10 @@ class Engines(Protocol):
 
     name: str
 
-    def open(self, directory: Path, owners: Owners = NOBODYS) -> Engine:
+    def open(self, directory: Path, owners: Owners = NOBODYS, namespaces: Collection[str] = ()) -> Engine:
         """The engine in `directory`, created when absent. `owners`: the stores of its namespaces, for errors; the
-        caller may change the mapping later.
+        caller may change the mapping later. `namespaces`: those that are made with a new engine, where that is cheaper
+        than to make each as it is opened.
 
         `StateCorruptError`, `StateLockedError`, `StateError`."""
         ...

@@ -171,7 +171,8 @@ class LocalTaskStorage:
         engines = self._engines if spec.persistent else self._memory
         if spec.persistent:
             make_directory(self.path / ROCKSDB)
-        engine = engines.open(self._path(spec), {spec.name: (StoreId(self.task, spec.name),)})
+        owners = {spec.name: (StoreId(self.task, spec.name),)}
+        engine = engines.open(self._path(spec), owners, [spec.name])
         try:
             store = self.store_engine(spec, engine)
             restorable = spec.logged or spec.source_topic is not None

@@ -116,8 +116,8 @@ class RangeStateManager:
 
     # -- databases
 
-    def _database(self, number: int) -> SubtopologyEngine:
-        """The database of a sub-topology, opened when it isn't, and made when there is none."""
+    def _database(self, number: int, stores: Collection[str] = ()) -> SubtopologyEngine:
+        """The database of a sub-topology, opened when it isn't, and made with these stores when there is none."""
         database = self._databases.get(number)
         if database is None:
             path = self._path / str(number)
@@ -127,7 +127,7 @@ class RangeStateManager:
                     "the state of sub-topology %d was written by another rocksdb_engine, and is restored from the "
                     "changelogs; its files are kept in %s", number, kept,
                 )  # fmt: skip
-            database = self._databases[number] = opened(number, path, self.engines, self.changed)
+            database = self._databases[number] = opened(number, path, self.engines, self.changed, stores)
             database.tell_damage, database.room = self._tell_damage, self.room
         return database
 
@@ -208,7 +208,7 @@ class RangeStateManager:
             written = TaskManifest.read(path)
             assert written is not None  # it names the engine
             unreadable_stores(written, specs, path, self.engines.name)
-        database = self._database(task.subtopology)
+        database = self._database(task.subtopology, [spec.name for spec in specs])
         with database.gate.passed():  # or refused, as it is being mended
             pass
         self._agree(database, specs)

@@ -57,18 +57,26 @@ LINKING: Final = ("rocksdict",)
 """The engines that can."""
 
 
-def opened(number: int, path: Path, engines: Engines, changed: ChangedKeys | None = None) -> SubtopologyEngine:
-    """The database in `path`, made when there is none. The files of a damaged one are kept beside it, and it begins
-    empty. `StateLockedError`, `StateError`."""
+def opened(
+    number: int, path: Path, engines: Engines, changed: ChangedKeys | None = None, stores: Collection[str] = ()
+) -> SubtopologyEngine:
+    """The database in `path`, made with these stores when there is none. The files of a damaged one are kept beside it,
+    and it begins empty. No processing thread has to make a column family in it. `StateLockedError`, `StateError`."""
     make_directory(path)
     try:
         disk.sweep(path)
         database_folder.sweep(path)
-        return SubtopologyEngine(number, path, engines, changed=changed)
+        database = SubtopologyEngine(number, path, engines, changed=changed, stores=stores)
     except StateCorruptError as error:
         kept = begin_anew(path)
         log.error("the state of sub-topology %s starts empty, its files are kept in %s: %s", path.name, kept, error)
-        return SubtopologyEngine(number, path, engines, changed=changed)
+        database = SubtopologyEngine(number, path, engines, changed=changed, stores=stores)
+    try:
+        database.open_store(NOTES)
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 class SubtopologyEngine:
@@ -92,15 +100,16 @@ class SubtopologyEngine:
         folder: str | None = None,
         owners: dict[str, set[StoreId]] | None = None,
         changed: ChangedKeys | None = None,
+        stores: Collection[str] = (),
     ) -> None:
-        """Open what lies in `path`; `folder`: in place of the database that counts there. `StateCorruptError`,
-        `StateLockedError`, `StateError`."""
+        """Open what lies in `path`; `folder`: in place of the database that counts there; `stores`: those that a new
+        database is made with. `StateCorruptError`, `StateLockedError`, `StateError`."""
         self._clock = SystemClock()
         self.manifest = TaskManifest.read(path)
         self.number, self.path, self.engine_name = number, path, engines.name
         self.folder = path / (folder or current(path))
         self.owners: dict[str, set[StoreId]] = {} if owners is None else owners
-        self.engine: Engine = engines.open(self.folder, self.owners)
+        self.engine: Engine = engines.open(self.folder, self.owners, [ROWS, NOTES, *stores])
         try:
             self._families: dict[str, Namespace] = {}
             self.rows = rows_in(self.engine.open(ROWS).scan(None, None), number, path)

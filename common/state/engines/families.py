@@ -25,6 +25,11 @@ from milestones.common.state.engines.rocks_namespace import RocksNamespace
 Opened = TypeVar("Opened", bound=RocksNamespace)
 
 
+def family_name(namespace: str) -> str:
+    """The name of a column family for the namespace, which was never used before."""
+    return f"{namespace}#{uuid.uuid4().hex[:12]}"
+
+
 class FamilyTable(dict[str, Opened]):
     """The open namespaces of one database, by name. `names`: its column families as it was opened."""
 
@@ -52,7 +57,7 @@ class FamilyTable(dict[str, Opened]):
             if namespace in self:
                 return self[namespace]
             if namespace not in self._families:
-                family = f"{namespace}#{uuid.uuid4().hex[:12]}"  # a name that was never used before
+                family = family_name(namespace)
                 create(family)
                 self._families[namespace] = family
             opened = self[namespace] = opener(self._families[namespace])

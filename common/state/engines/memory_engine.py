@@ -30,7 +30,7 @@ class MemoryEngines:
 
     name = "memory"
 
-    def open(self, directory: Path, owners: Owners = NOBODYS) -> MemoryEngine:
+    def open(self, directory: Path, owners: Owners = NOBODYS, namespaces: Collection[str] = ()) -> MemoryEngine:
         return MemoryEngine(owners)
 
     def memory_bytes(self) -> int:

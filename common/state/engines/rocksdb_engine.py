@@ -46,7 +46,7 @@ class RocksDbEngines:
         self.settings: RocksSettings = settings or RocksSettings()
         self._cache = rocksdb.LRUCache(self.settings.block_cache_bytes, self.settings.block_cache_shard_bits)
 
-    def open(self, directory: Path, owners: Owners = NOBODYS) -> RocksDbEngine:
+    def open(self, directory: Path, owners: Owners = NOBODYS, namespaces: Collection[str] = ()) -> RocksDbEngine:
         return RocksDbEngine(directory, self._options, self._family_options, owners)
 
     def memory_bytes(self) -> int:

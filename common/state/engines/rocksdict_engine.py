@@ -7,7 +7,8 @@ iterator and column family handle keeps the database open, so `close` releases t
 `tests/common/state/test_lifetimes.py` checks these lifetimes; a further kind of object gets its line there.
 
 *Guarantees* and *assumes*: those of `engine.py`. The library holds the GIL in get, apply and scan: batches of a few
-thousand.
+thousand. It also holds it over the fsyncs of an opening, of a column family's making and removal, and of an ingestion:
+`empty_database.py` has them be few, `locked_calls.py` apart. docs/stores.md has the numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from rocksdict import (
 
 from milestones.common.errors import StateError
 from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
-from milestones.common.state.engines.families import FamilyTable, RocksEngine
+from milestones.common.state.engines.empty_database import is_unused, write_empty_database
+from milestones.common.state.engines.families import FamilyTable, RocksEngine, family_name
+from milestones.common.state.engines.locked_calls import LOCKED_CALLS
 from milestones.common.state.engines.log_tails import readable
 from milestones.common.state.engines.rocks import (
     ARENA_BLOCK_BYTES,
@@ -63,13 +66,21 @@ class RocksDictEngines:
         """`read_only`: nothing is written into what is opened, but that a log which the library would read for ever is
         cut (`log_tails.py`); no other process may write to it either."""
         self.settings: RocksSettings = settings or RocksSettings()
+        self._read_only = read_only
         self._access = AccessType.read_only(False) if read_only else AccessType.read_write()
         # None of the many parts of an LRU cache has room for the filter of a million entries: each read would read it.
         self._cache = Cache.new_hyper_clock_cache(self.settings.block_cache_bytes, BLOCK_BYTES)
         # No stalls: a writer that waits holds the GIL.
         self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
 
-    def open(self, directory: Path, owners: Owners = NOBODYS) -> RocksDictEngine:
+    def open(self, directory: Path, owners: Owners = NOBODYS, namespaces: Collection[str] = ()) -> RocksDictEngine:
+        """Where nothing lies, an empty database with its namespaces is there before the library opens it: it makes one
+        with more than twice the fsyncs, all of them with the GIL held."""
+        try:
+            if not self._read_only and is_unused(directory):
+                write_empty_database(directory, [family_name(namespace) for namespace in namespaces])
+        except OSError as error:
+            raise Contents(directory, owners).failure(error) from error
         return RocksDictEngine(directory, self.options, self.family_options, owners, self._access)
 
     def memory_bytes(self) -> int:
@@ -294,21 +305,24 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
             self._namespaces = FamilyTable[RocksDictNamespace](path, names)
             families = {name: family_options() for name in self._namespaces.families}
             access = access or AccessType.read_write()
-            self._database = Rdict(str(path), options(), column_families=families, access_type=access)
+            with LOCKED_CALLS.made():
+                self._database = Rdict(str(path), options(), column_families=families, access_type=access)
         except Exception as error:
             raise self.contents.failure(error) from error
 
     def open(self, namespace: str) -> RocksDictNamespace:
         db: Rdict = self.db()
 
+        def create(family: str) -> None:
+            with LOCKED_CALLS.made():
+                db.create_column_family(family, self._family_options()).close()
+
         def opened(family: str) -> RocksDictNamespace:
             handle = db.get_column_family_handle(family)
             return RocksDictNamespace(self, namespace, family, db.get_column_family(family), handle)
 
         try:
-            return self._namespaces.open(
-                namespace, lambda family: db.create_column_family(family, self._family_options()).close(), opened
-            )
+            return self._namespaces.open(namespace, create, opened)
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
 
@@ -377,14 +391,16 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
         options.set_move_files(True)
         try:
             if files:
-                self._namespaces[namespace].db.ingest_external_file([str(file) for file in files], options)
+                with LOCKED_CALLS.made():
+                    self._namespaces[namespace].db.ingest_external_file([str(file) for file in files], options)
                 self._written(namespace)
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
         yield
 
     def _drop(self, db: Rdict, family: str) -> None:
-        db.drop_column_family(family)
+        with LOCKED_CALLS.made():
+            db.drop_column_family(family)
         self._unstalled(lambda: db.delete(family.encode(), self._at_once), ())
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ def entries(files: Sequence[Path], prefix: bytes = b"") -> Iterator[tuple[bytes,
     if not files:
         return
     reading = files[0].parent / "reading"
-    engine = RocksDictEngines().open(reading)
+    engine = RocksDictEngines().open(reading, namespaces=["files"])
     try:
         namespace = engine.open("files")
         for _ in engine.ingest("files", _links(files, reading)):

@@ -65,7 +65,10 @@ class Mending:
         remove_tree(database.path / folder)
         if database.manifest is not None and TaskManifest.read(database.path) is None:
             database.manifest.write(database.path)
-        other = SubtopologyEngine(database.number, database.path, self._engines, folder, database.owners)
+        stores = database.stores()
+        other = SubtopologyEngine(
+            database.number, database.path, self._engines, folder, database.owners, stores=stores
+        )
         try:
             reach("mend.begun")
             self._copy(other)
