@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from milestones.common.errors import StateCorruptError, TaskCorruptedError
+from milestones.common.errors import StateCorruptError, StateError, TaskCorruptedError
 from milestones.common.records import StoreId
 from milestones.m6_state_manager.mending.database_folder import aside
 from milestones.m6_state_manager.ranges import prefix_of
@@ -84,3 +84,22 @@ def test_damage_that_a_compaction_meets_in_a_database_that_was_replaced_says_not
         damaged.database.compact(damaged.database.wiped.take())
     damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
     assert found(damaged.neighbour) == entries(1)
+
+
+def test_a_store_that_was_closed_is_refused_in_the_database_that_replaces_its_own_too(damaged: Damaged) -> None:
+    closed = damaged.neighbour.namespace("counts")
+    several = closed.reader()
+    key = next(iter(damaged.contents[NEIGHBOUR, "counts"]))
+    assert closed.get(key) is not None
+    damaged.neighbour.close()
+    damaged.meet()
+    mend(damaged.manager)
+    for read in (
+        lambda: closed.get(key),
+        lambda: list(closed.scan(None, None)),
+        lambda: closed.few(key, key + b"\0", 1),
+        lambda: several(key, key + b"\0", 1),
+        lambda: closed.reader()(key, key + b"\0", 1),
+    ):
+        with pytest.raises(StateError, match="was closed"):
+            read()

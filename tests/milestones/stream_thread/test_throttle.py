@@ -207,3 +207,22 @@ def test_a_paused_task_keeps_one_record_and_gets_the_others_again_when_it_goes_o
     f.inputs.fetch(0)
     assert f.task.process(100, 0) == 8
     assert f.task.input.position(IN) == 8
+
+
+def test_what_waits_for_a_paused_task_isnt_dropped_while_it_isnt_known_where_its_partition_goes_on() -> None:
+    f = Fed()
+    f.start(0)
+    put(f.world, 0, *"abcdefgh")
+    f.inputs.fetch(0)
+    f.world.requests.holds = True
+    f.world.consumer.next.append(Fetched(out_of_range=[IN]))
+    f.inputs.fetch(0)  # Kafka has deleted them all meanwhile
+    f.inputs.pause(frozenset({0}))
+    f.inputs.throttle()
+    assert f.task.input.waiting() == 8, "there is no other copy of them"
+    f.inputs.pause(frozenset())
+    f.world.requests.holds = False
+    f.world.requests.answer()
+    f.inputs.run_once()
+    f.inputs.throttle()
+    assert f.task.process(100, 0) == 8
