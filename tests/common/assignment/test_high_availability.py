@@ -43,6 +43,17 @@ def test_a_new_instance_warms_up_before_it_gets_a_task_and_the_old_one_goes_on_m
     assert cluster.members["b"].active == {warming}
 
 
+def test_no_task_moves_between_the_old_instances_while_a_new_one_warms_up() -> None:
+    cluster = cluster_of(9, Rules(num_standby_replicas=2), a="a", b="b")
+    homes = {task: name for name, member in cluster.members.items() for task in member.active}
+    cluster.join("c", "c")
+    while cluster.rebalance():
+        for name in "ab":
+            assert [task for task in cluster.members[name].active if homes[task] != name] == []
+        cluster.pass_time()
+    assert [len(member.active) for member in cluster.members.values()] == [3, 3, 3]
+
+
 def test_a_run_on_spark_gets_its_share_at_once_as_it_cant_warm_up() -> None:
     cluster = cluster_of(4, a="a")
     cluster.join("s", "s", stage=SPARK)

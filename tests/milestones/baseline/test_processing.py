@@ -66,7 +66,7 @@ def test_a_call_ends_soon_after_its_time_slice_however_much_waits() -> None:
     for _ in range(10):
         before_ms = clock.monotonic_ms()
         part.run_once(before_ms)
-        assert clock.monotonic_ms() - before_ms < 3 * SLICE_MS
+        assert clock.monotonic_ms() - before_ms < 3 * SLICE_MS <= 150
 
 
 def test_no_task_waits_for_another_one_to_finish() -> None:

@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
+from milestones import StreamsBuilder, serdes
 from milestones.common.kafka.membership import CommitRetriableError, JoinNeeded
 from milestones.common.records import TaskId
 from tests.milestones.fakes import CHANGELOG
-from tests.milestones.m5_committed_collector.collecting import ALOS, RunningCollector, answer, committing
+from tests.milestones.m5_committed_collector.collecting import (
+    ALOS,
+    CollectorWorld,
+    RunningCollector,
+    answer,
+    committing,
+)
 
 CALLS = pytest.mark.parametrize("call", ["flush", "send_offsets", "commit"])
 
@@ -103,6 +110,18 @@ def test_one_changelog_record_per_key_and_interval_and_every_update_is_emitted()
         r.until_committed(3 * (interval + 1))
     assert r.world.written() == [("k", 3), ("k", 6)]
     assert r.sent() == [("k", number) for number in range(1, 7)]
+
+
+def test_an_aggregation_emits_each_update_and_logs_the_last_one_however_large_the_cache_is() -> None:
+    builder = StreamsBuilder()
+    lines = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
+    lines.group_by_key().count("counts").to_stream().to("out", key=serdes.STRING, value=serdes.LONG)
+    r = RunningCollector(CollectorWorld(builder.build(), commit_interval_ms=100, statestore_cache_max_bytes=10_000_000))
+    r.run(0)
+    r.feed("v", "v", "v", steps=3)
+    r.until_committed(3)
+    assert r.sent() == [("k", 1), ("k", 2), ("k", 3)]
+    assert len(r.tries[0].outputs) == 3 + 1
 
 
 def test_a_changelogs_record_has_the_time_of_its_keys_last_write() -> None:

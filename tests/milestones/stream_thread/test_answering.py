@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError
 
 from milestones.common.kafka.membership import Assigned, JoinNeeded
-from tests.milestones.fakes import assignment
+from tests.milestones.fakes import assignment, kafka_error
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 from tests.milestones.stream_thread.test_beside_a_commit import answer, committed
 
@@ -68,6 +69,17 @@ def test_offsets_of_tasks_that_leave_are_waited_for_as_long() -> None:
     answer(r)
     r.step(5)
     assert r.world.member.rejoins == ["tasks were released to their new owners"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_without_transactions_what_tasks_that_leave_have_sent_is_taken_by_kafka_or_thrown_away(fails: bool) -> None:
+    r = busy(processing_guarantee="at_least_once")
+    old = r.world.producer
+    if fails:
+        old.fail("flush", kafka_error(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True))
+    r.loop._answering.part()
+    assert "flush" in old.calls
+    assert r.world.clients.renewed == int(fails)
 
 
 def test_tasks_that_stay_are_processed_while_the_group_waits_for_a_commit() -> None:

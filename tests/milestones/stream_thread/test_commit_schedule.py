@@ -141,6 +141,13 @@ def test_only_tasks_with_something_to_commit_that_are_at_a_boundary_which_can_be
     assert s.commits == [[s.task]]
 
 
+def test_a_commit_has_all_tasks_that_have_something_to_commit() -> None:
+    s = Scheduled()
+    s.processing.update((task, FakeTask(task)) for task in (TaskId(0, number) for number in range(1, 5)))
+    s.after(100)
+    assert [sorted(task.id for task in commit) for commit in s.commits] == [sorted(s.processing)]
+
+
 def test_a_commit_waits_until_the_tasks_are_prepared_and_lets_them_go_on_after_it() -> None:
     s = Scheduled()
     s.prepared = False
