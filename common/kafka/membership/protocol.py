@@ -86,10 +86,19 @@ def assignment_bytes(assignment: Assignment) -> bytes:
 
 def read_assignment(data: bytes) -> Assignment:
     """The assignment in `data`, an empty one for no bytes, when the leader left the member out. `UserDataError` as
-    above."""
+    above, and for an assignment that none of ours has made: a broker makes it where a member speaks the newer protocol
+    of consumers, and gives partitions to members that are no consumers."""
     if not data:
         return Assignment()
-    return decode_assignment(_unpack(data, ConsumerProtocolAssignment).user_data)
+    entity = _unpack(data, ConsumerProtocolAssignment)
+    if not entity.user_data:
+        given = sum(len(topic.partitions) for topic in entity.assigned_partitions)
+        raise UserDataError(
+            f"another program assigns its partitions ({given} to this member), whose records nobody would process: an "
+            "ordinary consumer (group.protocol=consumer) is in it. Stop that one, or give it another group id than "
+            "application_id, and start again"
+        )
+    return decode_assignment(entity.user_data)
 
 
 def join_request(

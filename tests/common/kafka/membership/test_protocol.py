@@ -50,6 +50,14 @@ def test_a_member_that_got_no_bytes_has_no_tasks():
     assert read_assignment(b"") == Assignment()
 
 
+def test_an_assignment_without_our_user_data_is_another_programs_and_not_one_without_tasks():
+    """A broker assigns by itself where a consumer of the newer protocol is in the group."""
+    two = b"\x00\x03" + b"\0\0\0\1" + b"\x00\x02in" + b"\0\0\0\2" + b"\0\0\0\0" + b"\0\0\0\1"
+    for data, given in ((two + b"\xff\xff\xff\xff", 2), (b"\x00\x03" + b"\0\0\0\0" + b"\0\0\0\0", 0)):
+        with pytest.raises(UserDataError, match=rf"another program assigns its partitions \({given} to this member\)"):
+            read_assignment(data)
+
+
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\1\0\0\0\0", b"\0\3\0\0", b"\0\3\0\0\0\0\xff\xff\xff\xff\0\0\0\0"])
 def test_metadata_of_another_program_is_an_error_not_a_crash(data):
     with pytest.raises(UserDataError):
