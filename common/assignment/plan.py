@@ -9,7 +9,7 @@ What is wrong is collected, never raised: the leader tells every member.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
@@ -83,11 +83,12 @@ class TaskPlan:
 def plan_tasks(subtopologies: Iterable[SubTopologyLike], partitions: Mapping[str, int]) -> TaskPlan:
     """The tasks of these sub-topologies, given the partition counts of the topics that exist (at least 1 each).
 
-    Counts that `partitions` has for repartition topics are ignored: the plan says what they must be.
+    Counts that `partitions` has for internal topics are ignored: the plan says what they must be.
     """
     subs = sorted(subtopologies, key=lambda sub: sub.id)
     owned = {topic: spec.partitions for sub in subs for topic, spec in sub.repartition_topics.items()}
-    external = {topic: count for topic, count in partitions.items() if topic not in owned}
+    internal = internal_names(subs)
+    external = {topic: count for topic, count in partitions.items() if topic not in internal}
     sources = {sub.id: _sources(sub, external) for sub in subs}
     missing = {topic for topics in sources.values() for topic in topics if topic not in external | owned}
 
@@ -120,6 +121,14 @@ def plan_tasks(subtopologies: Iterable[SubTopologyLike], partitions: Mapping[str
         problems=tuple(problems),
         fingerprint=fingerprint(subs),
     )
+
+
+def internal_names(subtopologies: Collection[SubTopologyLike]) -> frozenset[str]:
+    """The topics that the application makes for itself, which no pattern means: repartition topics, and changelogs that
+    no source names."""
+    named = {topic for sub in subtopologies for topic in sub.source_topics}
+    changelogs = {topic for sub in subtopologies for topic in sub.changelogs.values()}
+    return frozenset(topic for sub in subtopologies for topic in sub.repartition_topics) | (changelogs - named)
 
 
 def fingerprint(subtopologies: Iterable[SubTopologyLike]) -> str:

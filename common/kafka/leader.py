@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from milestones.common.assignment.handover import assign
 from milestones.common.assignment.lags import with_lags
 from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription, refused
-from milestones.common.assignment.plan import plan_tasks
+from milestones.common.assignment.plan import internal_names, plan_tasks
 from milestones.common.assignment.rules import Rules
 from milestones.common.assignment.summary import summary
 from milestones.common.clock import Clock, SystemClock
@@ -134,8 +134,8 @@ class TopologyLeader:
     def _matched(self, members: Mapping[str, Subscription]) -> frozenset[str]:
         """The topics of patterns that members have seen: a member may have asked for this rebalance because of one."""
         named = {topic for member in members.values() for topic in member.topics}
-        inner = {topic for sub in self._subtopologies for topic in sub.repartition_topics}
-        return frozenset(matching((p for sub in self._subtopologies for p in sub.source_patterns), named - inner))
+        others = named - internal_names(self._subtopologies)
+        return frozenset(matching((p for sub in self._subtopologies for p in sub.source_patterns), others))
 
     def _counts(self, *, again: bool = False) -> Generator[None, None, dict[str, int]]:
         """The partition counts of a look, repeated until there is an answer. `again`: by another client."""

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topics import Cluster
-from milestones.common.patterns import matching
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.instance.application import Application
@@ -76,10 +75,7 @@ def archive_inputs(
 
 def outer_topics(application: Application, counts: Mapping[str, int]) -> dict[str, int]:
     """Partition counts of the topics that others write and the application reads. `SourceTopicError`."""
-    inner = inner_topics(application.subtopologies) | application.repartition_topics
-    patterns = [pattern for sub in application.subtopologies for pattern in sub.source_patterns]
-    named = {topic for sub in application.subtopologies for topic in sub.source_topics}
-    topics = (named | set(matching(patterns, counts))) - inner
+    topics = application.external_topics(counts) - inner_topics(application.subtopologies)
     missing = sorted(topics - counts.keys())
     if missing:
         raise SourceTopicError(f"source topics don't exist: {', '.join(missing)}")

@@ -147,6 +147,18 @@ def test_the_fingerprint_changes_with_what_makes_tasks_and_only_with_that():
     assert plan_tasks(subs, {}).fingerprint == fingerprint(subs)
 
 
+def test_the_applications_own_topics_are_nobodys_source_whatever_a_pattern_says():
+    """Changelogs, too: an application would count its own counts, without end."""
+    sub = Sub(0, source_patterns=("app-.*",), changelogs={"counts": "app-counts-changelog"})
+    plan = plan_tasks([sub], {"app-in": 2, "app-counts-changelog": 2})
+    assert plan.tasks[TaskId(0, 0)] == (TopicPartition("app-in", 0),)
+
+
+def test_a_source_topic_that_serves_as_changelog_is_a_source():
+    sub = Sub(0, ("app-table",), changelogs={"table": "app-table"})
+    assert plan_tasks([sub], {"app-table": 1}).tasks[TaskId(0, 0)] == (TopicPartition("app-table", 0),)
+
+
 def test_kafkas_own_topics_are_nobodys_source_whatever_a_pattern_says():
     plan = plan_tasks([Sub(0, source_patterns=(".*",))], {"in": 1, "__consumer_offsets": 50})
     assert plan.tasks == {TaskId(0, 0): (TopicPartition("in", 0),)}
