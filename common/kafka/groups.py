@@ -89,10 +89,13 @@ class GroupReader:
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The committed offsets (next to read) of `partitions`, or of all that the group has committed; without those
         of pending transactions. Partitions that have none are left out."""
-        found = self._ask(
+        return {partition: at.offset for partition, at in self.offsets(partitions).items()}
+
+    def offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """As `committed`, with the offsets' metadata."""
+        return self._ask(
             _offsets_request(self._group, partitions), OffsetFetchResponse, _offsets_in, self._what("offsets")
         )
-        return {partition: at.offset for partition, at in found.items()}
 
     def stable(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of `partitions` with their metadata, once no transaction pends on any of them

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Position
@@ -36,6 +36,9 @@ from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.groups import GroupReader, the_address
 from milestones.common.kafka.login import Login
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
+from milestones.common.kafka.topic_metadata import UNSEEN as UNSEEN
+from milestones.common.kafka.topic_metadata import Described as Described
+from milestones.common.kafka.topic_metadata import MetadataReader, TopicsSeen, lost_as_transport
 from milestones.common.records import TopicPartition
 
 log: Final = logging.getLogger(__name__)
@@ -78,19 +81,6 @@ EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no
 ALL = "*"
 """The key of an answer about all topics; no topic can be called so."""
 
-UNSEEN = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
-)
-"""Codes of a topic that doesn't exist, as far as this principal may know."""
-
-
-class Described(NamedTuple):
-    """A topic: its number of partitions, and Kafka's id of it where it has one (see `Cluster.topic_ids`)."""
-
-    partitions: int
-    id: str | None
-
-
 @dataclass(frozen=True)
 class InternalTopic:
     """A topic that the application owns."""
@@ -118,6 +108,7 @@ class Cluster(Owned):
         self._admin = self._new_client()
         self._renewed = float("-inf")
         self._purge_told: dict[str, float] = {}
+        self._idle_readers: list[MetadataReader] = []
         self._timeout = request_timeout_ms / 1000
         self._servers = settings.get("bootstrap.servers")
 
@@ -245,6 +236,47 @@ class Cluster(Owned):
         client, timeout_s = self._admin, self._seconds(timeout_ms)
         name = f"{self._settings.get('client.id', 'admin')}-topics"
         return {ALL: called_aside(name, lambda: counts_in(client.list_topics(timeout=timeout_s)))}
+
+    def start_looking(
+        self, topics: Collection[str] | None, timeout_ms: int | None = None
+    ) -> dict[str, Future[dict[str, Described]]]:
+        """Begin `described`, of all topics where `topics` is None, without waiting; the one answer has the key `ALL`. A
+        thread asks, by a connection that is kept until `close`: the client would never free an object per topic and
+        question."""
+        self._check_owner()
+        asked, most_ms = None if topics is None else set(topics), timeout_ms or int(self._timeout * 1000)
+        name = f"{self._settings.get('client.id', 'admin')}-topics"
+        return {ALL: called_aside(name, lambda: self._look(asked, most_ms))}
+
+    def _look(self, topics: Collection[str] | None, timeout_ms: int) -> dict[str, Described]:
+        """Any thread may look: a reader is used by one at a time."""
+        try:
+            reader = self._idle_readers.pop()
+        except IndexError:
+            reader = MetadataReader(self._settings)
+        with lost_as_transport():
+            seen = reader.look(topics, timeout_ms)
+        self._idle_readers.append(reader)
+        return seen.found
+
+    def look(self, topics: Collection[str] | None) -> dict[str, Described]:
+        """`described`, of all topics where `topics` is None, by a connection of its own."""
+        return self.seen(topics).found
+
+    def seen(self, topics: Collection[str] | None) -> TopicsSeen:
+        """As `look`, with the topics that this principal may not see."""
+        self._check_owner()
+
+        def ask(left: float) -> TopicsSeen:
+            with lost_as_transport(), closing(MetadataReader(self._settings)) as reader:
+                return reader.look(topics, max(1, int(left * 1000)))
+
+        return self._patiently(ask)
+
+    def close(self) -> None:
+        """Close the connections of `start_looking` that are idle."""
+        while self._idle_readers:
+            self._idle_readers.pop().close()
 
     def start_listing(
         self,

@@ -23,7 +23,7 @@ from milestones.common.state.refusals import Refusals
 from milestones.common.state.storage import CommitMade
 from milestones.common.state.times import is_time
 from milestones.common.task.boundary import Boundary, PendingCommit, Position, RollbackPoint
-from milestones.common.task.metadata import OffsetMetadata
+from milestones.common.task.metadata import OffsetMetadata, topic_entry
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -59,6 +59,8 @@ class TaskCommits:
         self._number = self._confirmed = 0
         self._others: Mapping[str, int] = {}
         """The entries that are handed on. A time that no operator or store of the task has any more isn't."""
+        self.topic_ids: Mapping[str, int] = {}
+        """The ids of the topics that the positions belong to, as `number_of`, by topic whose id is known."""
         self.pending: tuple[PendingCommit, RollbackPoint] | None = None
         self._unanswered: dict[int, RollbackPoint] = {}
         """Boundaries that were frozen since the last confirmed one, by the commit's number: Kafka may have any."""
@@ -102,7 +104,8 @@ class TaskCommits:
 
     def _without_times(self) -> OffsetMetadata:
         entries = {**self._others, **dict.fromkeys(self._cells.kept_names, 0)}
-        return OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, entries)
+        topics = {topic_entry(""): 0}
+        return OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, entries, topics)
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether Kafka has made a commit without an answer that was rolled back here: the committed offsets tell, or
@@ -170,9 +173,14 @@ class TaskCommits:
     def _metadata(self, progress: RollbackPoint) -> dict[TopicPartition, str]:
         entries = {**self._others, **self._cells.to_keep(progress.memory)}
         return {
-            partition: OffsetMetadata(at.stream_time, self._number, self._transactional_id, entries).encode()
+            partition: OffsetMetadata(
+                at.stream_time, self._number, self._transactional_id, entries, self._identity(partition.topic)
+            ).encode()
             for partition, at in progress.positions.items()
         }
+
+    def _identity(self, topic: str) -> Mapping[str, int]:
+        return {topic_entry(topic): self.topic_ids[topic]} if topic in self.topic_ids else {}
 
     def _progress(self) -> RollbackPoint:
         positions = {p: Position(b.next_offset(), b.stream_time) for p, b in self._buffers.items()}

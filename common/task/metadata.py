@@ -3,10 +3,13 @@
     base64( version (1 byte) | stream time of the partition (8) | entries )
     entries: count (4) | count x ( length of the name (4) | name, UTF-8 | value (8) )      all big-endian
 
-Version 1 has no entries. Kafka Streams keeps a long per name there; the name of this program's entry carries the
-transactional id, its value is the commit's number. Kept cells (`state/cells.py`) have entries of their own names, times
-short ones (`state/times.py`), of which `room` says how many fit. Foreign entries are handed on, as Kafka Streams merges
-them: by the highest of each name, which is right for times, as they only rise.
+Version 1 has no entries. Kafka Streams keeps a long per name there. Entries of this program: one whose name carries the
+transactional id, and its value is the commit's number; one whose name stands for the partition's topic, and its value
+for Kafka's id of the topic that the offset belongs to, so that a topic that was made anew is known; one per kept cell
+(`state/cells.py`), of the cell's name, times short ones (`state/times.py`), of which `room` says how many fit. Foreign
+entries are handed on, as Kafka Streams merges them: by the highest of each name, which is right for times, as they only
+rise. Kafka Streams hands on what a partition's metadata says of topics to the task's other partitions: of each, only
+its own topic's counts.
 
 *Guarantees*: the length of the text depends on the names only, so that metadata which fits when a task starts fits at
 each of its commits; no entry is left out. Unreadable metadata counts as empty.
@@ -17,10 +20,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import logging
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from typing import Final
 
@@ -34,7 +39,10 @@ MAX_BYTES: Final = 4096
 """The most bytes that brokers take (`offset.metadata.max.bytes`). This program's entry needs less than 600."""
 
 COMMIT_PREFIX: Final = "milestones.commit:"
-"""The beginning of the name of this program's entry, before the transactional id."""
+"""The beginning of the name of the entry about the commit, before the transactional id."""
+
+TOPIC_PREFIX: Final = "milestones.topic:"
+"""The beginning of the name of an entry about a topic, before what stands for the topic's name."""
 
 _VERSION: Final = 2
 _HEAD: Final = struct.Struct(">bq")
@@ -52,17 +60,22 @@ class OffsetMetadataError(MilestonesError):
 @dataclass(frozen=True)
 class OffsetMetadata:
     """Stream time of the partition (ms, -1 unknown), number and transactional id of the commit (0 and "" unknown),
-    and the entries of other programs."""
+    the entries of other programs; `topics`: the ids of topics, as `number_of`, by `topic_entry`."""
 
     stream_time: int = UNKNOWN_TIMESTAMP
     commit: int = 0
     transactional_id: str = ""
     others: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, int] = field(default_factory=dict)
 
     def encode(self) -> str:
         """The text for Kafka."""
         own = {COMMIT_PREFIX + self.transactional_id: self.commit} if self.commit else {}
-        return _encode(self.stream_time, {**self.others, **own})
+        return _encode(self.stream_time, {**self.others, **self.topics, **own})
+
+    def topic_id(self, topic: str) -> int | None:
+        """The id of the topic of that name that the offset belongs to, as `number_of`; None where it isn't known."""
+        return self.topics.get(topic_entry(topic))
 
     def room(self) -> int:
         """How many more entries fit whose names are those of times; with a commit's number, which every commit has."""
@@ -97,9 +110,17 @@ class OffsetMetadata:
             log.warning("the metadata of a committed offset has version %d, this program knows 1 and 2", version)
             return cls()
         commits = {name: value for name, value in entries.items() if name.startswith(COMMIT_PREFIX)}
-        others = {name: value for name, value in entries.items() if name not in commits}
+        topics = {name: value for name, value in entries.items() if name.startswith(TOPIC_PREFIX)}
+        others = {name: value for name, value in entries.items() if name not in commits and name not in topics}
         name, commit = max(commits.items(), key=lambda item: item[1], default=(COMMIT_PREFIX, 0))
-        return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others)
+        return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others, topics)
+
+
+@cache
+def topic_entry(topic: str) -> str:
+    """The name of the entry about a topic: of one length, whatever the topic is called."""
+    digest = hashlib.blake2b(topic.encode(), digest_size=6).digest()
+    return TOPIC_PREFIX + base64.urlsafe_b64encode(digest)[:6].decode()
 
 
 def _some(names: Iterable[str]) -> str:

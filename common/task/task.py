@@ -132,6 +132,15 @@ class Task(ChangelogTask):
             self._complete = False
             self._stores.trust_changelogs()
 
+    @property
+    def topic_ids(self) -> Mapping[str, int]:
+        """The ids of the topics that the task's positions belong to, as `number_of`, by topic whose id is known."""
+        return self._commits.topic_ids
+
+    def belongs_to(self, ids: Mapping[str, int]) -> None:
+        """Have each commit say that its offsets belong to the topics of these ids."""
+        self._commits.topic_ids = {at.topic: ids[at.topic] for at in self.partitions if at.topic in ids}
+
     def restoration_ends(
         self, ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from typing import TypeVar
 
@@ -20,10 +21,11 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import client_log, text_of
 from milestones.common.kafka.failures import UNREACHABLE, error_of
+from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.login import Login
 from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.kafka.topics import EARLIEST, LATEST, Cluster
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 TIMEOUT_S = 15.0
@@ -93,9 +95,16 @@ class ResetCluster(Cluster):
     def _list(self, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
         return self._told("offsets can't be listed", lambda: self._offsets(partitions, spec))
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def committed_with_metadata(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed of these partitions, where anything is, once no transaction pends on them."""
+        with closing(GroupReader(self._settings, group, timeout_ms=int(TIMEOUT_S * 1000))) as reader:
+            return reader.stable(partitions)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Set the group's offsets. Kafka refuses it while the group has members."""
-        positions = [Position(topic, number, offset) for (topic, number), offset in offsets.items()]
+        positions = [Position(topic, number, at.offset, at.metadata) for (topic, number), at in offsets.items()]
 
         def ask() -> None:
             request = [ConsumerGroupTopicPartitions(group, positions)]

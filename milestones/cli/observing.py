@@ -35,6 +35,7 @@ from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.groups import DescribedGroup, GroupReader
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
+from milestones.instance.topic_ids import known_ids, unlike
 
 TIMEOUT_MS = 10_000
 SCRAPE_TIMEOUT_S = 1.0
@@ -89,12 +90,19 @@ class ClusterObserver:
         if not inputs:
             return {}
         try:
-            committed = self._reader.committed(inputs)
+            committed = self._reader.offsets(inputs)
             bounds = self._cluster.bounds(inputs, committed=True)
+            found = self._cluster.look({at.topic for at in inputs})
         except (KafkaException, MilestonesError) as error:
             notes.append(f"input lags aren't known: {text_of(error)}")
             return {}
-        return {at: max(0, end - committed.get(at, begin)) for at, (begin, end) in bounds.items()}
+        former = unlike(found, known_ids(committed, committed))
+        notes += [
+            f"{topic} was deleted and made anew: the committed offsets belong to the former topic"
+            for topic in sorted(former)
+        ]
+        begins = {at: committed[at].offset if at in committed else begin for at, (begin, _) in bounds.items()}
+        return {at: max(0, bounds[at][1] - begin) for at, begin in begins.items() if at.topic not in former}
 
     def _scrape(self) -> dict[str, Scraped | str]:
         """By process id; every instance has a second, all at once."""

@@ -10,9 +10,9 @@ groups that can be seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,14 @@ from milestones.cli.settings import config_options
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.other_topics import ENDINGS
-from milestones.common.records import TopicPartition
+from milestones.common.kafka.topic_metadata import number_of
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.spark_folders import spark_directories
+from milestones.common.task.metadata import OffsetMetadata, topic_entry
 
 if TYPE_CHECKING:
     from milestones.cli.cluster import ResetCluster
+    from milestones.common.kafka.topics import Described
     from milestones.instance.application import Application
 
 
@@ -55,13 +58,14 @@ class Target:
 class Plan:
     """What a reset will do. `offsets`: per input partition the committed offset (None: there is none) and the new one.
     `topics`: internal topics to delete. `state`: local directories to delete. `left_out`: why, by topic that is called
-    like an internal one and isn't deleted."""
+    like an internal one and isn't deleted. `metadata`: what the new offsets carry on of the committed ones."""
 
     application_id: str
     offsets: dict[TopicPartition, tuple[int | None, int]]
     topics: list[str]
     state: list[Path]
     left_out: dict[str, str]
+    metadata: dict[TopicPartition, str] = field(default_factory=dict)
 
     def is_empty(self) -> bool:
         return not (self.offsets or self.topics or self.state)
@@ -124,6 +128,35 @@ def make_plan(
     )
 
 
+def plan_of_inputs(cluster: ResetCluster, config: StreamsConfig, only: list[str], target: Target) -> Plan:
+    """The plan to begin these input topics, and nothing else, at the target: state and other offsets stay, and the
+    task's stream time and commit number are kept. Errors as `make_plan`."""
+    application_id = config.application_id
+    _refuse_members(cluster, application_id)
+    described = cluster.look(only)
+    missing = [topic for topic in only if topic not in described]
+    if missing:
+        raise MilestonesError(f"--only: there is no topic {', '.join(missing)}")
+    internal = [topic for topic in only if is_internal(topic, application_id)]
+    if internal:
+        raise MilestonesError(f"--only: {', '.join(internal)} is a topic of the application's own: reset all of it")
+    partitions = [TopicPartition(topic, number) for topic in only for number in range(described[topic].partitions)]
+    committed = cluster.committed_with_metadata(application_id, partitions)
+    new = cluster.offsets(partitions, target.text, target.timestamp_ms)
+    metadata = {
+        at: replace(OffsetMetadata.decode(committed[at].metadata), topics=_identity(at.topic, described)).encode()
+        for at in partitions
+        if at in committed
+    }
+    offsets = {at: (committed[at].offset if at in committed else None, new[at]) for at in partitions}
+    return Plan(application_id, offsets, [], [], {}, metadata)
+
+
+def _identity(topic: str, described: Mapping[str, Described]) -> dict[str, int]:
+    id = described[topic].id
+    return {} if id is None else {topic_entry(topic): number_of(id)}
+
+
 def _state_of(state_dir: Path, application_id: str) -> list[Path]:
     """The state directories on this machine: an instance's, and those of Spark tasks."""
     own = state_dir / application_id
@@ -145,7 +178,11 @@ def execute(cluster: ResetCluster, plan: Plan) -> None:
     for path in plan.state:
         err().print(f"deleted {path}", highlight=False, soft_wrap=True)
     if plan.offsets:
-        cluster.commit(plan.application_id, {partition: new for partition, (_, new) in plan.offsets.items()})
+        new_offsets = {
+            partition: OffsetAndMetadata(new, plan.metadata.get(partition, ""))
+            for partition, (_, new) in plan.offsets.items()
+        }
+        cluster.commit(plan.application_id, new_offsets)
         err().print(
             f"reset {len(plan.offsets)} offsets of the group {plan.application_id}", highlight=False, soft_wrap=True
         )
@@ -193,6 +230,10 @@ def _application(app: str | None, file: Path | None, given: dict[str, Any]) -> t
     return streams.config, Application.of(streams.topology, streams.config)
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 @click.command()
 @click.argument("app", required=False)
 @config_options
@@ -205,6 +246,12 @@ def _application(app: str | None, file: Path | None, given: dict[str, Any]) -> t
     show_default=True,
     help="New offsets of input topics: earliest, latest, or a time such as 2026-11-21T10:00:00Z.",
 )
+@click.option(
+    "--only",
+    metavar="TOPIC,...",
+    default="",
+    help="Begin these input topics anew, and leave all else as it is: for a topic that was deleted and made anew.",
+)
 @click.option("--keep-state", is_flag=True, help="Leave this machine's state directory alone.")
 @click.option("--execute/--dry-run", "really", default=False, help="Do it. Without it the plan is only shown.")
 @verbose_option
@@ -214,6 +261,7 @@ def reset(
     given: dict[str, str],
     input_topics: str,
     target: str,
+    only: str,
     keep_state: bool,
     really: bool,
 ) -> int:
@@ -232,6 +280,7 @@ def reset(
       milestones reset -a words -b localhost:9092 --execute   does it
       milestones reset words.py -a words --execute            with its exact topics
       milestones reset -c words.toml --to 2026-11-21T10:00:00Z --execute
+      milestones reset -c words.toml --only lines --execute   begins the topic lines, made anew, and keeps state
     """
     from milestones.cli.cluster import ResetCluster
 
@@ -243,8 +292,11 @@ def reset(
         ) from error
     config, application = _application(app, file, given)
     cluster = ResetCluster(config)
-    inputs = [topic.strip() for topic in input_topics.split(",") if topic.strip()]
-    plan = make_plan(cluster, config, inputs, where, keep_state, application)
+    anew = _names(only)
+    if anew:
+        plan = plan_of_inputs(cluster, config, anew, where)
+    else:
+        plan = make_plan(cluster, config, _names(input_topics), where, keep_state, application)
     show(plan)
     if plan.is_empty():
         err().print(f"nothing to reset: {config.application_id} has no offsets, internal topics or local state here")

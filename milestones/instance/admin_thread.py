@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,7 +22,7 @@ from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.admin import AdminCall, AdminDesk, Answers, Begin
 from milestones.common.kafka.blocking_call import CallThread
 from milestones.common.kafka.failures import caught
-from milestones.common.kafka.topics import ALL, Cluster, Described, described_in
+from milestones.common.kafka.topics import ALL, Cluster, Described
 from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
@@ -32,10 +32,13 @@ from milestones.instance.partition_offsets import AskBounds as AskBounds
 from milestones.instance.partition_offsets import Bounds as Bounds
 from milestones.instance.partition_offsets import BoundsDesk
 from milestones.instance.partition_offsets import bounds_of as bounds_of
+from milestones.instance.topic_ids import AskTopicIds as AskTopicIds
+from milestones.instance.topic_ids import IdsDesk, former_topics
+from milestones.instance.topic_ids import TopicIds as TopicIds
+from milestones.instance.topic_watch import InternalWatch, SourceWatch
+from milestones.instance.topic_watch import NewSources as NewSources
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import TopicDescription  # type: ignore[attr-defined]
-
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
     from milestones.instance.application import Application
@@ -46,7 +49,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 WATCH_INTERVAL_MS = 5_000
-"""The time between two looks at the source topics' partition counts."""
+"""The time between two looks at the topics."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +58,6 @@ class Purge:
 
     offsets: Mapping[TopicPartition, int]
 
-
-@dataclass(frozen=True)
-class NewSources:
-    """New topics that a source's pattern matches: the group has to assign anew."""
-
-    topics: frozenset[str]
-
-
-LOST = (
-    "what it held is lost, and a store that moves or is opened anew would lose it too: stop all instances, reset the "
-    "application (`milestones reset`), and see that nothing deletes its topics"
-)
-"""The consequence of a deleted internal topic, for errors."""
 
 CLEANING_MS = 24 * 3_600_000
 """The longest time of a removal of old state: a disk that takes longer is an error."""
@@ -78,7 +68,7 @@ LAST_ANSWERS_MS = 2_000
 IDLE_MS, STEP_MS = 200, 20
 """The longest wait of the thread for requests, and for answers while some are due."""
 
-Request = AskBounds | Purge | Trim | AdminCall[Any, Any]
+Request = AskBounds | AskTopicIds | Purge | Trim | AdminCall[Any, Any]
 Requests = Mailbox[Request]
 
 
@@ -100,11 +90,12 @@ class HousekeeperAdmin:
 class Housekeeper(threading.Thread):
     """Answers other threads' questions to the cluster, purges, watches source topics, cleans the state directory.
 
-    *Owns*: the admin client; the thread that removes old state. *Receives*: `AskBounds`, `Purge`, `Trim`, `AdminCall`.
-    *Sends*: `Bounds` to the mailbox that the question names, answers to the future of a call; to the client a
-    `SourceTopicError` when a source or internal topic was deleted or replaced, and `NewSources` when a source's pattern
-    matches new topics. `runs`: whether the client is RUNNING. While it isn't, a task without an owner may be about to
-    be opened, or was closed for the end: its state isn't cleaned, and its topics needn't exist.
+    *Owns*: the admin client; the thread that removes old state. *Receives*: `AskBounds`, `AskTopicIds`, `Purge`,
+    `Trim`, `AdminCall`. *Sends*: `Bounds` and `TopicIds` to the mailbox that the question names, answers to the future
+    of a call; to the client a `SourceTopicError` when a source or internal topic was deleted or made anew, or offsets
+    that a task begins with belong to a former topic, and `NewSources` when a source's pattern matches new topics.
+    `runs`: whether the client is RUNNING. While it isn't, a task without an owner may be about to be opened, or was
+    closed for the end: its state isn't cleaned, and its topics needn't exist.
     """
 
     def __init__(
@@ -126,24 +117,23 @@ class Housekeeper(threading.Thread):
         self._sources, self._internal = SourceWatch(application, sources), InternalWatch()
         self._globals = GlobalWatch(application.global_topics)
         self._watched = set(application.source_topics) | application.internal_topics | set(application.global_topics)
-        self._desk = BoundsDesk(self._changed)
+        self._desk, self._ids = BoundsDesk(self._changed), IdsDesk(self._unfit)
         self._calls = AdminDesk()
         additional_ms = config.windowstore_changelog_additional_retention_ms
         self._trim = ChangelogTrim(additional_ms, own_limits(application.subtopologies))
         self._to_purge: dict[TopicPartition, int] = {}
         self._purging: Answers[TopicPartition, Any] | None = None
-        self._counting: Answers[str, dict[str, int]] | None = None
-        self._watching: Answers[str, TopicDescription] | None = None
+        self._watching: Answers[str, dict[str, Described]] | None = None
         self._next_watch = 0
         self._cleaning = CallThread(f"{name}-cleaner", when_late=lambda: None)
         self._next_clean = 0
 
     def run(self) -> None:
         try:
-            cluster = Cluster(self._config.admin_settings(self.name))
-            while not self.requests.closed:
-                requests = self._next_requests()
-                self.run_once(cluster, self._clock.monotonic_ms(), requests)
+            with closing(Cluster(self._config.admin_settings(self.name))) as cluster:
+                while not self.requests.closed:
+                    requests = self._next_requests()
+                    self.run_once(cluster, self._clock.monotonic_ms(), requests)
         except BaseException as error:
             self._tell(error)
             self._refuse_all(error)
@@ -170,7 +160,7 @@ class Housekeeper(threading.Thread):
         self._cleaning.close()
 
     def _next_requests(self) -> list[Request]:
-        awaited = self._purging or self._watching or self._trim.waits
+        awaited = self._purging or self._watching or self._ids or self._trim.waits
         try:
             self.requests.wait(0 if self._desk else STEP_MS if awaited else IDLE_MS)
             return self.requests.drain()
@@ -181,6 +171,7 @@ class Housekeeper(threading.Thread):
         """1. put questions, hand out answers; 2. trim changelogs, and purge; 3. watch topics; 4. clean the state
         directory."""
         self._desk.ask([request for request in requests if isinstance(request, AskBounds)])
+        self._ids.ask([request for request in requests if isinstance(request, AskTopicIds)])
         for request in requests:
             if isinstance(request, AdminCall):
                 self._calls.begin(request, cluster, now_ms)
@@ -189,6 +180,7 @@ class Housekeeper(threading.Thread):
             elif isinstance(request, Trim):
                 self._trim.take(request, self._clock.wall_ms())
         self._desk.run_once(cluster, now_ms, STEP_MS)
+        self._ids.run_once(lambda topics: self._ask(_look_at(topics), cluster, now_ms))
         self._calls.run_once(cluster, now_ms)
         self._to_purge |= self._trim.run_once(lambda begin: self._ask(begin, cluster, now_ms))
         self._purge(cluster, now_ms)
@@ -214,17 +206,15 @@ class Housekeeper(threading.Thread):
     def _watch(self, cluster: Cluster, now_ms: int) -> None:
         if now_ms >= self._next_watch and self._watching is None:
             self._next_watch = now_ms + WATCH_INTERVAL_MS
-            if self._application.source_patterns:
-                self._counting = self._ask(lambda cluster: cluster.start_counting_all(), cluster, now_ms)
-            # None, where patterns are all there is.
-            self._watching = self._ask(lambda cluster: cluster.start_describing(self._watched), cluster, now_ms)
-        counting, watching = self._counting, self._watching
-        if watching is None or not watching.done() or (counting is not None and not counting.done()):
+            # All topics, where a pattern may match any.
+            watched = None if self._application.source_patterns else self._watched
+            self._watching = self._ask(_look_at(watched), cluster, now_ms)
+        watching = self._watching
+        if watching is None or not watching.done():
             return
-        self._counting = self._watching = None
+        self._watching = None
         try:
-            all_ = counting.result()[ALL].result() if counting is not None else {}
-            self._look(all_, described_in(watching.result()))
+            self._look(watching.result()[ALL].result())
         except (KafkaException, MilestonesError) as error:
             log.info("topics can't be looked at now: %s", error)
 
@@ -237,24 +227,32 @@ class Housekeeper(threading.Thread):
             self._cleaning.begin(self._cleaner, CLEANING_MS)
 
     def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
-        """The errors of the application's own topics that were replaced, by name. A thread that is about to restore
-        from such a topic learns of it before the next look."""
-        internal = {topic: told for topic, told in found.items() if topic in self._application.internal_topics}
-        changed = self._internal.changed(internal)
+        """The errors of the application's topics that were made anew, by name, which the client is told. A thread that
+        is about to restore or to read from such a topic learns of it before the next look."""
+        changed = {**self._internal.changed(self._ours(found)), **self._sources.changed(found)}
         for error in changed.values():
             self._tell(error)
         return changed
 
-    def _look(self, all_: Mapping[str, int], found: Mapping[str, Described]) -> None:
-        """Tell the client what a look has found: `all_` partition counts, where there are patterns, and the watched
-        topics."""
-        counts = {**all_} | {topic: told.partitions for topic, told in found.items()}
-        internal = {topic: told for topic, told in found.items() if topic in self._application.internal_topics}
+    def _unfit(
+        self, found: Mapping[str, Described], known: Mapping[TopicPartition, int]
+    ) -> Mapping[str, SourceTopicError]:
+        """As `_changed`, for topics of which offsets are known that belong to these ids."""
+        former = former_topics(found, known, self._application.internal_topics)
+        for error in former.values():
+            self._tell(error)
+        return former or self._changed(found)
+
+    def _ours(self, found: Mapping[str, Described]) -> dict[str, Described]:
+        return {topic: told for topic, told in found.items() if topic in self._application.internal_topics}
+
+    def _look(self, found: Mapping[str, Described]) -> None:
+        """Tell the client what a look has found."""
         # A running application has all of them, but those of a pattern that matches nothing aren't made.
         has_all = self._runs() and not self._application.source_patterns
         expected = self._application.internal_topics if has_all else ()
         for news in [
-            *self._sources.look(counts), *self._internal.look(internal, expected), *self._globals.look(found),
+            *self._sources.look(found), *self._internal.look(self._ours(found), expected), *self._globals.look(found),
         ]:  # fmt: skip
             self._tell(news)
 
@@ -263,81 +261,5 @@ class Housekeeper(threading.Thread):
         self.requests.close()
 
 
-class InternalWatch:
-    """Watches the application's own topics. *Owns*: the topics as it has seen them."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, Described] = {}
-        self._missing: frozenset[str] = frozenset()
-
-    def look(self, found: Mapping[str, Described], expected: Collection[str] = ()) -> list[SourceTopicError]:
-        """The errors of a look that has `found` these topics. `expected`: the topics that must exist; one is deleted
-        when two looks in a row miss it."""
-        missing = frozenset(self._seen.keys() | set(expected)) - found.keys()
-        gone, self._missing = missing & self._missing, missing
-        news = [
-            SourceTopicError(f"internal topic {topic} was deleted under the running application; {LOST}")
-            for topic in sorted(gone)
-        ]
-        return [*news, *self.changed(found).values()]
-
-    def changed(self, found: Mapping[str, Described]) -> dict[str, SourceTopicError]:
-        """The errors of topics that exist, by topic. A topic that was made anew is an error at once, before any store
-        is restored from it."""
-        news: dict[str, SourceTopicError] = {}
-        for topic, told in sorted(found.items()):
-            before = self._seen.setdefault(topic, told)
-            if before.id != told.id and None not in (before.id, told.id):
-                news[topic] = SourceTopicError(
-                    f"internal topic {topic} was deleted and made anew under the running application; {LOST}"
-                )
-            elif before.partitions != told.partitions:
-                news[topic] = SourceTopicError(
-                    f"internal topic {topic} had {before.partitions} partitions and has {told.partitions} now: keys "
-                    "would move between tasks; reset the application (`milestones reset`) to start over"
-                )
-        return news
-
-
-class SourceWatch:
-    """Watches the source topics that the application doesn't make. *Owns*: the topics as it has seen them."""
-
-    def __init__(self, application: Application, known: frozenset[str] = frozenset()) -> None:
-        """`known`: topics that aren't new, besides those that the application names."""
-        self._application = application
-        self._known = known.union(application.source_topics)
-        self._counts: dict[str, int] = {}
-        self._missing: frozenset[str] = frozenset()
-
-    def look(self, counts: Mapping[str, int]) -> list[SourceTopicError | NewSources]:
-        """The changes in the partition counts of all topics. Brokers that have just started may not know a topic yet,
-        so a topic is deleted when two looks in a row miss it."""
-        news: list[SourceTopicError | NewSources] = []
-        missing = self._counts.keys() - counts.keys()
-        unsure = {topic: self._counts[topic] for topic in missing - self._missing}
-        self._missing = frozenset(missing)
-        changed = changed_sources(self._counts, {**counts, **unsure})
-        if changed is not None:
-            news.append(changed)
-        sources = self._application.external_topics(counts) & counts.keys()
-        new = frozenset(sources - self._counts.keys() - self._known)
-        if new:
-            news.append(NewSources(new))
-        self._counts |= {topic: counts[topic] for topic in sources}
-        return news
-
-
-def changed_sources(before: Mapping[str, int], now: Mapping[str, int]) -> SourceTopicError | None:
-    """The error that names how the source topics have changed; None when they haven't."""
-    for topic, partitions in before.items():
-        if topic not in now:
-            return SourceTopicError(
-                f"source topic {topic} was deleted under the running application; create it again with "
-                f"{partitions} partitions and restart, or reset the application (`milestones reset`)"
-            )
-        if now[topic] != partitions:
-            return SourceTopicError(
-                f"source topic {topic} had {partitions} partitions and has {now[topic]} now: keys have moved between "
-                "tasks, so state would be wrong; reset the application (`milestones reset`) to start over"
-            )
-    return None
+def _look_at(topics: Collection[str] | None) -> Begin[str, dict[str, Described]]:
+    return lambda cluster: cluster.start_looking(topics)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from milestones.common.assignment.plan import fingerprint
+from milestones.common.assignment.plan import fingerprint, internal_names
 from milestones.common.errors import SourceTopicError, TopologyError
 from milestones.common.patterns import matches, matching
 from milestones.common.records import TopicPartition
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.common.offset_reset import ResetPolicy
     from milestones.common.topology.topology import SubTopology, Topology
+
+WRITTEN = frozenset({"output", "dead letter"})
+"""The kinds of topics that the application only writes."""
 
 
 @dataclass(frozen=True)
@@ -126,20 +129,27 @@ class Application:
         matched = [node for node in nodes if node.pattern is not None and matches(node.pattern, topic)]
         return next((node.offset_reset for node in named + matched), None)
 
-    def missing_topics(self, existing: Collection[str]) -> str | None:
-        """The text for a user about topics that the application needs and doesn't make, and that don't exist; None when
-        all exist."""
+    def missing_topics(self, existing: Collection[str], forbidden: Collection[str] = ()) -> str | None:
+        """The text for a user about topics that the application needs and doesn't make, and that don't exist, or that
+        this principal may not see (`forbidden`); None when all exist."""
         dead_letters = frozenset() if self.dead_letters is None else frozenset({self.dead_letters})
         expected = {
             "source": self.external_topics(()), "global": frozenset(self.global_topics),
             "output": self.output_topics, "dead letter": dead_letters,
         }  # fmt: skip
-        missing = [
-            f"{kind} topics don't exist: {', '.join(sorted(topics - set(existing)))}"
+        hidden = [
+            f"this principal may not see the {kind} topics {', '.join(sorted(topics & set(forbidden)))}: grant it "
+            f"{'WRITE' if kind in WRITTEN else 'READ'} on them (docs/rights.md)"
             for kind, topics in expected.items()
-            if topics - set(existing)
+            if topics & set(forbidden)
         ]
-        return f"{'; '.join(missing)}; create them, then start again" if missing else None
+        missing = [
+            f"{kind} topics don't exist: {', '.join(sorted(unknown))}"
+            for kind, topics in expected.items()
+            if (unknown := topics - set(existing) - set(forbidden))
+        ]
+        texts = [*hidden, *([f"{'; '.join(missing)}; create them, then start again"] if missing else [])]
+        return "; ".join(texts) or None
 
     @cached_property
     def named_topics(self) -> frozenset[str]:
@@ -150,4 +160,18 @@ class Application:
     def external_topics(self, existing: Collection[str]) -> set[str]:
         """The source topics that the application doesn't make: named ones, and those of `existing` that a pattern
         matches."""
-        return matching(self.source_patterns, existing).union(self.source_topics) - self.repartition_topics
+        matched = matching(self.source_patterns, set(existing) - internal_names(self.subtopologies))
+        return matched.union(self.source_topics) - self.repartition_topics
+
+    def fed_back(self) -> str | None:
+        """The warning about topics that the application writes and reads by a pattern, which may never end; None
+        without."""
+        dead_letters = () if self.dead_letters is None else (self.dead_letters,)
+        own = sorted(matching(self.source_patterns, self.output_topics.union(dead_letters)) - set(self.source_topics))
+        if not own:
+            return None
+        patterns = sorted(pattern for pattern in self.source_patterns if matching((pattern,), own))
+        return (
+            f"the application reads what it writes: the pattern {', '.join(patterns)} matches its own "
+            f"{', '.join(own)}. Where that isn't meant, have the pattern leave them out, or call the topics otherwise"
+        )

@@ -104,15 +104,15 @@ class Instance:
             self._config.restore_consumer_settings(self.client_id),
             self._config.producer_settings(self.client_id),
         )
-        missing = application.missing_topics(existing)
-        if missing is not None:
-            raise SourceTopicError(missing)
+        if application.missing_topics(existing) is not None:
+            forbidden = cluster.seen(application.named_topics - existing.keys()).forbidden
+            raise SourceTopicError(application.missing_topics(existing, forbidden))
         self.sources = frozenset(application.external_topics(existing))
         self.global_partitions = application.global_partitions(existing)
         if self.global_partitions:
             self.memory.say(Account.CLIENT_QUEUES, self._config.global_queue_bytes(self.client_id))
-        if (warning := unused_dead_letters(self._config)) is not None:
-            log.warning(warning)
+        for warning in filter(None, (unused_dead_letters(self._config), application.fed_back())):
+            log.warning("%s", warning)
         self._warn_of_lost_rows(cluster)
         self._ids.retire_others(numbers)
         self._snapshots.start()

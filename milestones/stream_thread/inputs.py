@@ -23,6 +23,7 @@ from milestones.common.kafka.retry import LATEST_MS, again_after_ms
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.instance.admin_thread import AskBounds, Bounds
+from milestones.instance.topic_ids import AskTopicIds, known_ids
 from milestones.stream_thread.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class Inputs:
             self._ask(id, self._unknown(id))
         for partition in [partition for partition, due_ms in self._away.items() if now_ms >= due_ms]:
             del self._away[partition]
+            self._have_looked_at(partition)
             self._assign({partition: self._tasks[partition].input.next_fetch(partition)})
 
     def _take_bounds(self, answer: Bounds, unknown: frozenset[TopicPartition]) -> None:
@@ -244,8 +246,9 @@ class Inputs:
         if not first <= lost <= end:
             position = self._reset(partition, answer)
             log.error(
-                "%s: offset %d is no longer in the log (retention?), which has %d to %d: the records between are LOST "
-                "to this application; it goes on at %d", partition, lost, first, end, position,
+                "%s: offset %d is no longer in the log, which has %d to %d, by its retention or a deletion of records: "
+                "the records between are LOST to this application; it goes on at %d",
+                partition, lost, first, end, position,
             )  # fmt: skip
         del self._lost[partition]
         self._tasks[partition].input.skip_to(partition, position)
@@ -300,13 +303,20 @@ class Inputs:
             self._lost[partition] = task.input.next_fetch(partition)
             self._ask(task.id, frozenset({partition}))
         for partition in fetched.gone:
-            # One broker doesn't know it. Whether it was deleted the housekeeper says, after it has looked twice.
+            # One broker doesn't know it. Whether it was deleted, or made anew, the housekeeper says.
+            self._have_looked_at(partition)
             log.warning("%s: a broker doesn't know this partition; it is looked for again", partition)
             self._consumer.unassign([partition])
             self._away[partition] = self._clock.monotonic_ms() + LATEST_MS
         for partition, error in fetched.refused.items():
             self._consumer.unassign([partition])
             self._failed.append((self._tasks[partition].id, error))
+
+    def _have_looked_at(self, partition: TopicPartition) -> None:
+        """Have the housekeeper look whether the topic is still the one that the position belongs to, which is an error
+        of the client otherwise; the answer isn't needed."""
+        known = known_ids([partition], {}, self._tasks[partition].topic_ids)
+        self._context.housekeeper.try_put(AskTopicIds(0, frozenset({partition.topic}), known, Mailbox(1, "no one")))
 
     def throttle(self, changed: Iterable[Task] | None = None) -> None:
         """Fetch no more for full partitions, and again for those that have drained, as `Throttle` says; before each

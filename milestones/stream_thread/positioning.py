@@ -1,44 +1,61 @@
-"""Where tasks begin: their committed offsets, read stable.
+"""Where tasks begin: their committed offsets, read stable, and the ids of the topics that these belong to.
+
+    task --FetchOffsets--> committed offsets --AskTopicIds--> ids ---> the task begins
 
 *Guarantees*: a task is in one question at a time; an answer to a question that a task isn't in any more isn't taken. A
-task that was rolled back while the member joins waits for the new generation.
+task that was rolled back while the member joins waits for the new generation. No task begins at offsets of a topic that
+was deleted and made anew since: the housekeeper ends the client then. Whatever a task commits carries the id that its
+first position belongs to, so that the next start can always tell.
 *Assumes*: driven by the thread that owns the member and the tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import MembershipError, TimeoutExceededError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.instance.topic_ids import AskTopicIds, TopicIds, known_ids
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
     from milestones.stream_thread.task_registry import AssignedTask
 
+log: Final = logging.getLogger(__name__)
+
 GATHER_MS = 100
 """How long tasks with open stores wait for tasks whose stores are being opened, so that all begin together. A partition
 that is assigned during a fetch of others is fetched up to `fetch.wait.max.ms` late, after that one's answer."""
 
 
+AGAIN_MS = 500
+"""The pause before tasks are positioned again, after topics couldn't be looked at, or weren't known."""
+
+
 class Positioning:
-    """*Owns*: which task is in which question, and since when. *Sends*: questions for committed offsets. *Receives*:
-    `Committed`."""
+    """*Owns*: which task is in which question, and since when. *Sends*: questions for committed offsets, `AskTopicIds`.
+    *Receives*: `Committed`, `TopicIds`."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
-        self._clients, self._timeout_ms = clients, context.config.task_timeout_ms
+        self._context, self._clients, self._timeout_ms = context, clients, context.config.task_timeout_ms
         self._answers: Mailbox[Committed] = Mailbox(1_000, f"{context.name} committed offsets")
+        self._ids: Mailbox[TopicIds] = Mailbox(1_000, f"{context.name} topic ids")
         self._asked: dict[AssignedTask, tuple[int, int]] = {}
+        self._committed: dict[AssignedTask, Mapping[TopicPartition, OffsetAndMetadata]] = {}
+        """Of the tasks that are in a question for ids."""
+        self._resume_ms = 0
         self._number = 0
         self._opening_since_ms: int | None = None
 
     def forget(self, task: AssignedTask) -> None:
         """The task waits for no answer any more."""
         self._asked.pop(task, None)
+        self._committed.pop(task, None)
 
     def run_once(
         self, tasks: list[AssignedTask], now_ms: int, *, opening: bool
@@ -46,24 +63,60 @@ class Positioning:
         """Ask for those of the tasks that aren't in a question; the tasks that have an answer by now, with what is
         committed. `opening`: the stores of others are being opened. `MembershipError`: the coordinator refuses to say
         it; `TimeoutExceededError`."""
-        answered = []
         for answer in self._answers.drain():
             if isinstance(answer.error, MembershipError):
                 raise answer.error
-            for task in [task for task, (number, _) in self._asked.items() if number == answer.number]:
-                del self._asked[task]
-                if answer.error is None:
-                    answered.append((task, answer.offsets))
+            asked = self._end(answer.number)
+            if answer.error is None:
+                self._ask_for_ids(dict.fromkeys(asked, answer.offsets), now_ms)
+        answered = self._take_ids(now_ms)
         known = {task for task, _ in answered}
         # While the member joins, the old generation of a task that was rolled back could commit nothing more.
         joining = self._clients.member.joining() if tasks else False
         ready = [t for t in tasks if t not in self._asked and t not in known and not (joining and t.rolled_back)]
-        if self._gathered(now_ms, opening=opening) and ready:
-            self._number += 1
-            self._asked.update(dict.fromkeys(ready, (self._number, now_ms)))
+        if ready and now_ms >= self._resume_ms and self._gathered(now_ms, opening=opening):
             partitions = frozenset(partition for task in ready for partition in task.active_task.partitions)
-            self._clients.member.fetch_offsets(self._number, partitions, self._answers)
+            self._clients.member.fetch_offsets(self._begin(ready, now_ms), partitions, self._answers)
         self._check_patience(now_ms)
+        return answered
+
+    def _begin(self, tasks: Iterable[AssignedTask], now_ms: int) -> int:
+        """The number of a question about these tasks."""
+        self._number += 1
+        self._asked.update(dict.fromkeys(tasks, (self._number, now_ms)))
+        return self._number
+
+    def _end(self, number: int) -> list[AssignedTask]:
+        """The tasks that were in this question."""
+        tasks = [task for task, (asked, _) in self._asked.items() if asked == number]
+        for task in tasks:
+            del self._asked[task]
+        return tasks
+
+    def _ask_for_ids(
+        self, committed: Mapping[AssignedTask, Mapping[TopicPartition, OffsetAndMetadata]], now_ms: int
+    ) -> None:
+        if not committed:
+            return
+        self._committed |= committed
+        known: dict[TopicPartition, int] = {}
+        for task, offsets in committed.items():
+            known |= known_ids(task.active_task.partitions, offsets, task.active_task.topic_ids)
+        topics = frozenset(partition.topic for task in committed for partition in task.active_task.partitions)
+        question = AskTopicIds(self._begin(committed, now_ms), topics, known, self._ids)
+        self._context.housekeeper.put(question, timeout_ms=1_000)
+
+    def _take_ids(self, now_ms: int) -> list[tuple[AssignedTask, Mapping[TopicPartition, OffsetAndMetadata]]]:
+        answered = []
+        for answer in self._ids.drain():
+            for task in self._end(answer.number):
+                committed = self._committed.pop(task)
+                if answer.error is None:
+                    task.active_task.belongs_to(answer.ids)
+                    answered.append((task, committed))
+            if answer.error is not None:
+                log.info("topics of tasks are asked for again: %s", answer.error)
+                self._resume_ms = now_ms + AGAIN_MS
         return answered
 
     def _gathered(self, now_ms: int, *, opening: bool) -> bool:

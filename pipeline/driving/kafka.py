@@ -17,11 +17,12 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.login import Login
-from milestones.common.kafka.topics import Cluster
+from milestones.common.kafka.topics import Cluster, Described
 from milestones.common.records import TaskId, TopicPartition
-from milestones.instance.admin_thread import NewSources, SourceWatch
 from milestones.instance.application import Application
 from milestones.instance.changelog_trim import ChangelogTrim, Trim, own_limits
+from milestones.instance.topic_ids import known_ids, refuse_former
+from milestones.instance.topic_watch import NewSources, SourceWatch
 from milestones.pipeline.driving.caps import Caps
 from milestones.pipeline.driving.order import circular_topics, inner_topics
 
@@ -45,14 +46,15 @@ class KafkaView:
         self._sources = SourceWatch(application)
         additional_ms = config.windowstore_changelog_additional_retention_ms
         self._trim = ChangelogTrim(additional_ms, own_limits(application.subtopologies))
+        self._found: Mapping[str, Described] = {}
 
     def prepare(self) -> None:
         """See that Kafka is there, with the topics that others have to make. `SourceTopicError`."""
-        counts = self._cluster.partition_counts()
-        missing = self._application.missing_topics(counts)
+        self._found = found = self._cluster.look(None)
+        missing = self._application.missing_topics(found)
         if missing is not None:
             raise SourceTopicError(missing)
-        self._sources = SourceWatch(self._application, frozenset(self._application.external_topics(counts)))
+        self._sources = SourceWatch(self._application, frozenset(self._application.external_topics(found)))
 
     def look(
         self, tasks: Inputs, *, settled: bool
@@ -73,14 +75,18 @@ class KafkaView:
             self._caps.reopen()
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """What is committed of these partitions, where anything is."""
-        return self._group.committed(partitions)
+        """What is committed of these partitions, where anything is. `SourceTopicError`: of a topic that was deleted and
+        made anew since."""
+        committed = self._group.offsets(partitions)
+        refuse_former(self._found, known_ids(committed, committed), self._application.internal_topics)
+        return {at: found.offset for at, found in committed.items()}
 
     def watch(self) -> frozenset[str]:
         """Topics that a source's pattern matches and that are new. `SourceTopicError`: a source topic is gone, or has
         another number of partitions."""
         new: frozenset[str] = frozenset()
-        for news in self._sources.look(self._cluster.partition_counts()):
+        self._found = self._cluster.look(None)
+        for news in self._sources.look(self._found):
             if isinstance(news, NewSources):
                 new |= news.topics
             else:

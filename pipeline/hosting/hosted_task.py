@@ -22,6 +22,7 @@ from milestones.baseline.store_requests import open_stores
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.task import Task
+from milestones.instance.topic_ids import known_ids, numbers_of, refuse_former
 from milestones.parts import Clients
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
@@ -106,6 +107,7 @@ class HostedTask:
     def run(self) -> Done:
         """Do all of the range that isn't committed yet. Errors are the runtime's own."""
         committed = self._clients.offsets.stable(self._work.ends)
+        ids = self._topic_ids(committed)
         if not (self._work.anyway or self._left(committed)):
             return Done()
         if self._clients.everyone is not None:
@@ -114,6 +116,7 @@ class HostedTask:
         stores = open_stores(self._context, self._work.task)
         with closing(stores), closing(state.create(self._work.task, frozenset(self._work.ends), stores)) as task:
             try:
+                task.belongs_to(ids)
                 self._restore(task, committed)
                 self._start(task, committed)
                 self._work_off(task)
@@ -132,6 +135,12 @@ class HostedTask:
     def _left(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether there is anything to read, or a partition that nothing was ever committed of."""
         return any(p not in committed or committed[p].offset < end for p, end in self._work.ends.items())
+
+    def _topic_ids(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Mapping[str, int]:
+        """The ids of the topics now. `SourceTopicError` when committed offsets belong to a former topic."""
+        found = self._clients.topics({at.topic for at in self._work.ends})
+        refuse_former(found, known_ids(self._work.ends, committed), self._context.application.internal_topics)
+        return numbers_of(found)
 
     def _restore(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if not task.needs_restoration:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,7 @@ from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.membership import BorrowedMembership
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.retry import RetryPolicy
-from milestones.common.kafka.topics import Cluster
+from milestones.common.kafka.topics import Cluster, Described
 from milestones.common.mailbox import Mailbox
 from milestones.common.memory import MemoryBudget
 from milestones.common.metrics import Metrics
@@ -134,6 +134,10 @@ class HostedClients:
                 global_stores=GlobalStores() if everyone is None else everyone.stores,
             )
             self._closing = closing.pop_all()
+
+    def topics(self, names: Collection[str]) -> Mapping[str, Described]:
+        """These topics, as far as they exist."""
+        return self._admin.cluster.look(names)
 
     def new_restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._config.restore_consumer_settings(self._name))

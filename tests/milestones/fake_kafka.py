@@ -14,10 +14,11 @@ from milestones.common.kafka.admin import AdminCall
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
+from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.steps import Steps
 from milestones.common.testing import StepClock
-from milestones.instance.admin_thread import AskBounds, Bounds, Purge
+from milestones.instance.admin_thread import AskBounds, AskTopicIds, Bounds, Purge, TopicIds
 from milestones.instance.changelog_trim import Trim
 
 
@@ -421,7 +422,8 @@ class FakeMember:
 
 class FakeRequests:
     """The housekeeper's mailbox. Questions are answered at once from the logs, unless `holds`; `error` is the answer
-    instead, when set. `asked`: how many there were. `calls` of the admin client get no answer."""
+    instead, when set. `asked`: how many there were. `calls` of the admin client get no answer. `ids_asked`: questions
+    for topics' ids, which `topic_ids` or `ids_error` answer at once."""
 
     def __init__(self, logs: Logs) -> None:
         self.logs = logs
@@ -434,20 +436,33 @@ class FakeRequests:
         self.error: Exception | None = None
         self.topic_ids: dict[str, str] = {}
         self.full = False
+        self.ids_asked: list[AskTopicIds] = []
+        self.ids_error: Exception | None = None
 
-    def put(self, question: AskBounds, timeout_ms: int) -> None:
+    def put(self, question: AskBounds | AskTopicIds, timeout_ms: int) -> None:
+        if isinstance(question, AskTopicIds):
+            self._tell_ids(question)
+            return
         self.asked += 1
         self.questions.append(question)
         if not self.holds:
             self.answer()
 
-    def try_put(self, request: Purge | Trim | AdminCall[Any, Any]) -> bool:
+    def _tell_ids(self, question: AskTopicIds) -> None:
+        self.ids_asked.append(question)
+        ids = {topic: number_of(id) for topic, id in self.topic_ids.items() if topic in question.topics}
+        answer = TopicIds(question.number, {} if self.ids_error else ids, self.ids_error)
+        question.reply_to.try_put(answer)
+
+    def try_put(self, request: Purge | Trim | AskTopicIds | AdminCall[Any, Any]) -> bool:
         if self.full:
             return False
         if isinstance(request, AdminCall):
             self.calls.append(request)
         elif isinstance(request, Trim):
             self.trims.append(request)
+        elif isinstance(request, AskTopicIds):
+            self._tell_ids(request)
         else:
             self.purges.append(request)
         return True

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milestones.common.task.metadata import COMMIT_PREFIX, OffsetMetadata, OffsetMetadataError
+from milestones.common.task.metadata import COMMIT_PREFIX, OffsetMetadata, OffsetMetadataError, topic_entry
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -33,6 +33,20 @@ def test_what_is_written_is_read_again(time: int, commit: int, transactional_id:
     others = {name: value for name, value in others.items() if not name.startswith(COMMIT_PREFIX)}
     data = OffsetMetadata(time, commit, transactional_id, others)
     assert OffsetMetadata.decode(data.encode()) == data
+
+
+def test_each_offset_says_which_topic_it_belongs_to_in_at_most_fifty_bytes() -> None:
+    plain, data = OffsetMetadata(5, 3, "tx"), OffsetMetadata(5, 3, "tx", topics={topic_entry("orders"): -7})
+    read = OffsetMetadata.decode(data.encode())
+    assert (read.topic_id("orders"), read.topic_id("others")) == (-7, None)
+    assert len(data.encode()) - len(plain.encode()) <= 50
+    assert len(topic_entry("x" * 249)) == len(topic_entry(""))
+
+
+def test_ids_of_other_topics_which_kafka_streams_hands_on_are_no_entries_of_processors() -> None:
+    topics = {topic_entry("one"): 1, topic_entry("two"): 2}
+    read = OffsetMetadata.decode(OffsetMetadata(5, 3, "tx", {"key": 7}, topics).encode())
+    assert (read.others, read.topics) == ({"key": 7}, topics)
 
 
 @pytest.mark.parametrize("text", ["", "hello", "!!!", "AgAA", base64.b64encode(b"\x09" + bytes(8)).decode()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ from milestones.cli.resetting import Plan, Target, is_internal, make_plan, show
 from milestones.common import records, serdes
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateLockedError
+from milestones.common.kafka.groups import GroupReader
+from milestones.common.kafka.topic_metadata import number_of
+from milestones.common.kafka.topics import Cluster
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.spark_folders import spark_directories, spark_folder
 from milestones.common.state.spec import StoreSpec
+from milestones.common.task.metadata import OffsetMetadata, topic_entry
 from milestones.common.topology import Topology
 from milestones.instance.application import Application as App
 from milestones.testing import KafkaProbe, until
@@ -228,6 +233,37 @@ def test_input_topics_without_offsets_can_be_named(
     assert application.reset("--input-topics", application.output, "--to", "latest", "--execute") == 0
     assert f"{application.output}-0" in capsys.readouterr().out
     assert application.reset("--input-topics", "no-such-topic") == 1
+
+
+@pytest.mark.kafka
+def test_one_input_topic_begins_anew_and_all_else_stays_as_it_is(application: Application) -> None:
+    at, topics = records.TopicPartition(application.input, 0), application.topics()
+    kept = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic_entry(application.input): 1})
+    position = TopicPartition(application.input, 0, 4, kept.encode())
+    request = [ConsumerGroupTopicPartitions(application.id, [position])]
+    application.probe.admin.alter_consumer_group_offsets(request)[application.id].result()
+    assert application.reset("--only", application.input) == 0
+    assert application.committed() == 4
+    assert application.reset("--only", application.input, "--execute") == 0
+    cluster = Cluster({"bootstrap.servers": application.servers})
+    id = cluster.look([application.input])[application.input].id
+    assert id is not None
+    with closing(GroupReader({"bootstrap.servers": application.servers}, application.id, timeout_ms=20_000)) as reader:
+        found = reader.offsets([at])[at]
+    now = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic_entry(application.input): number_of(id)})
+    assert (found.offset, OffsetMetadata.decode(found.metadata)) == (0, now)
+    assert (application.state / application.id).is_dir()
+    assert application.topics() == topics
+
+
+@pytest.mark.kafka
+def test_only_an_input_topic_that_exists_can_begin_anew(
+    application: Application, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert application.reset("--only", "no-such-topic", "--execute") == 1
+    assert "there is no topic no-such-topic" in plain(capsys.readouterr().err)
+    assert application.reset("--only", application.changelog, "--execute") == 1
+    assert "a topic of the application's own" in plain(capsys.readouterr().err)
 
 
 @pytest.mark.kafka

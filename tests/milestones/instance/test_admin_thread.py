@@ -17,17 +17,20 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 
 from milestones.common.errors import SourceTopicError, StateError
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.topics import ALL, Cluster
+from milestones.common.kafka.topic_metadata import number_of
+from milestones.common.kafka.topics import ALL, Cluster, Described
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.admin_thread import (
     WATCH_INTERVAL_MS,
     AskBounds,
+    AskTopicIds,
     Bounds,
     Housekeeper,
     HousekeeperAdmin,
     NewSources,
     Purge,
+    TopicIds,
 )
 from milestones.instance.changelog_trim import STEP_MS, Trim
 from milestones.instance.partition_offsets import ALONE_MS, ANSWER_MS
@@ -49,15 +52,24 @@ class FakeCluster:
         self.hanging: set[int] = set()
         self.error: Exception | None = None
         self.described: list[set[str]] = []
+        self.looked: list[set[str] | None] = []
         self.listed: list[tuple[set[TopicPartition], bool, bool]] = []
         self.purged_: list[Mapping[TopicPartition, int]] = []
         self.looked_at_all = 0
 
     def renew_after(self, exception: Exception) -> None: ...
 
-    def start_counting_all(self) -> dict[str, Future[dict[str, int]]]:
-        self.looked_at_all += 1
-        return {ALL: answered(dict(self.counts))}
+    def start_looking(self, topics: Any) -> dict[str, Future[dict[str, Described]]]:
+        self.looked_at_all += topics is None
+        self.looked.append(topics)
+        asked = self.counts if topics is None else topics
+        found = {name: Described(self.counts[name], self._id(name)) for name in asked if name in self.counts}
+        return {ALL: answered(self.error or found)}
+
+    def _id(self, topic: str) -> str:
+        return str(Uuid(7, self.ids.get(topic, 1)))
+
+    def close(self) -> None: ...
 
     def start_describing(self, topics: Any) -> dict[str, Future[Any]]:
         self.described.append(set(topics))
@@ -333,7 +345,7 @@ def test_a_changelog_that_is_deleted_before_the_first_look_is_missed_once_the_ap
 def test_only_topics_that_are_named_are_looked_at_unless_there_is_a_pattern() -> None:
     k = Keeping()
     k.look()
-    assert k.cluster.described == [{"in", CHANGELOG}]
+    assert k.cluster.looked == [{"in", CHANGELOG}]
     assert k.cluster.looked_at_all == 0
     k = Keeping(topology=passing((re.compile("in.*"),)))
     k.look()
@@ -374,6 +386,94 @@ def test_a_source_topic_that_changes_is_an_error_that_says_what_to_do(counts: An
         k.cluster.counts = {CHANGELOG: 2} | ({} if count is None else {"in": count})
         k.look()
     assert [f"{told}" in str(error) and "milestones reset" in str(error) for error in k.errors] == [True] * bool(told)
+
+
+def test_a_source_topic_that_was_made_anew_between_two_looks_ends_the_application_and_the_error_names_the_way() -> None:
+    k = Keeping()
+    assert k.look() == []
+    k.cluster.ids["in"] = 2
+    (told,) = k.look()
+    assert "source topic in was deleted and made anew under the running application" in told
+    assert "milestones reset --only in --execute" in told
+    assert isinstance(k.errors[0], SourceTopicError)
+
+
+def test_a_topic_of_a_pattern_that_was_made_anew_ends_the_application() -> None:
+    k = Keeping(passing((re.compile("in.*"),)), sources=frozenset({"in"}))
+    assert k.look() == []
+    k.cluster.ids["in"] = 2
+    assert ["made anew" in told for told in k.look()] == [True]
+
+
+def test_nobody_is_told_where_a_source_begins_that_was_made_anew_between_two_looks() -> None:
+    """A position out of range isn't the retention's doing then."""
+    k = Keeping()
+    k.look()
+    k.cluster.ids["in"] = 2
+    k.step(question := ask())
+    (answer,) = question.reply_to.drain()
+    assert isinstance(answer.error, SourceTopicError)
+    assert "made anew" in str(k.errors[0])
+
+
+def ask_ids(known: Mapping[TopicPartition, str], *topics: str) -> AskTopicIds:
+    numbers = {at: number_of(id) for at, id in known.items()}
+    return AskTopicIds(4, frozenset(topics or {"in"}), numbers, Mailbox(1))
+
+
+FIRST, SECOND = str(Uuid(7, 1)), str(Uuid(7, 2))
+
+
+@pytest.mark.parametrize("known", [{}, {IN: FIRST}], ids=["nothing is known", "it is the topic that is known"])
+def test_a_task_learns_the_id_of_its_topic(known: Mapping[TopicPartition, str]) -> None:
+    k, question = Keeping(), ask_ids(known)
+    k.step(question)
+    assert question.reply_to.drain() == [TopicIds(4, {"in": number_of(FIRST)})]
+    assert k.errors == []
+
+
+@pytest.mark.parametrize(("topic", "way"), [("in", "reset --only in --execute"), (CHANGELOG, "reset the application")])
+def test_offsets_of_a_former_topic_end_the_application_before_anything_is_read(topic: str, way: str) -> None:
+    k, question = Keeping(), ask_ids({TopicPartition(topic, 0): SECOND}, topic)
+    k.step(question)
+    (answer,) = question.reply_to.drain()
+    assert (answer.ids, answer.error) == ({}, k.errors[0])
+    assert f"topic {topic} was deleted and made anew: the committed offsets belong to the former topic" in str(k.errors)
+    assert way in str(k.errors[0])
+
+
+def test_a_topic_that_is_made_anew_after_a_task_has_begun_is_seen_at_the_first_look() -> None:
+    k = Keeping()
+    k.step(ask_ids({}))
+    k.cluster.ids["in"] = 2
+    assert ["made anew" in told for told in k.look()] == [True]
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT])
+def test_a_question_for_ids_that_has_no_answer_is_answered_by_its_error(code: int) -> None:
+    k, question = Keeping(), ask_ids({})
+    k.cluster.error = KafkaException(KafkaError(code))
+    k.step(question)
+    assert question.reply_to.drain()[0].error is k.cluster.error
+    assert k.errors == []
+
+
+def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again() -> None:
+    k, question = Keeping(), ask_ids({}, "new")
+    k.step(question)
+    (answer,) = question.reply_to.drain()
+    assert "a broker doesn't know the topic new" in str(answer.error)
+    assert k.errors == []
+
+
+def test_questions_for_ids_that_come_together_share_a_request() -> None:
+    k = Keeping()
+    k.step(cleans=False)
+    questions = [ask_ids({}) for _ in range(50)]
+    looks = len(k.cluster.looked)
+    k.step(questions)
+    assert all(question.reply_to.drain() for question in questions)
+    assert len(k.cluster.looked) == looks + 1
 
 
 def test_topics_of_others_may_change() -> None:
@@ -473,7 +573,7 @@ def test_a_call_that_has_no_answer_holds_up_neither_other_calls_nor_questions_no
 
 def test_a_look_at_all_topics_that_has_no_answer_holds_up_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
     k, question = Keeping(topology=passing((re.compile("in.*"),))), ask()
-    monkeypatch.setattr(k.cluster, "start_counting_all", lambda: {ALL: Future[Any]()})
+    monkeypatch.setattr(k.cluster, "start_looking", lambda topics: {ALL: Future[Any]()})
     k.look()
     k.step(question)
     assert question.reply_to.drain()[0].error is None

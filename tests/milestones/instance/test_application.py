@@ -21,8 +21,29 @@ def application() -> Application:
 
 
 def test_external_topics_are_the_named_ones_and_those_a_pattern_matches_without_the_applications_own() -> None:
-    existing = ["in-1", "other", "__consumer_offsets", "app-counts-repartition"]
+    existing = ["in-1", "other", "__consumer_offsets", "app-counts-repartition", "app-counts-changelog"]
     assert application().external_topics(existing) == {"named", "in-1"}
+
+
+def test_a_pattern_that_matches_what_the_application_writes_is_warned_of_by_name() -> None:
+    assert application().fed_back() is None
+    builder = StreamsBuilder()
+    builder.stream(re.compile("orders-.*")).to("orders-checked")
+    config = CONFIG.replace(errors_dead_letter_queue_topic_name="orders-dead")
+    warning = Application.of(builder.build(), config).fed_back()
+    assert warning is not None
+    assert "the pattern orders-.* matches its own orders-checked, orders-dead" in warning
+
+
+def test_topics_that_may_not_be_seen_are_no_missing_ones_and_the_text_names_the_right() -> None:
+    text = application().missing_topics([], forbidden={"named", "out"})
+    assert text is not None
+    assert "may not see the source topics named: grant it READ" in text
+    assert "may not see the output topics out: grant it WRITE" in text
+    assert "create them" not in text
+    assert application().missing_topics([], forbidden={"named"}).endswith(  # type: ignore[union-attr]
+        "output topics don't exist: out; create them, then start again"
+    )
 
 
 def test_a_topic_takes_the_offset_reset_of_the_source_whose_pattern_matches_it() -> None:

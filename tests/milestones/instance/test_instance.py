@@ -13,6 +13,7 @@ import pytest
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.topic_metadata import TopicsSeen
 from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account
 from milestones.common.topology.builder import StreamsBuilder
@@ -58,6 +59,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
 
     def prepared(topology: Topology, existing: set[str], **settings: Any) -> Instance:
         monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
+        monkeypatch.setattr(Cluster, "seen", lambda *_: TopicsSeen({}, frozenset()))
         with made(topology, tmp_path, **settings) as instance:
             instance.prepare([1])
         return instance

@@ -310,8 +310,10 @@ def test_a_partition_that_one_broker_does_not_know_is_looked_for_again_after_a_p
     f.inputs.fetch(0)
     f.inputs.run_once()
     assert f.world.consumer.assigned == frozenset()
+    assert [asked.topics for asked in f.world.requests.ids_asked] == [{"in"}]
     f.world.clock.advance(LATEST_MS)
     f.inputs.run_once()
+    assert [asked.topics for asked in f.world.requests.ids_asked] == [{"in"}, {"in"}], "before it is read again"
     assert f.world.consumer.positions == {IN: 2}
 
 

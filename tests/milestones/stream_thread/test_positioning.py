@@ -5,9 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
+
+from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.records import TopicPartition
-from milestones.stream_thread.positioning import GATHER_MS, Positioning
-from tests.milestones.fakes import World, passing
+from milestones.common.task.metadata import OffsetMetadata, topic_entry
+from milestones.stream_thread.positioning import AGAIN_MS, GATHER_MS, Positioning
+from tests.milestones.fakes import IN, A, Running, World, passing
 
 
 class Asking:
@@ -56,3 +60,49 @@ def test_a_task_does_not_wait_for_one_whose_stores_take_long_to_open() -> None:
     assert a.turn(GATHER_MS, opening=True) == [{0}]
     a.open(1)
     assert a.turn(GATHER_MS, opening=True) == [{0}, {1}]
+
+
+def test_a_task_commits_the_id_of_the_topic_that_it_has_begun_to_read_with_each_offset() -> None:
+    r = Running(World(passing()))
+    r.world.requests.topic_ids["in"] = "the first"
+    r.world.fed("a")
+    r.run(0)
+    r.world.requests.topic_ids["in"] = "made anew"
+    r.feed("b", steps=5, ms=1_000)
+    committed = r.world.member.committed or r.world.producer.offsets
+    assert OffsetMetadata.decode(committed[IN].metadata).topic_id("in") == number_of("the first")
+
+
+def test_what_is_committed_says_which_topic_it_belongs_to_when_a_task_begins() -> None:
+    r = Running(World(passing()))
+    r.world.commit(IN, 3, OffsetMetadata(5, 1, "tx", topics=entry("in", "a former one")).encode())
+    r.run(0)
+    (asked,) = r.world.requests.ids_asked
+    assert (asked.topics, asked.known) == ({"in"}, {IN: number_of("a former one")})
+
+
+def test_a_task_that_was_rolled_back_asks_for_the_topic_that_it_has_read_before() -> None:
+    """A broker drops the committed offsets of a topic that is deleted."""
+    r = Running(World(passing()))
+    r.world.requests.topic_ids["in"] = "the first"
+    r.run(0)
+    r.tasks.roll_back()
+    r.step(3)
+    assert r.world.requests.ids_asked[-1].known == {IN: number_of("the first")}
+
+
+def test_a_task_waits_while_its_topic_isnt_the_one_that_is_known_and_goes_on_once_kafka_says_so() -> None:
+    r = Running(World(passing()))
+    r.world.requests.ids_error = KafkaException(KafkaError(KafkaError._TRANSPORT))
+    r.rebalance(0, steps=20)
+    assert r.places[A] == "positioning"
+    asked = len(r.world.requests.ids_asked)
+    r.step(5)
+    assert len(r.world.requests.ids_asked) == asked, "not in each turn"
+    r.world.requests.ids_error = None
+    r.step(6, ms=AGAIN_MS)
+    assert r.places[A] == "processing"
+
+
+def entry(topic: str, id: str) -> dict[str, int]:
+    return {topic_entry(topic): number_of(id)}

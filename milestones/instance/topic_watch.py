@@ -1,0 +1,125 @@
+"""What becomes of an application's topics while it runs: those that it makes, and its sources.
+
+*Guarantees*: a topic is known by its id, so that one that was deleted and made anew between two looks is told.
+*Assumes*: the thread that looks owns the watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.topics import Described
+from milestones.instance.application import Application
+from milestones.instance.topic_ids import KEPT, LOST
+
+
+@dataclass(frozen=True)
+class NewSources:
+    """New topics that a source's pattern matches: the group has to assign anew."""
+
+    topics: frozenset[str]
+
+
+def made_anew(before: Described, now: Described) -> bool:
+    """Whether two descriptions of one name are of two topics."""
+    return before.id != now.id and None not in (before.id, now.id)
+
+
+class InternalWatch:
+    """Watches the application's own topics. *Owns*: the topics as it has seen them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Described] = {}
+        self._missing: frozenset[str] = frozenset()
+
+    def look(self, found: Mapping[str, Described], expected: Collection[str] = ()) -> list[SourceTopicError]:
+        """The errors of a look that has `found` these topics. `expected`: the topics that must exist; one is deleted
+        when two looks in a row miss it."""
+        missing = frozenset(self._seen.keys() | set(expected)) - found.keys()
+        gone, self._missing = missing & self._missing, missing
+        news = [
+            SourceTopicError(f"internal topic {topic} was deleted under the running application; {LOST}")
+            for topic in sorted(gone)
+        ]
+        return [*news, *self.changed(found).values()]
+
+    def changed(self, found: Mapping[str, Described]) -> dict[str, SourceTopicError]:
+        """The errors of topics that exist, by topic. A topic that was made anew is an error at once, before any store
+        is restored from it."""
+        news: dict[str, SourceTopicError] = {}
+        for topic, told in sorted(found.items()):
+            before = self._seen.setdefault(topic, told)
+            if made_anew(before, told):
+                news[topic] = SourceTopicError(
+                    f"internal topic {topic} was deleted and made anew under the running application; {LOST}"
+                )
+            elif before.partitions != told.partitions:
+                news[topic] = SourceTopicError(
+                    f"internal topic {topic} had {before.partitions} partitions and has {told.partitions} now: keys "
+                    "would move between tasks; reset the application (`milestones reset`) to start over"
+                )
+        return news
+
+
+class SourceWatch:
+    """Watches the source topics that the application doesn't make. *Owns*: the topics as it has seen them."""
+
+    def __init__(self, application: Application, known: frozenset[str] = frozenset()) -> None:
+        """`known`: topics that aren't new, besides those that the application names."""
+        self._application = application
+        self._known = known.union(application.source_topics)
+        self._seen: dict[str, Described] = {}
+        self._missing: frozenset[str] = frozenset()
+
+    def look(self, found: Mapping[str, Described]) -> list[SourceTopicError | NewSources]:
+        """The changes in all topics. Brokers that have just started may not know a topic yet, so a topic is deleted
+        when two looks in a row miss it."""
+        news: list[SourceTopicError | NewSources] = []
+        missing = self._seen.keys() - found.keys()
+        unsure = {topic: self._seen[topic] for topic in missing - self._missing}
+        self._missing = frozenset(missing)
+        changed = changed_sources(self._seen, {**found, **unsure})
+        if changed is not None:
+            news.append(changed)
+        sources = self._sources(found)
+        new = frozenset(sources - self._seen.keys() - self._known)
+        if new:
+            news.append(NewSources(new))
+        self._seen |= {topic: found[topic] for topic in sources}
+        return news
+
+    def changed(self, found: Mapping[str, Described]) -> dict[str, SourceTopicError]:
+        """The errors of topics that were made anew since they were seen first, by topic; for looks at some topics."""
+        seen = {topic: self._seen.setdefault(topic, found[topic]) for topic in self._sources(found)}
+        return {
+            topic: error
+            for topic, before in seen.items()
+            if (error := changed_sources({topic: before}, found)) is not None
+        }
+
+    def _sources(self, found: Mapping[str, Described]) -> set[str]:
+        return self._application.external_topics(found) & found.keys()
+
+
+def changed_sources(before: Mapping[str, Described], now: Mapping[str, Described]) -> SourceTopicError | None:
+    """The error that names how the source topics have changed; None when they haven't."""
+    for topic, was in before.items():
+        if topic not in now:
+            return SourceTopicError(
+                f"source topic {topic} was deleted under the running application; create it again with "
+                f"{was.partitions} partitions and restart, or reset the application (`milestones reset`)"
+            )
+        if made_anew(was, now[topic]):
+            return SourceTopicError(
+                f"source topic {topic} was deleted and made anew under the running application, which may have read "
+                "records of the new one at offsets of the former one, and skipped those before. Stop all instances, "
+                f"then: {KEPT.format(topic=topic)}"
+            )
+        if now[topic].partitions != was.partitions:
+            return SourceTopicError(
+                f"source topic {topic} had {was.partitions} partitions and has {now[topic].partitions} now: keys have "
+                "moved between tasks, so state would be wrong; reset the application (`milestones reset`) to start over"
+            )
+    return None

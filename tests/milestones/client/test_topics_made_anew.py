@@ -1,0 +1,119 @@
+"""A source topic that is deleted and made anew, on a real broker: all its records are processed, or the application
+says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from milestones import StreamsBuilder, serdes
+from milestones.cli.main import invoke
+from milestones.common.errors import SourceTopicError
+from milestones.testing import KafkaProbe
+from tests.milestones.app import WAIT_S, App
+
+pytestmark = pytest.mark.kafka
+
+OLD = [f"old {number}" for number in range(5)]
+STAGES = pytest.mark.parametrize(
+    ("stage", "guarantee"), [("baseline", "at_least_once"), ("m3", "exactly_once_v2"), ("m6", "exactly_once_v2")]
+)
+KINDS = pytest.mark.parametrize("kind", ["by name", "by pattern"])
+
+
+def topology(app: App, kind: str = "by name") -> StreamsBuilder:
+    """in -> out; a store has all that came."""
+    source: Any = app["in"] if kind == "by name" else re.compile(f"{app.id}-in.*")
+    builder = StreamsBuilder()
+    lines = builder.stream(source, key=serdes.STRING, value=serdes.STRING)
+    lines.group_by(lambda _, line: line, key=serdes.STRING).count("counts").to_stream().to(
+        app["out"], key=serdes.STRING, value=serdes.LONG
+    )
+    return builder
+
+
+def processed(app: App) -> Counter[str]:
+    return Counter((record.key or b"").decode() for record in KafkaProbe(app.kafka).read(app["out"]))
+
+
+def make_anew(app: App, count: int) -> list[str]:
+    """Faster than any look at the topics; the records of the new one."""
+    lines = [f"new {number}" for number in range(count)]
+    app.probe.admin.delete_topics([app["in"]])[app["in"]].result()
+
+    def made() -> bool:
+        try:
+            app.create({"in": 1})
+        except KafkaException:
+            return False
+        return True
+
+    app.until(made, "it is made again")
+    app.write(*lines)
+    return lines
+
+
+def run_until_read(app: App, kind: str, **settings: Any) -> Any:
+    app.create({"in": 1, "out": 1}).write(*OLD)
+    streams = app.start(topology(app, kind), **settings)
+    app.until(lambda: processed(app).keys() >= set(OLD), "what was there is processed")
+    app.until(lambda: list(app.probe.committed(app.id).values()).count(5), "and committed")
+    return streams
+
+
+@STAGES
+@KINDS
+def test_more_records_than_were_read_before_are_all_processed_once_the_user_has_done_what_the_error_says(
+    app: App, stage: str, guarantee: str, kind: str
+) -> None:
+    settings: dict[str, Any] = {"milestones": stage, "processing_guarantee": guarantee}
+    streams = run_until_read(app, kind, **settings)
+    new = make_anew(app, 8)
+    assert streams.wait(WAIT_S)
+    assert (type(streams.error), streams.error.exit_code) == (SourceTopicError, 2)
+    assert f"source topic {app['in']} was deleted and made anew" in str(streams.error)
+    assert f"milestones reset --only {app['in']} --execute" in str(streams.error)
+    streams.close()
+
+    again = app.start(topology(app, kind), **settings)
+    assert again.wait(WAIT_S), "a start before that says the same"
+    assert isinstance(again.error, SourceTopicError)
+    assert "the committed offsets belong to the former topic" in str(again.error)
+    again.close()
+
+    app.until(lambda: invoke(["reset", "-a", app.id, "-b", app.kafka, "--only", app["in"], "--execute"]) == 0, "reset")
+    app.start(topology(app, kind), **settings)
+    app.until(lambda: processed(app).keys() >= set(new), "all of the new topic is processed")
+    assert processed(app)[OLD[0]] == 1, "state is kept, and nothing of the former topic comes again"
+
+
+@STAGES
+@pytest.mark.parametrize("count", [3, 5], ids=["fewer", "as many"])
+def test_no_more_records_than_were_read_before_end_the_application_and_a_start_processes_them(
+    app: App, stage: str, guarantee: str, count: int
+) -> None:
+    """The broker drops committed offsets together with their topic."""
+    settings: dict[str, Any] = {"milestones": stage, "processing_guarantee": guarantee}
+    streams = run_until_read(app, "by name", **settings)
+    new = make_anew(app, count)
+    assert streams.wait(WAIT_S)
+    assert isinstance(streams.error, SourceTopicError)
+    assert "made anew" in str(streams.error)
+    streams.close()
+    app.start(topology(app), **settings)
+    app.until(lambda: processed(app).keys() >= set(new), "all of the new topic is processed")
+
+
+@STAGES
+def test_a_topic_that_was_made_anew_while_the_application_was_stopped_is_processed_from_its_start(
+    app: App, stage: str, guarantee: str
+) -> None:
+    settings: dict[str, Any] = {"milestones": stage, "processing_guarantee": guarantee}
+    run_until_read(app, "by name", **settings).close()
+    new = make_anew(app, 8)
+    app.start(topology(app), **settings)
+    app.until(lambda: processed(app).keys() >= set(new), "all of the new topic is processed")
