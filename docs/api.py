@@ -235,7 +235,7 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
                        "versioned", "last_put"},
     m.LruStore: {"open"},
     m.ExpiringStore: {"open", "get_raw", "put_raw", "delete_raw"},
-    testing.TopologyTestDriver: {"unread"},
+    testing.TopologyTestDriver: {"of_stage", "unread"},
 }  # fmt: skip
 """Methods that user code doesn't call."""
 

@@ -19,33 +19,26 @@ from milestones.common.errors import ConfigError
 @dataclass(frozen=True)
 class Stage:
     """One stage. `flag`: the flag that the stage adds (None for the baseline); `needs`: the flags that the stage
-    requires; `source`: the text that describes it."""
+    requires."""
 
     name: str
     flag: str | None
     needs: tuple[str, ...]
     title: str
-    source: str
 
-
-_DESIGN = "Kafka Streams: refactored threading model"
 
 STAGES: tuple[Stage, ...] = (
-    Stage("baseline", None, (), "stream threads, each with its own clients and tasks; all work inline",
-          "Kafka Streams: threading model"),
-    Stage("m1", "state_updater", (), "restoration and standby updates on threads of their own",
-          f"{_DESIGN}, KAFKA-10199"),
+    Stage("baseline", None, (), "stream threads, each with its own clients and tasks; all work inline"),
+    Stage("m1", "state_updater", (), "restoration and standby updates on threads of their own"),
     Stage("m2", "processing_threads", ("state_updater",),
-          "processing threads take tasks; the stream thread polls, sends, commits",
-          f"{_DESIGN}, KAFKA-15326, KIP-408"),
-    Stage("m3", "fencing_tolerance", (), "a fenced or timed-out producer is replaced in place",
-          f"{_DESIGN}, KIP-588, KAFKA-9803"),
+          "processing threads take tasks; the stream thread polls, sends, commits"),
+    Stage("m3", "fencing_tolerance", (), "a fenced or timed-out producer is replaced in place"),
     Stage("m4", "polling_thread", ("processing_threads",),
-          "one consumer, one producer, one group member per instance", _DESIGN),
+          "one consumer, one producer, one group member per instance"),
     Stage("m5", "committed_collector", ("polling_thread", "fencing_tolerance"),
-          "one shared collector; processing goes on during commits", f"{_DESIGN}, KIP-691"),
+          "one shared collector; processing goes on during commits"),
     Stage("m6", "state_manager", ("committed_collector",),
-          "one owner of all stores: a database per sub-topology, tasks as ranges", _DESIGN),
+          "one owner of all stores: a database per sub-topology, tasks as ranges"),
 )  # fmt: skip
 _BY_NAME = {stage.name: stage for stage in STAGES}
 _BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}

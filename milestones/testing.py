@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from milestones.common.clock import Clock
 from milestones.common.public import publish
+from milestones.common.task.task_context import TaskSettings
 from milestones.common.testing import (
     DeadlineError,
     InputTopic,
@@ -20,6 +24,19 @@ from milestones.common.testing import (
     until,
 )
 from milestones.common.testing.driver import HasTopology
+from milestones.flags import parse_milestones
+
+_TASKS: Mapping[str, Callable[[TaskSettings], TaskSettings]] = {"committed_collector": TaskSettings.with_thin_logs}
+"""What a flag changes in the settings of tasks, as the part of `wiring.py` that has their state does."""
+
+
+def _of_stage(stage: Any, settings: TaskSettings) -> TaskSettings:
+    for flag in parse_milestones(stage) & _TASKS.keys():
+        settings = _TASKS[flag](settings)
+    return settings
+
+
+TopologyTestDriver.of_stage = staticmethod(_of_stage)  # type: ignore[assignment]
 
 __all__ = [
     "Clock", "DeadlineError", "HasTopology", "InputTopic", "KafkaProbe", "KafkaRecord", "Not", "OutputTopic",

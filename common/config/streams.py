@@ -237,7 +237,7 @@ def _parsed(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> di
 
 def _why_unknown(name: str, value: object) -> str:
     prefixes = passthrough.prefixes_for(name.replace("_", "."), value)
-    if prefixes:
+    if prefixes and name not in NO_COUNTERPART:
         return f"is a setting of a Kafka client: write {' or '.join(prefix + name for prefix in prefixes)}"
     return why_refused(name, _suggestions())
 

@@ -115,6 +115,11 @@ class StoreSpec:
                 f"store {self.name}: a {self.kind} store with max_entries={self.max_entries}: an LRU store has at "
                 "least one entry, and no other store has a limit"
             )
+        elif self.kind in BOUNDED and self.retention_ms == 0:
+            raise TopologyError(
+                f"store {self.name}: a {self.kind} store needs retention_ms=, how long before the highest time seen "
+                "its rows are kept, at least window_ms"
+            )
         elif self.kind in BOUNDED and self.retention_ms < max(1, self.window_ms):
             raise TopologyError(
                 f"store {self.name}: its retention of {self.retention_ms} ms is shorter than its windows of "

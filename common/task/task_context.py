@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.clock import Clock
@@ -65,6 +65,11 @@ class TaskSettings:
     def transactional(self) -> bool:
         """Whether Kafka aborts the sent outputs of a roll-back."""
         return bool(self.transactional_id)
+
+    def with_thin_logs(self) -> TaskSettings:
+        """These settings with one changelog record per key and commit, and every update emitted, whatever the cache's
+        size is."""
+        return replace(self, logs_at_commit=True, record_caches=RecordCaches(0))
 
 
 class TaskContext:

@@ -161,4 +161,4 @@ class WindowedCogroupedKStream(Explained, Generic[K, VR]):
         def make(aggregator: Aggregator, state: TableState) -> Operator:
             return windowed_operator(windows, state, initializer, aggregator, merge)
 
-        return self._cogrouped._add(Materialized.of(store, **options), name, make, self._bounds)
+        return self._cogrouped._add(Materialized.of_windows(store, **options), name, make, self._bounds)

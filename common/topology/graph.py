@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from milestones.common.errors import TopologyError
+from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import naming
 from milestones.common.topology.links import Links, Rewrite
@@ -292,5 +293,11 @@ def _merge_sources(links: Links, root: GraphNode) -> None:
                     f"{key} is read by two streams with different offset_reset: give both {source.offset_reset!r} "
                     f"or both {main.node.offset_reset!r}"
                 )
+            for what, one, other in (("key", main.node.key, source.key), ("value", main.node.value, source.value)):
+                if isinstance(one, Serde) and isinstance(other, Serde) and one.name != other.name:
+                    raise TopologyError(
+                        f"{key} is read by two streams with different serdes of its {what}, {one.name} and "
+                        f"{other.name}, and a topic is read once: use one stream twice, or read bytes and deserialise"
+                    )
             if node not in links.became:
                 links.replace(node, main)

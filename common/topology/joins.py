@@ -14,6 +14,7 @@ from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology.graph import Graph
 from milestones.common.topology.join_windows import JoinWindows
+from milestones.common.topology.naming import check_keywords
 from milestones.common.topology.nodes import Partitioner
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.user_functions import function_of
@@ -111,6 +112,7 @@ class StreamJoin(NamedTuple):
     ) -> StreamJoin:  # fmt: skip
         """The choices of these keyword arguments; `TopologyError` when one is no function or no serde."""
         function_of(joiner)
+        check_keywords(options, JoinOptions.__annotations__)
         given: dict[str, Any] = {**options}
         given |= {what: check_serde(given[what], what) for what in ("key", "value", "other_value") if what in given}
         stores = {what: given.pop(what) for what in JoinStores._fields if what in given}

@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreKind, StoreSpec
-from milestones.common.topology.naming import check_name
+from milestones.common.topology.naming import check_keywords, check_name
 from milestones.common.topology.serde_choice import Choice, check_serde
 from milestones.common.topology.windows import Duration, milliseconds
 from milestones.common.typed_serdes import SerdeLike
@@ -70,7 +70,19 @@ class Materialized:
 
     @classmethod
     def of(cls, store: str | None = None, **options: Unpack[WindowOptions]) -> Materialized:
-        """The choices of these keyword arguments; `TopologyError` for a name or a serde that can't be one."""
+        """The choices of these keyword arguments for a table without windows; `TopologyError` for a name or a serde
+        that can't be one, and for a retention, which only windows have. `TypeError` for another keyword."""
+        if "retention" in options:
+            raise TopologyError(
+                "retention= is of tables of windows (windowed_by); a table without them keeps its rows until they are "
+                "deleted, and history= its old values"
+            )
+        return cls.of_windows(store, **options)
+
+    @classmethod
+    def of_windows(cls, store: str | None = None, **options: Unpack[WindowOptions]) -> Materialized:
+        """`of`, for a table of windows."""
+        check_keywords(options, WindowOptions.__annotations__)
         if store is not None:
             check_name(store, "a store")
         elif options.get("history") is not None:

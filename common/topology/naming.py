@@ -7,7 +7,9 @@ given a name of its own uses up its number all the same).
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Collection, Iterable
 
 from milestones.common.errors import TopologyError
 
@@ -33,6 +35,15 @@ def check_name(name: str, what: str) -> str:
     if not _LEGAL.fullmatch(name):
         raise TopologyError(f"{what} can't be named {name!r}: only ASCII letters, digits, '.', '_' and '-' are legal")
     return name
+
+
+def check_keywords(given: Iterable[str], known: Collection[str]) -> None:
+    """`TypeError` for a keyword argument that an operator doesn't have."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+            raise TypeError(f"this operator has no keyword argument {name!r}; {hint}")
 
 
 def is_generated(name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from milestones.common.errors import TopologyError
@@ -138,3 +139,11 @@ def check_reset(given: OffsetReset | None, source: str) -> ResetPolicy | None:
 def function_name(function: object) -> str:
     """The name of a user's function, for texts."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def place_of(function: object) -> str:
+    """The file and line where a user's function begins, for texts; nothing of one that isn't written in Python."""
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"

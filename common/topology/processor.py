@@ -13,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, NoReturn
+from inspect import signature
+from typing import Any, Final, Generic, NoReturn
 
 from milestones.common.errors import TopologyError
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
 from milestones.common.records import FixedKeyRecord, Headers, Record, RecordMetadata, TaskId
 from milestones.common.topology.missing import Explained
-from milestones.common.topology.nodes import function_name
+from milestones.common.topology.nodes import function_name, place_of
 from milestones.common.topology.program import Cancellable, OperatorContext, Process, PunctuationType
 from milestones.common.topology.user_functions import check_complete, check_methods
 from milestones.common.type_variables import KR, VR, K, V
 from milestones.common.writable import LAST_TIMESTAMP, headers_of, timestamp_of
+
+_RECORDS: Final = (Record, FixedKeyRecord)
 
 
 class _Ended(dict[Any, Any]):
@@ -118,7 +121,9 @@ class ProcessorContext(Explained, Generic[KR, VR]):
         if kind not in ("stream-time", "wall-clock-time"):
             raise ValueError(f'a punctuation goes by "stream-time" or "wall-clock-time", not {kind!r}')
         if is_coroutine_function(callback):
-            raise TopologyError(f"{self._context.node}: {function_name(callback)} {AWAITED_BY_NOBODY}")
+            raise TopologyError(
+                f"{self._context.node}: {function_name(callback)}{place_of(callback)} {AWAITED_BY_NOBODY}"
+            )
         start_ms = None if start is None else _epoch_ms(start)
         return self._context.schedule(milliseconds, kind, callback, self._context.node, start_ms)
 
@@ -216,12 +221,37 @@ def check_supplier(supplier: Any, node: str) -> Callable[[], Any]:
     if not callable(supplier):
         raise TopologyError(f"the supplier of {node} can't be {supplier!r}: {hint}")
     makes_new_ones = isinstance(supplier, type) or is_coroutine_function(supplier)  # the latter is refused elsewhere
+    if not makes_new_ones:
+        _check_call(supplier, node)
     if not makes_new_ones and supplier() is supplier():
         raise TopologyError(f"the supplier of {node} returns the same object each time: {hint}")
     return supplier  # type: ignore[no-any-return]
 
 
-def _bound(processor: Any, own: Any, context: OperatorContext) -> Callable[[Any], None]:
+def _check_call(supplier: Callable[..., Any], node: str) -> None:
+    try:
+        signature(supplier, follow_wrapped=False).bind()
+    except ValueError:
+        return  # it isn't known
+    except TypeError as error:
+        raise TopologyError(
+            f"{node}: {function_name(supplier)}{place_of(supplier)} can't be called without arguments ({error}): "
+            "process needs a Processor class, process_values a FixedKeyProcessor class, whose process(record) sends "
+            "records by self.context.forward; a function of records is for map, map_values, filter, peek"
+        ) from None
+
+
+def _refuse(result: object, node: str, process: object) -> None:
+    """Raise when `process` has returned what it may have wanted to send."""
+    several = result if isinstance(result, list | tuple) and not isinstance(result, _RECORDS) else (result,)
+    if any(isinstance(each, _RECORDS) for each in several):
+        raise TypeError(
+            f"{node}: {function_name(process)}{place_of(process)} has returned a record, which goes nowhere: send it "
+            "by self.context.forward(record)"
+        )
+
+
+def _bound(processor: Any, own: Any, context: OperatorContext) -> Callable[[Any], object]:
     """Give the processor its context, and return its `process`: a class with an `init` of its own needn't call its
     base's."""
     check_complete(processor, context.node)
@@ -230,7 +260,7 @@ def _bound(processor: Any, own: Any, context: OperatorContext) -> Callable[[Any]
         processor.context = own
     context.on_init(lambda: processor.init(own))
     context.on_close(processor.close)
-    process: Callable[[Any], None] = processor.process
+    process: Callable[[Any], object] = processor.process
     return process
 
 
@@ -242,12 +272,15 @@ class ProcessorOperator:
 
     def bind(self, context: OperatorContext) -> Process:
         handle, scope = _bound(self.supplier(), ProcessorContext(context), context), context.record
+        node = context.node
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             headers, before = scope.headers, scope.timestamp
             scope.timestamp = timestamp
             try:
-                handle(Record(key, value, timestamp, headers))
+                result = handle(Record(key, value, timestamp, headers))
+                if result is not None:
+                    _refuse(result, node, handle)
             finally:
                 scope.timestamp = before
 
@@ -262,14 +295,16 @@ class FixedKeyProcessorOperator:
 
     def bind(self, context: OperatorContext) -> Process:
         own = FixedKeyProcessorContext(context)
-        handle, scope = _bound(self.supplier(), own, context), context.record
+        handle, scope, node = _bound(self.supplier(), own, context), context.record, context.node
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             headers, outer, before = scope.headers, own.current, scope.timestamp
             own.current = record = FixedKeyRecord(key, value, timestamp, headers)
             scope.timestamp = timestamp
             try:
-                handle(record)
+                result = handle(record)
+                if result is not None:
+                    _refuse(result, node, handle)
             finally:
                 own.current, scope.timestamp = outer, before
 

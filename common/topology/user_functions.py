@@ -3,9 +3,9 @@
 Operators are immutable descriptions, so that their fields name every function of the user (of a `Stateless`, the
 parameter of its `make`): what an operator of later days takes is looked at as well.
 
-*Guarantees*: a coroutine function anywhere in a node is a `TopologyError` that names node and function; so is a
-generator function whose result is only a truth, or nothing (it would let every record pass, or never begin); so is a
-function that can't be called with as many arguments as its operator has for it.
+*Guarantees*: a coroutine function anywhere in a node is a `TopologyError` that names node, function, file and line; so
+is a generator function whose result is only a truth, or nothing (it would let every record pass, or never begin); so is
+what should be a function and isn't, or can't be called with as many arguments as its operator has for it.
 *Assumes*: nodes are those of `nodes.py`.
 """
 
@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
+from milestones.common.diagnostics import shortened
 from milestones.common.errors import TopologyError
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function, is_generator_function
-from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, function_name
+from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, function_name, place_of
 from milestones.common.topology.operators.stateless import Stateless
 
 _NOT_ITERATED: Final = frozenset({"action", "predicate", "predicates"})
@@ -26,6 +27,8 @@ _NOT_ITERATED: Final = frozenset({"action", "predicate", "predicates"})
 
 _WITHOUT_KEY: Final = {"mapper": 1, "joiner": 2}
 """The arguments of functions to which `with_key` adds the key."""
+
+_TO_SEND: Final = "send a record by self.context.forward(record)"
 
 _METHODS: Final = ("init", "process", "close")
 _CALLED: Final = (*_METHODS, "transform")
@@ -40,20 +43,32 @@ def function_of(given: Any) -> Any:
 
 def check_functions(node: Node) -> None:
     """Check all functions of `node`; `TopologyError` for one that would never do its work."""
+    _check_callable(node)
     for field, function in _functions(node):
         if isinstance(function, type):
             if field == "supplier":
                 check_methods(function, node.name)
                 check_complete(function, node.name)
         elif is_coroutine_function(function):
-            raise TopologyError(f"{node.name}: {function_name(function)} {AWAITED_BY_NOBODY}")
+            raise TopologyError(f"{node.name}: {function_name(function)}{place_of(function)} {AWAITED_BY_NOBODY}")
         elif field in _NOT_ITERATED and is_generator_function(function):
             raise TopologyError(
-                f"{node.name}: {function_name(function)} is a generator function, and nothing iterates over what it "
-                "gives: return the result, don't yield it"
+                f"{node.name}: {function_name(function)}{place_of(function)} is a generator function, and nothing "
+                "iterates over what it gives: return the result, don't yield it"
             )
         else:
             _check_arguments(node, field, function)
+
+
+def _check_callable(node: Node) -> None:
+    """Check that the operator has functions where its fields are functions by their types."""
+    operator: Any = node.operator if isinstance(node, ProcessorNode) else None
+    if operator is None or isinstance(operator, Stateless) or not is_dataclass(operator):
+        return
+    for field, hint in get_type_hints(type(operator)).items():
+        value = getattr(operator, field, None)
+        if get_origin(hint) is Callable and not callable(value):
+            raise TopologyError(f"{node.name}: its {field} must be a function, not {shortened(repr(value), 100)}")
 
 
 def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> None:
@@ -71,7 +86,7 @@ def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> No
     except TypeError as error:
         what = "one argument" if count == 1 else f"{count} arguments"
         raise TopologyError(
-            f"{node.name}: {function_name(function)}{signature} is called with {what}: {error}"
+            f"{node.name}: {function_name(function)}{signature}{place_of(function)} is called with {what}: {error}"
         ) from None
 
 
@@ -95,7 +110,12 @@ def check_methods(processor: object, node: str) -> None:
     for name in _CALLED:
         method = getattr(processor, name, None)
         if is_coroutine_function(method):
-            raise TopologyError(f"{node}: {function_name(method)} {AWAITED_BY_NOBODY}")
+            raise TopologyError(f"{node}: {function_name(method)}{place_of(method)} {AWAITED_BY_NOBODY}")
+        if is_generator_function(method):
+            raise TopologyError(
+                f"{node}: {function_name(method)}{place_of(method)} is a generator function, and nothing iterates over "
+                f"what it gives: {_TO_SEND if name in _METHODS else 'return the result'}, don't yield it"
+            )
 
 
 def check_complete(processor: object, node: str) -> None:

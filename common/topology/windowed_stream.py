@@ -105,7 +105,7 @@ class WindowedKStream(Explained, Generic[K, V]):
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[WindowOptions]
     ) -> KTable[Windowed[K], int]:
         """Count the records per key and window. The table's values are LONG by default."""
-        materialized = Materialized.of(store, **options)
+        materialized = Materialized.of_windows(store, **options)
         # A number that Kafka Streams uses up for no name at all, but of sliding windows.
         if store is None and materialized.given and not isinstance(self._windows, SlidingWindows):
             self._grouped._graph.names.store(_AGGREGATE)
@@ -133,7 +133,7 @@ class WindowedKStream(Explained, Generic[K, V]):
             return other if one is None else reducer(one, other)
 
         return self._add(
-            _REDUCE, Materialized.of(store, **options), self._grouped._value, name, _nothing, aggregator, merger
+            _REDUCE, Materialized.of_windows(store, **options), self._grouped._value, name, _nothing, aggregator, merger
         )
 
     def aggregate(
@@ -151,8 +151,8 @@ class WindowedKStream(Explained, Generic[K, V]):
         function_of(initializer)
         function_of(aggregator)
         return self._add(
-            _AGGREGATE, Materialized.of(store, **options), weaken(self._grouped._value), name, initializer, aggregator,
-            checked_merger(self._windows, merger),
+            _AGGREGATE, Materialized.of_windows(store, **options), weaken(self._grouped._value), name, initializer,
+            aggregator, checked_merger(self._windows, merger),
         )  # fmt: skip
 
     def _add(

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from milestones.baseline.state import TaskOwnedState
-from milestones.common.state.record_caches import RecordCaches
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
@@ -26,7 +24,7 @@ class ThinLogState(TaskOwnedState):
 
     def __init__(self, context: ThreadContext, partitions_of: Callable[[str], int]) -> None:
         super().__init__(context, partitions_of)
-        self.settings = replace(self.settings, logs_at_commit=True, record_caches=RecordCaches(0))
+        self.settings = self.settings.with_thin_logs()
         cache_bytes = context.config.statestore_cache_max_bytes
         if cache_bytes > 0:
             log.info(

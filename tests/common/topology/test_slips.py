@@ -13,7 +13,8 @@ from milestones.common.records import Record
 from milestones.common.serdes import STRING
 from milestones.common.state.spec import StoreSpec
 from milestones.common.testing import TopologyTestDriver
-from milestones.common.topology import FixedKeyProcessor, Processor, StreamsBuilder
+from milestones.common.topology import FixedKeyProcessor, JoinWindows, Processor, StreamsBuilder
+from milestones.common.topology.windows import TimeWindows
 
 WRONG_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
     "filter": lambda stream: stream.filter(lambda value: value),
@@ -33,7 +34,7 @@ def test_a_function_of_other_arguments_is_refused_when_the_topology_is_built(use
         use(builder.stream("in"))
         builder.build()
 
-    with pytest.raises(TopologyError, match=r"<lambda>.*\(.*\) is called with .* arguments?: "):
+    with pytest.raises(TopologyError, match=r"<lambda>.*\(.*\) \(.*test_slips.py:\d+\) is called with .* arguments?: "):
         build()
 
 
@@ -143,3 +144,146 @@ def test_a_stream_of_nothing_and_a_merge_with_a_table_say_what_is_needed() -> No
         builder.stream(None)  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match=r"merge needs another stream .* to_stream\(\) makes one"):
         builder.stream("in").merge(builder.table("table"))  # type: ignore[arg-type]
+
+
+# -- processors that would do nothing
+
+
+class Yields(Processor):
+    def process(self, record: Record) -> Any:
+        yield record
+
+
+class YieldsFixed(FixedKeyProcessor):
+    def process(self, record: Any) -> Any:
+        yield record
+
+
+class Returns(Processor):
+    def process(self, record: Record) -> Any:
+        return record
+
+
+class ReturnsFixed(FixedKeyProcessor):
+    def process(self, record: Any) -> Any:
+        return record.with_value("x")
+
+
+class ReturnsSeveral(Processor):
+    def process(self, record: Record) -> Any:
+        return [record, record]
+
+
+class ReturnsATruth(Processor):
+    def process(self, record: Record) -> Any:
+        self.context.forward(record)
+        return True
+
+
+GENERATORS: dict[str, Callable[[Any], Any]] = {
+    "class": lambda stream: stream.process(Yields),
+    "function": lambda stream: stream.process(lambda: Yields()),
+    "process_values": lambda stream: stream.process_values(YieldsFixed),
+}
+
+
+@pytest.mark.parametrize("use", GENERATORS.values(), ids=GENERATORS)
+def test_a_processor_whose_process_is_a_generator_function_is_refused(use: Callable[[Any], Any]) -> None:
+    builder = StreamsBuilder()
+    use(builder.stream("in"))
+    says = r"Yields\w*\.process \(.*test_slips\.py:\d+\) is a generator function, .*send a record by self\.context\."
+    with pytest.raises(TopologyError, match=says):
+        TopologyTestDriver(builder)
+
+
+RETURNING: dict[str, Callable[[Any], Any]] = {
+    "a record": lambda stream: stream.process(Returns),
+    "a record of a fixed key": lambda stream: stream.process_values(ReturnsFixed),
+    "several": lambda stream: stream.process(ReturnsSeveral),
+}
+
+
+@pytest.mark.parametrize("use", RETURNING.values(), ids=RETURNING)
+def test_a_processor_that_returns_its_record_is_refused_at_its_first(use: Callable[[Any], Any]) -> None:
+    builder = StreamsBuilder()
+    use(builder.stream("in"))
+    says = r"process \(.*test_slips\.py:\d+\) has returned a record, which goes nowhere: send it by self\.context\."
+    with TopologyTestDriver(builder) as driver, pytest.raises(ProcessingError, match=says):
+        driver.pipe("in", b"k", b"v", 1)
+
+
+def test_a_processor_may_return_what_is_no_record() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").process(ReturnsATruth).to("out")
+    with TopologyTestDriver(builder) as driver:
+        driver.pipe("in", b"k", b"v", 1)
+        assert len(driver.unread("out")) == 1
+
+
+@pytest.mark.parametrize("method", ["process", "process_values"])
+def test_a_function_of_records_is_no_supplier_of_processors(method: str) -> None:
+    stream = StreamsBuilder().stream("in")
+    with pytest.raises(TopologyError, match=r"test_slips\.py:\d+\) can't be called without .* needs a Processor class"):
+        getattr(stream, method)(lambda record: record)
+
+
+# -- what an operator was given
+
+
+def aggregations(windowed: bool, builder: StreamsBuilder | None = None) -> Any:
+    grouped = (builder or StreamsBuilder()).stream("in").group_by_key()
+    return grouped.windowed_by(TimeWindows(10, grace=0)) if windowed else grouped
+
+
+def built(use: Callable[[Any], Any], windowed: bool) -> None:
+    builder = StreamsBuilder()
+    use(aggregations(windowed, builder))
+    builder.build()
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_what_must_be_a_function_is_refused_when_the_topology_is_built(windowed: bool) -> None:
+    def add(key: Any, value: Any, total: int) -> int:
+        return total + 1
+
+    wrong: tuple[Callable[[Any], Any], ...] = (
+        lambda given: given.aggregate(0, add),
+        lambda given: given.aggregate(lambda: 0, 1),
+        lambda given: given.reduce("sum"),
+    )
+    for use in wrong:
+        with pytest.raises(TopologyError, match=r"function, not (0|1|'sum')"):
+            built(use, windowed)
+
+
+def test_a_retention_is_of_windows() -> None:
+    with pytest.raises(TopologyError, match=r"retention= is of tables of windows"):
+        aggregations(windowed=False).count("counts", retention=5)
+    aggregations(windowed=True).count("counts", retention=20)
+
+
+def test_an_unknown_keyword_is_named_with_the_one_that_was_meant() -> None:
+    with pytest.raises(TypeError, match=r"no keyword argument 'retentoin'; did you mean retention\?"):
+        aggregations(windowed=True).count("counts", retentoin=5)
+    with pytest.raises(TypeError, match=r"no keyword argument 'x'; there are .*caching"):
+        aggregations(windowed=False).count("counts", x=5)
+    builder = StreamsBuilder()
+    with pytest.raises(TypeError, match=r"no keyword argument 'storre'; did you mean store\?"):
+        builder.stream("a").join(builder.stream("b"), lambda a, b: a, within=JoinWindows(1, grace=0), storre="s")
+
+
+def test_one_topic_is_not_read_with_two_serdes() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", value=str).to("one")
+    builder.stream("in", value=int).to("two")
+    with pytest.raises(TopologyError, match=r"in is read by two streams with different serdes of its value, STRING"):
+        builder.build()
+    same = StreamsBuilder()
+    same.stream("in", key=str, value=str).to("one")
+    same.stream("in", value=str).to("two")
+    same.build()
+
+
+def test_a_window_store_without_a_retention_says_what_it_needs() -> None:
+    with pytest.raises(TopologyError, match=r"a window store needs retention_ms=, .* at least window_ms"):
+        StoreSpec("s", kind="window")

@@ -124,7 +124,7 @@ def test_a_coroutine_is_refused_as_a_transform() -> None:
         async def transform(self, key: Any, value: Any) -> Any:
             return value
 
-    with pytest.raises(TopologyError, match=r"transform is a coroutine function"):
+    with pytest.raises(TopologyError, match=r"transform \(.*test_transform_values\.py:\d+\) is a coroutine function"):
         StreamsBuilder().table("in").transform_values(Slow)
 
 

@@ -15,7 +15,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.testing import TopologyTestDriver
 from milestones.common.topology import FixedKeyProcessor, KStream, KTable, Processor, StreamsBuilder, Topology
 
-AWAITS = "is a coroutine function, and nothing awaits it"
+AWAITS = r"(?:\(.*test_user_functions\.py:\d+\) )?is a coroutine function, and nothing awaits it"
 
 
 async def asks_a_service(*_: Any) -> Any:
@@ -159,7 +159,8 @@ def yields(*_: Any) -> Iterator[Any]:
 def test_a_generator_function_is_refused_where_nothing_iterates_over_it(name: str) -> None:
     builder = StreamsBuilder()
     STREAM_OPERATORS[name](builder.stream("in"), yields)
-    with pytest.raises(TopologyError, match="yields is a generator function, and nothing iterates"):
+    says = r"yields \(.*test_user_functions\.py:\d+\) is a generator function, and nothing iterates"
+    with pytest.raises(TopologyError, match=says):
         builder.build()
 
 
