@@ -12,7 +12,8 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
 from rich.progress import track
@@ -21,6 +22,8 @@ from rich.table import Table
 from compat_tests.java.bench import ABSENT, CACHES, DECLARED, DIFFERS, EQUAL, Line, absent, check
 from compat_tests.java.jvm import BenchError, Java
 from compat_tests.java.ours import Ours
+from compat_tests.java.plan_program import caches_of, entry_of
+from compat_tests.java.plans import random_plan
 from compat_tests.java.topologies import ALL
 from milestones.common.kafka.embedded.errors import EmbeddedKafkaError
 
@@ -31,7 +34,10 @@ STYLES = {EQUAL: "green", DIFFERS: "bold red", DECLARED: "yellow", ABSENT: "dim"
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.java", description=__doc__)
-    parser.add_argument("--examples", type=_count, default=100, help="cases per topology; default: %(default)s")
+    parser.add_argument("what", nargs="?", choices=["topologies", "plans"], default="topologies",
+                        help="topologies by name (the default), or random plans of operators")
+    parser.add_argument("--examples", type=_count, help="cases per topology; default: 100, of each plan 2")
+    parser.add_argument("--count", type=_count, default=100, help="how many plans; default: %(default)s")
     parser.add_argument("--seed", type=int, help="of the cases; default: another one each time")
     parser.add_argument("--topology", action="append", metavar="NAME", help="only this one; may be given several times")
     parser.add_argument("--cache", action="append", type=_bytes, metavar="BYTES",
@@ -82,15 +88,36 @@ def table(lines: Iterable[Line]) -> Table:
 
 def run(arguments: argparse.Namespace, seed: int, out: Console) -> list[Line]:
     """Run what the arguments ask for."""
+    if arguments.what == "plans":
+        return run_plans(arguments.count, arguments.examples or 2, seed, out)
     with Java() as java:
         names, ours = chosen(java.names(), arguments.topology), Ours(ALL)
         here = [ALL[name] for name in names if name in ALL]
         caches = arguments.cache or CACHES
         lines = [
-            check(entry, ours, java, arguments.examples, seed, caches)
+            check(entry, ours, java, arguments.examples or 100, seed, caches)
             for entry in track(here, "topologies", console=out, transient=True)
         ]
         return lines + absent(name for name in names if name not in ALL)
+
+
+def run_plans(count: int, examples: int, seed: int, out: Console) -> list[Line]:
+    """Run so many random plans: the plan of each number is that of the seed."""
+    lines = []
+    with Java() as java:
+        for number in track(range(count), "plans", console=out, transient=True):
+            entry = entry_of(random_plan(random.Random(f"{seed} {number}")))
+            lines.append(check(entry, Ours({entry.name: entry}), java, examples, seed, caches_of(entry), shrink=False))
+    return lines
+
+
+def told(lines: Sequence[Line]) -> str:
+    """What random plans came to."""
+    results = Counter(f"{line.result}: {line.why}" if line.result == DECLARED else line.result for line in lines)
+    compared = [line.compared for line in lines]
+    numbers = {what: sum(getattr(one, what) for one in compared) for what in ("examples", "records", "rows", "errors")}
+    counts = ", ".join(f"{number:,} {what}" for what, number in numbers.items())
+    return f"{len(lines)} plans, {counts}: " + "; ".join(f"{times} {result}" for result, times in results.most_common())
 
 
 def main() -> int:
@@ -103,11 +130,15 @@ def main() -> int:
     except (BenchError, EmbeddedKafkaError) as error:
         print(error, file=sys.stderr)
         return 2
-    out.print(table(lines))
+    if arguments.what == "plans":
+        print(told(lines))
+    else:
+        out.print(table(lines))
     failures = [line for line in lines if line.result == DIFFERS]
     for line in failures:
-        out.print(f"\n[bold red]{line.topology}[/]: again with --topology {line.topology} --seed {seed} "
-                  f"--examples {arguments.examples}", highlight=False)  # fmt: skip
+        which = f"--topology {line.topology}" if arguments.what == "topologies" else f"plans --count {arguments.count}"
+        again = f"again with {which} --seed {seed}"
+        out.print(f"\n[bold red]{line.topology}[/]: {again}", highlight=False, soft_wrap=True)
         out.print(line.why, markup=False, highlight=False, soft_wrap=True)
     print(f"seed {seed}, {time.monotonic() - began:.0f} s, {len(failures)} of {len(lines)} differ")
     return 1 if failures else 0

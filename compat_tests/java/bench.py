@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 from zlib import crc32
 
@@ -18,7 +19,9 @@ from hypothesis import HealthCheck, Phase, Verbosity
 
 from compat_tests.java.cases import Case, Outcome, cases, trimmed
 from compat_tests.java.comparing import CHANGELOG, DifferenceError, difference, last_rows
-from compat_tests.java.declared import declared_for
+from compat_tests.java.declared import Declared, declared_for, declared_for_plan
+from compat_tests.java.plan_program import entry_of
+from compat_tests.java.plans import is_plan
 from compat_tests.java.registry import Entry
 from milestones.common.topology.nodes import ProcessorNode
 from milestones.common.topology.operators.stream_joins import KeepRecords
@@ -97,10 +100,19 @@ def check(
         if shrink and differs.case:
             differs = _trimmed(differs, entry, ours, java, caches)
         return Line(entry.name, DIFFERS, compared, str(differs))
-    declared = declared_for(entry.name)
+    declared = _declared(entry.name)
     if declared is not None and compared.declared:
         return Line(entry.name, DECLARED, compared, declared.reason)
     return Line(entry.name, EQUAL, compared)
+
+
+@lru_cache(maxsize=1)
+def _declared(name: str) -> Declared | None:
+    """The difference declared for a topology or a plan."""
+    if not is_plan(name):
+        return declared_for(name)
+    entry = entry_of(name)
+    return declared_for_plan(entry.build(), entry.inputs)
 
 
 def absent(names: Iterable[str]) -> list[Line]:
@@ -173,7 +185,7 @@ def _compare(
 ) -> tuple[Outcome, bool]:
     """Ours, as far as it is Java's too; whether a declared difference was left out for that."""
     outcome, other = (side.run(name, case, cache, optimization) for side in (ours, java))
-    found, declared = difference(outcome, other, cache), declared_for(name)
+    found, declared = difference(outcome, other, cache), _declared(name)
     if found is None:
         return outcome, False
     if declared is not None and declared.of(case, cache):

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from compat_tests.java.cases import Case, Outcome, Pipe
 from compat_tests.java.of_windows import GRACE, SIZE
+from milestones.common.topology import Topology
 
 EVERY = ""
 """In place of a topology: the inputs of the bench don't lead there, or its comparison doesn't look."""
@@ -42,6 +43,7 @@ class Declared:
 
 # Those of the records that wait for a partner are compared.
 JOINED_RECORDS = r"-(JOIN|OUTER)(THIS|OTHER)-\d+-store-changelog$|-(this|other)-join-store-changelog$"
+STREAM_JOINED = re.compile(r"-(JOIN|OUTER)(THIS|OTHER)-\d+-store$|-(this|other)-join-store$")
 STREAM_JOINS = (
     "join_streams_inner", "join_streams_left", "join_streams_outer", "join_streams_asymmetric_inner",
     "join_streams_asymmetric_outer", "join_streams_no_grace", "join_streams_with_key", "join_streams_self",
@@ -92,6 +94,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared(EVERY, "a processor wrapper around an operator", "no wrapper is set"),
     Declared(EVERY, "a task's read of a global LRU store", "tasks read its ranges, which are no uses"),
     Declared(EVERY, "records of a left or an outer join that come late", "`AS_JAVA` has ours do as Java"),
+    Declared(EVERY, "records of equal time in several topics", "of its topologies none has such topics, some plans do"),
     Declared(EVERY, "a default timestamp extractor", "both have none but the records' own"),
     Declared(EVERY, "rows with headers of a table that is read from its topic", "nothing is restored"),
     Declared(EVERY, "behind a cache, a scan backwards over a store with headers", "no topology of the bench has one"),
@@ -105,6 +108,16 @@ DECLARED: tuple[Declared, ...] = (
         for name in STREAM_JOINS
     ),
 )
+
+
+def declared_for_plan(topology: Topology, inputs: Collection[str]) -> Declared | None:
+    """The difference declared for a random plan with these input topics."""
+    subs = topology.resolve("bench")
+    if any(len(sub.source_topics) > 1 and not set(inputs).issuperset(sub.source_topics) for sub in subs):
+        return Declared("plans", "records of equal time in several topics", "equal times", "")
+    if any(STREAM_JOINED.search(spec.name) for sub in subs for spec in sub.stores):
+        return Declared("plans", "changelogs of joined records", "changelogs of joined records", JOINED_RECORDS)
+    return None
 
 
 def declared_for(topology: str, table: Iterable[Declared] = DECLARED) -> Declared | None:

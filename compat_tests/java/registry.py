@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from compat_tests.java.cases import TEXT, Records
+from compat_tests.java.plans import is_plan
 from milestones.common.topology import StreamsBuilder, Topology
 
 SETTINGS: Mapping[str, Mapping[str, str]] = {"headers_": {"dsl_store_format": "headers"}}
@@ -18,7 +20,9 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {"headers_": {"dsl_store_format": "h
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """The settings, by our keys, with which both sides run a topology."""
+    """The settings, by our keys, with which both sides run a topology; of a plan those that it has itself."""
+    if is_plan(name):
+        return dict(json.loads(name)["settings"])
     return {key: value for begin, of in SETTINGS.items() if name.startswith(begin) for key, value in of.items()}
 
 

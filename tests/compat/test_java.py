@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import logging
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -14,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from compat_tests.java import __main__ as command
+from compat_tests.java import plan_program
 from compat_tests.java.bench import ABSENT, DECLARED, DIFFERS, EQUAL, absent, check, text_difference
 from compat_tests.java.cases import TEXT, Advance, Case, Outcome, Pipe, Row, shown
 from compat_tests.java.comparing import DifferenceError, difference, last_rows
@@ -21,6 +24,8 @@ from compat_tests.java.declared import DECLARED as DECLARED_TABLE
 from compat_tests.java.declared import Declared, declared_for
 from compat_tests.java.jvm import BenchError, Java
 from compat_tests.java.ours import Ours
+from compat_tests.java.plan_program import entry_of
+from compat_tests.java.plans import random_plan, text_of
 from compat_tests.java.registry import Entry, Registry
 from compat_tests.java.topologies import ALL
 from milestones.common.kafka.embedded.errors import JarsError, JavaNotFoundError
@@ -52,6 +57,16 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 def outcome(*rows: Row, topic: str = "out", error: str | None = None) -> Outcome:
     """One of a case of one step."""
     return Outcome([{}, {topic: list(rows)} if rows else {}], error)
+
+
+def test_a_plan_is_that_of_its_seed_and_can_be_built() -> None:
+    plans = [random_plan(random.Random(seed)) for seed in range(100)]
+    assert plans == [random_plan(random.Random(seed)) for seed in range(100)]
+    used = {op["op"] for plan in plans for op in json.loads(plan)["ops"]}
+    assert used == set(plan_program._OPERATIONS)
+    for plan in plans:
+        entry = entry_of(plan)
+        assert str(entry.build().describe()) == str(entry.build().describe())
 
 
 # -- with a JVM
@@ -89,6 +104,28 @@ def test_both_write_the_same_records_and_rows(java: Java, name: str) -> None:
 
 
 @pytest.mark.java
+def test_random_plans_write_the_same_records(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "Java", lambda: java)
+    monkeypatch.setattr(java, "close", lambda: None)
+    lines = command.run_plans(8, 2, SEED, Console(file=io.StringIO()))
+    assert [line.why for line in lines if line.result not in (EQUAL, DECLARED)] == []
+    assert sum(line.compared.records for line in lines) > 200
+    assert command.told(lines).startswith("8 plans, 16 examples, ")
+
+
+@pytest.mark.java
+def test_a_plan_that_differs_is_told(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = text_of({"ops": [{"op": "stream", "topic": "in"}, {"op": "map_values", "of": 0, "f": "loud"},
+                            {"op": "to", "of": 1, "topic": "out"}], "settings": {}})  # fmt: skip
+    entry = entry_of(plan)
+    assert check(entry, Ours({plan: entry}), java, 5, SEED, [0]).result == EQUAL
+    monkeypatch.setitem(plan_program._MAPPERS, "loud", lambda value: value)
+    line = check(entry, Ours({plan: entry}), java, 5, SEED, [0], shrink=False)
+    assert line.result == DIFFERS
+    assert "out, written in step" in line.why
+
+
+@pytest.mark.java
 def test_what_ends_in_an_error_in_java_is_an_outcome(java: Java) -> None:
     case = tuple(Pipe("in", key, b"v", 1) for key in (b"a", b"b", b"c", b"d"))
     ended = java.run("suppress_time_until_full", case, 0)
@@ -121,7 +158,9 @@ def test_the_command_prints_a_line_for_each_topology(java: Java, monkeypatch: py
     monkeypatch.setattr(command, "Java", lambda: java)
     monkeypatch.setattr(java, "close", lambda: None)
     monkeypatch.setattr(command, "ALL", {name: entry for name, entry in ALL.items() if name != "foreign_key_left"})
-    arguments = argparse.Namespace(topology=["foreign_key_left", "filter"], examples=2, cache=None)
+    arguments = argparse.Namespace(
+        what="topologies", topology=["foreign_key_left", "filter"], examples=2, cache=None
+    )
     lines = command.run(arguments, SEED, Console(file=io.StringIO()))
     assert [(line.topology, line.result) for line in lines] == [("filter", EQUAL), ("foreign_key_left", ABSENT)]
     arguments.topology = ["flter"]

@@ -76,7 +76,7 @@ final class OfStreams {
         grouped.aggregate(OfStreams::initial, OfStreams::aggregate).toStream().to("out");
     }
 
-    private static List<String> words(String value) {
+    static List<String> words(String value) {
         return value == null ? List.of() : asList(value.split(" ", -1));
     }
 

@@ -67,7 +67,7 @@ final class OfTables {
         return in(builder).groupBy(OfTables::byLetter);
     }
 
-    private static String subtract(String aggregate, String value) {
+    static String subtract(String aggregate, String value) {
         return aggregate.length() > 12 ? "" : aggregate + "-" + value;
     }
 

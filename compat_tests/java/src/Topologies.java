@@ -66,16 +66,16 @@ final class Topologies {
         return names;
     }
 
-    /** A new topology each time. `settings`: those of the build, such as topology.optimization. */
+    /** A new topology each time; a name may be a plan, as text. `settings`: those of the build, such as topology.optimization. */
     static Topology build(String name, Properties settings) {
         if (PLAIN.containsKey(name)) {
             return PLAIN.get(name).get();
         }
-        if (!PROGRAMS.containsKey(name)) {
+        if (!PROGRAMS.containsKey(name) && !name.startsWith("{")) {
             throw new IllegalArgumentException("there is no topology " + name);
         }
         StreamsBuilder builder = new StreamsBuilder(new TopologyConfig(new StreamsConfig(settings)));
-        PROGRAMS.get(name).accept(builder);
+        PROGRAMS.getOrDefault(name, plan -> Plans.add(plan, name)).accept(builder);
         return builder.build(settings);
     }
 
