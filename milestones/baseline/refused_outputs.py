@@ -149,6 +149,8 @@ def describe(refused: Refused, *, changelog: bool) -> str:
         )
     if refused.error.code() == KafkaError.INVALID_TIMESTAMP:
         ways += f"; {BY_TIME.format(topic=output.topic)}"
+    if output.key is None and refused.error.code() == KafkaError.INVALID_RECORD:
+        ways += "; a topic with cleanup.policy=compact takes no record without a key"
     where = output.topic if output.partition < 0 else f"{output.topic}-{output.partition}"
     return (
         f"task {refused.task}: Kafka refused {what} for {where} (key {output.key!r:.100}, value of "

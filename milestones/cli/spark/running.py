@@ -77,6 +77,7 @@ def _line(done: Round) -> str:
 
 def _report(run: SparkRun) -> None:
     progress = run.progress
-    out().print(f"{progress.records:,} records in {progress.jobs} jobs", highlight=False)
+    dropped = f", {progress.dropped:,} dropped (dropped-records-total)" if progress.dropped else ""
+    out().print(f"{progress.records:,} records in {progress.jobs} jobs{dropped}", highlight=False)
     if progress.elsewhere:
         err().print(f"{progress.elsewhere} tasks are other members' of the group: their input is theirs to process")

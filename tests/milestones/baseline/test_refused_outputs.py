@@ -21,7 +21,7 @@ from milestones.common.errors import (
 from milestones.common.kafka.apart import Apart, suspects
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.refusals import Refused
-from milestones.common.records import Emitted, Output, TaskId
+from milestones.common.records import Emitted, Headers, Output, TaskId
 from milestones.common.steps import to_the_end
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
 from milestones.m2_processing_threads.collection import BufferedCollection
@@ -454,3 +454,23 @@ def test_a_dead_letter_does_not_get_the_timestamp_that_was_refused() -> None:
     *_, collect = given_up(KafkaError.INVALID_TIMESTAMP, Handler(Action.CONTINUE, letter))
     (sent,) = collect(BAD)
     assert sent.timestamp != letter.timestamp
+
+
+@pytest.mark.parametrize(
+    ("key", "code", "said"),
+    [(None, KafkaError.INVALID_RECORD, True), (b"k", KafkaError.INVALID_RECORD, False),
+     (None, KafkaError.MSG_SIZE_TOO_LARGE, False)],
+)  # fmt: skip
+def test_a_refused_record_without_a_key_is_told_of_compacted_topics(
+    key: bytes | None, code: int, said: bool
+) -> None:
+    refused = Refused(A, KafkaError(code), Output("out", 0, key, b"v", 1, None, "sink"), sent=True)
+    assert ("cleanup.policy=compact takes no record without a key" in describe(refused, changelog=False)) == said
+
+
+def test_a_dead_letter_that_is_too_large_is_told_of_what_its_topic_must_take() -> None:
+    headers: Headers = [("__streams.errors.exception", b"ValueError")]
+    letter = Output("letters", 0, b"k", b"v", 1, headers, "sink")
+    told = describe(Refused(A, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), letter), changelog=False)
+    assert "Kafka refused a dead letter for letters" in told
+    assert "must take what the input topic takes" in told

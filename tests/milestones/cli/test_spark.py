@@ -50,7 +50,7 @@ class FakeRun:
     def __init__(self) -> None:
         self.looks = 0
         self.stopped = False
-        self.progress = SimpleNamespace(rounds=(), records=30, jobs=2, elsewhere=0)
+        self.progress = SimpleNamespace(rounds=(), records=30, jobs=2, elsewhere=0, dropped=0)
 
     def wait(self, timeout_s: float) -> bool:
         self.looks += 1
@@ -89,6 +89,16 @@ def run(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRun, dict[str, Any]]:
     monkeypatch.setitem(sys.modules, "milestones.pipeline", module)
     monkeypatch.setattr(sessions, "session", session)
     return made, given
+
+
+@pytest.mark.parametrize(("dropped", "said"), [(0, "in 2 jobs\n"), (1_500, "in 2 jobs, 1,500 dropped (dropped-")])
+def test_the_last_line_of_a_run_says_how_many_records_it_dropped(
+    words: Path, run: tuple[FakeRun, dict[str, Any]], capsys: pytest.CaptureFixture[str], dropped: int, said: str
+) -> None:
+    made, _ = run
+    made.progress.dropped = dropped
+    assert invoke(["spark", "run", str(words), *BASE]) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_a_run_gets_what_the_command_line_says_and_tells_of_each_job(
