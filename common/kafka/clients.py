@@ -64,7 +64,8 @@ class CalmFilter(logging.Filter):
         left_out = self._left_out((client, facility), OUTAGE_MS) if lost else self._left_out((client, reason), QUIET_MS)
         if left_out is None:
             return False
-        if lost:
+        if lost or facility == "FATAL":
+            # A call raises the error, too: the runtime replaces the client, or says what it ends of, as an ERROR.
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
         if left_out:
             record.args = (facility, client, f"{text}; {left_out} more like it since one was logged last")

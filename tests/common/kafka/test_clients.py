@@ -86,6 +86,13 @@ def test_a_lost_connection_is_a_warning_and_a_refused_identity_an_error() -> Non
     assert [level for level, _ in log.said] == ["WARNING", "ERROR", "ERROR", "ERROR"]
 
 
+def test_a_producer_that_is_fenced_is_a_warning_as_the_runtime_replaces_it_or_says_what_ends_of_it() -> None:
+    log = Log()
+    fenced = "[thrd:main]: Fatal error: Local: This instance has been fenced by a newer instance"
+    log.say(fenced, facility="FATAL", level=logging.CRITICAL)
+    assert log.said == [("WARNING", f"FATAL [a] {fenced}")]
+
+
 def test_debug_lines_and_records_of_others_pass_as_they_are() -> None:
     log = Log()
     for _ in range(2):
