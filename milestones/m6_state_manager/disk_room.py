@@ -64,6 +64,10 @@ class DiskRoom:
             took_s = (self._clock.monotonic_ms() - since_ms) // 1000
             log.warning("the disk of %s has room again, after %d s", path, took_s)
 
+    def full(self) -> list[Path]:
+        """The directories whose last write found no room."""
+        return list(self._full)
+
     def is_full(self, path: Path) -> bool:
         """Whether the last write found no room."""
         return path in self._full

@@ -101,6 +101,8 @@ class RangeStateManager:
                 self._database(number)
         except (StateFormatError, StateLockedError):
             raise
+        except StateFullError as error:
+            log.warning("the state of sub-topology %d waits for room on its disk: %s", number, error)
         except StateError as error:
             log.error("sub-topology %d begins without its state: %s", number, error)
 
@@ -260,6 +262,10 @@ class RangeStateManager:
     def databases(self) -> list[SubtopologyEngine]:
         """All open databases, for the state thread."""
         return list(self._databases.values())
+
+    def unopened(self) -> list[int]:
+        """The sub-topologies whose database can't be opened, as its disk is full."""
+        return [int(path.name) for path in self.room.full() if int(path.name) not in self._databases]
 
     def tasks(self, subtopology: int) -> list[RangeTaskStorage]:
         """The open tasks of a sub-topology."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.metrics import StateDatabaseMetrics
@@ -30,22 +30,29 @@ class DatabaseMeasures:
         self._scopes: dict[int, StateDatabaseMetrics] = {}
         self._next_look_ms = 0
 
-    def publish(self, databases: Sequence[SubtopologyEngine], now_ms: int) -> None:
-        """Publish what is so now."""
+    def publish(self, databases: Sequence[SubtopologyEngine], now_ms: int, unopened: Iterable[int] = ()) -> None:
+        """Publish what is so now. `unopened`: the sub-topologies whose database waits for room to be opened."""
         looks = now_ms >= self._next_look_ms
         if looks:
             self._next_look_ms = now_ms + LOOK_MS
         for database in databases:
-            scope = self._scopes.get(database.number)
-            known = scope is not None
-            if scope is None:
-                scope = self._metrics.add(StateDatabaseMetrics, subtopology_id=str(database.number))
-                self._scopes[database.number] = scope
+            known = database.number in self._scopes
+            scope = self._scope(database.number)
             if looks or not known:
                 scope.files.value, scope.size_bytes.value = files_of(database.folder)
             scope.writes_wait.value = MENDED if database.gate.reason else FULL if database.is_full else OPEN
             scope.unsynced_ms.value = database.unsynced_ms
             scope.publish(now_ms)
+        for number in unopened:
+            scope = self._scope(number)
+            scope.writes_wait.value = FULL
+            scope.publish(now_ms)
+
+    def _scope(self, number: int) -> StateDatabaseMetrics:
+        scope = self._scopes.get(number)
+        if scope is None:
+            scope = self._scopes[number] = self._metrics.add(StateDatabaseMetrics, subtopology_id=str(number))
+        return scope
 
     def close(self) -> None:
         """Remove the metrics."""

@@ -130,7 +130,8 @@ class StateKeeper:
 
     def _publish(self) -> None:
         if self._measures is not None:
-            self._measures.publish(self._manager.databases(), self._clock.monotonic_ms())
+            now_ms = self._clock.monotonic_ms()
+            self._measures.publish(self._manager.databases(), now_ms, self._manager.unopened())
 
     def _hear_of_damage(self) -> None:
         """From any thread. At the instance's end nothing is mended any more: the next start finds the damage."""

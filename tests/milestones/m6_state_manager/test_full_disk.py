@@ -12,6 +12,7 @@ import pytest
 
 from compat_tests.cases.small_disks import SmallDisk, small_disk
 from milestones.common.errors import StateBusyError, StateLockedError
+from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
@@ -19,6 +20,7 @@ from milestones.common.testing import StepClock
 from milestones.m6_state_manager import disk_room
 from milestones.m6_state_manager.disk_room import DiskRoom
 from milestones.m6_state_manager.manager import RangeStateManager
+from milestones.m6_state_manager.measures import DatabaseMeasures
 from milestones.parts import DecidedError
 from milestones.testing import until
 from tests.milestones.m6_state_manager.damage import mend
@@ -126,6 +128,32 @@ def test_where_the_client_is_to_stop_what_finds_no_room_ends_it_with_the_directo
     with pytest.raises(DecidedError, match=f"disk full: the state in {disk.path} can't be written: free some space"):
         meet()
     mine.close()
+
+
+def test_a_database_that_a_full_disk_keeps_closed_at_the_start_waits_for_room_and_is_shown_as_full(
+    directory: StateDirectory, disk: SmallDisk, manager: RangeStateManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = manager.open(TASK, [COUNTS])
+    mine.apply({"counts": random_batch(0)}, {"counts": 0})
+    before = found(mine)
+    mine.close()
+    manager.release()
+    disk.leave(0)
+    again = reopened(directory)
+    with pytest.raises(StateLockedError):
+        again.open(TASK, [COUNTS])
+    metrics = Metrics(StepClock())
+    measures = DatabaseMeasures(metrics)
+    assert again.unopened() == [TASK.subtopology]
+    measures.publish(again.databases(), 0, again.unopened())
+    (shown,) = metrics.snapshot()["stream-state-database-metrics"]
+    assert shown["metrics"]["writes-wait"] == 1
+    assert not [record for record in caplog.records if "begins without its state" in record.getMessage()]
+    disk.make_room()
+    mine = again.open(TASK, [COUNTS])
+    assert (found(mine), again.unopened()) == (before, [])
+    mine.close()
+    again.release()
 
 
 def test_a_store_that_is_emptied_on_a_full_disk_is_empty_at_once(
