@@ -37,6 +37,16 @@ def text_of(error: BaseException) -> str:
         return f"(its text can't be had: __str__ raised {type(second).__name__})"
 
 
+def line_of(error: BaseException) -> str:
+    """The same in one line."""
+    return " ".join(text_of(error).split())
+
+
+def class_of(error: BaseException) -> str:
+    """The name of the error's class, or of the error of user code behind it: what a metric may have as a label."""
+    return type(error.__cause__ or error).__name__
+
+
 def traceback_of(error: BaseException) -> str:
     """The traceback of an error and of those that led to it, shortened."""
     lines = traceback.format_exception(brief(error))

@@ -69,9 +69,10 @@ def place(ident: int) -> str:
         return "no Python code"
     user = in_user_code(innermost)
     if user is None or user is innermost:
-        return _said(innermost)
-    return f"{_said(user)} (now in {_said(innermost)})"
+        return said(innermost)
+    return f"{said(user)} (now in {said(innermost)})"
 
 
-def _said(frame: FrameType) -> str:
+def said(frame: FrameType) -> str:
+    """Function, file and line of a frame."""
     return f"{frame.f_code.co_name}, {frame.f_code.co_filename}:{frame.f_lineno}"

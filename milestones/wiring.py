@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+from milestones.baseline.apart import ApartProcessing
 from milestones.baseline.clients import ThreadClientFactory, ThreadClients
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Committer, OffsetCommit, Transaction, WaitingCommitter
@@ -21,6 +23,7 @@ from milestones.baseline.restoration import InlineRestoration
 from milestones.baseline.state import TaskOwnedState
 from milestones.baseline.task_ends import ThreadEnds
 from milestones.common.clock import Clock
+from milestones.common.config.keys import SHUTDOWN_CLIENT
 from milestones.common.metrics import Metrics
 from milestones.common.state.storage import StateManager
 from milestones.instance.context import ThreadContext
@@ -47,6 +50,7 @@ from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Par
 from milestones.stream_thread.workforce import StreamThreads
 
 Confirming = Callable[[ThreadContext, Clients], Confirmation]
+P = TypeVar("P")
 
 
 def _by_guarantee(exactly_once: Confirming) -> Confirming:
@@ -54,6 +58,13 @@ def _by_guarantee(exactly_once: Confirming) -> Confirming:
     return lambda context, clients: (
         exactly_once(context, clients) if context.config.exactly_once else OffsetCommit(context, clients)
     )
+
+
+def _by_task_failed(
+    with_the_thread: Callable[[ThreadContext], P], alone: Callable[[ThreadContext], P]
+) -> Callable[[ThreadContext], P]:
+    """The part by what a failed task ends: its thread, and so the client, as in Kafka Streams; or itself."""
+    return lambda context: (with_the_thread if context.config.task_failed == SHUTDOWN_CLIENT else alone)(context)
 
 
 def _engine_metrics(client_id: str, state: StateManager, metrics: Metrics, clock: Clock) -> Observer:
@@ -70,14 +81,14 @@ BASELINE = Parts(
     ThreadParts(
         clients=ThreadClients,
         collection=DirectCollection,
-        processing=InlineProcessing,
+        processing=_by_task_failed(InlineProcessing, ApartProcessing),
         restoration=InlineRestoration,
         recovery=RejoinRecovery,
         partition_counts=asked_of_consumer,
         state=TaskOwnedState,
         opening=InlineOpening,
         confirmation=_by_guarantee(Transaction),
-        task_ends=ThreadEnds,
+        task_ends=_by_task_failed(ThreadEnds, SingleTaskEnds),
         commit=WaitingCommitter,
     ),
 )

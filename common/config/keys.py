@@ -39,6 +39,10 @@ from milestones.common.config.value_types import (
 from milestones.common.state.spec import DEFAULT_FORMAT, HEADERS_FORMAT
 from milestones.common.windowed import AFTER_GRACE, AT_ONCE
 
+SHUTDOWN_CLIENT, END_TASK, REPLACE = "shutdown_client", "end_task", "replace"
+"""What a task that fails for good does."""
+PROCESSING, RUNNING = "processing", "running"
+"""What `/readyz` asks for."""
 AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
 OLDER_PROTOCOLS = ("v1",)
 """The group's protocols without the newest."""
@@ -115,6 +119,13 @@ class ApplicationKeys:
     task_timeout_ms: Final = ConfigKey(
         integer(at_least=0), 300_000, "medium",
         doc="How long calls to Kafka are repeated after passing errors, before the task fails.",
+    )
+    task_failed: Final = ConfigKey(
+        choice(SHUTDOWN_CLIENT, END_TASK, REPLACE), SHUTDOWN_CLIENT, "high",
+        doc="What a task that has failed for good does, on every stage. `shutdown_client`: the instance ends, with an "
+        "exit code. `end_task`: the task ends, its partitions stand still, the others go on. `replace`: the task is "
+        "opened anew, after a pause. An uncaught exception handler that is set in code decides instead. See "
+        "`docs/operations.md`.",
     )
     auto_offset_reset: Final = ConfigKey(
         RESET, "earliest", "medium",
@@ -218,7 +229,7 @@ class StateKeys:
     state_full: Final = ConfigKey(
         choice("wait", "stop"), "wait", "medium", stage="m6",
         doc="When the disk of a sub-topology's state is full. `wait`: its tasks wait for room, no others. "
-        "`stop`: the client ends, with exit code 4. A client doesn't start on a full disk.",
+        "`stop`: the client ends, with exit code 4. So it is on a disk that is full at the start.",
     )
     unlogged_state: Final = ConfigKey(
         choice("accept", "refuse"), "accept", "medium", stage="m6",
@@ -422,8 +433,13 @@ class KafkaKeys:
     )
     metrics_port: Final = ConfigKey(
         optional(integer(at_least=0, at_most=65535)), None, "low",
-        doc="Port of an HTTP endpoint: `/metrics` for Prometheus, `/livez` and `/readyz` for probes; 0 takes a free "
-        "one. Without it there is none.",
+        doc="Port of an HTTP endpoint: `/metrics` for Prometheus, `/livez` and `/readyz` for probes, `/status` for "
+        "`milestones status` and scripts; 0 takes a free one. Without it there is none.",
+    )
+    readiness: Final = ConfigKey(
+        choice(PROCESSING, RUNNING), PROCESSING, "low",
+        doc="What `/readyz` asks for. `processing`: the client is RUNNING, and no task stands still because it has "
+        "ended (`task_failed`) or the disk of its state is full. `running`: the client is RUNNING.",
     )
 
 

@@ -14,7 +14,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -353,6 +360,14 @@ class Cluster(Owned):
         """Delete the records before the offsets. A failure is logged: the next purge covers it."""
         self.purged(self.start_purging(offsets))
 
+    def start_reading_committed(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Future[ConsumerGroupTopicPartitions]:
+        """Begin to ask for the group's committed offsets, without waiting; `committed_in` reads the answer."""
+        self._check_owner()
+        asked = ConsumerGroupTopicPartitions(group, [Position(*partition) for partition in partitions])
+        return self._admin.list_consumer_group_offsets([asked], request_timeout=self._timeout)[group]
+
     def start_purging(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Future[Any]]:
         """Begin `purge`, without waiting; `purged` reads the answers."""
         self._check_owner()
@@ -455,6 +470,12 @@ def id_of(topic: TopicDescription) -> str | None:
     """Kafka's id of the topic; None where brokers give none."""
     id: Any = topic.topic_id
     return str(id) if id.get_most_significant_bits() or id.get_least_significant_bits() else None
+
+
+def committed_in(future: Future[ConsumerGroupTopicPartitions]) -> dict[TopicPartition, int]:
+    """The committed offsets in an answer, without partitions that have none."""
+    found = future.result().topic_partitions or []
+    return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0 and at.error is None}
 
 
 def told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:

@@ -10,6 +10,7 @@ from milestones.common.metrics.export import Health, MetricsEndpoint, Prometheus
 from milestones.common.metrics.registry import PUBLISH_INTERVAL_MS, Metrics, summed
 from milestones.common.metrics.scopes import (
     ClientMetrics,
+    EndedTaskMetrics,
     EngineMetrics,
     GlobalThreadMetrics,
     GroupMetrics,
@@ -35,6 +36,7 @@ from milestones.common.metrics.scopes import (
 __all__ = [
     "PUBLISH_INTERVAL_MS",
     "ClientMetrics",
+    "EndedTaskMetrics",
     "EngineMetrics",
     "GlobalThreadMetrics",
     "GroupMetrics",

@@ -35,8 +35,13 @@ those of tasks in ns, as there.
 
 **Probes.** The same port answers `/livez` with 200 as long as the process may live, also while it rebalances, restores
 or waits for its brokers; with 503 and the reason once the client has failed. `/readyz` has 200 while the client is
-RUNNING and the group's coordinator answers: for ten seconds, or three of `heartbeat_interval_ms`, its silence counts as
-none. `last-heartbeat-seconds-ago` is that silence as a number. Any other path is 404.
+RUNNING, the group's coordinator answers and no task stands still. For ten seconds, or three of `heartbeat_interval_ms`,
+the coordinator's silence counts as none; `last-heartbeat-seconds-ago` is that silence as a number. A task stands still
+that has ended, or whose state's disk is full; with `readiness = "running"` that doesn't count. Any other path is 404.
+
+**Status.** `/status` on the same port answers with JSON what `Streams.status()` says: tasks, places, lags, the texts of
+errors of tasks that fail or have ended, calls of your functions that take long. Texts of errors may hold your data, so
+they are in no metric: a metric has the class of the error.
 
 **Why reading is safe, and free for the threads that work.** Everything that is counted belongs to one thread, which
 adds to plain integers, per turn of its loop rather than per record (level DEBUG excepted). About every

@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from socketserver import ThreadingMixIn
 from typing import Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+import orjson
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -137,20 +138,27 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class MetricsEndpoint:
     """An HTTP server on a thread of its own: `/metrics` for Prometheus' scrapes; `/livez` and `/readyz` for probes,
-    answered with 200, or with 503 and the reason. Any other path is 404.
+    answered with 200, or with 503 and the reason; `/status` as JSON. Any other path is 404.
 
-    *Owns*: the listening socket. *Receives*: HTTP requests. *Sends*: what was published, and what `health` says.
+    *Owns*: the listening socket. *Receives*: HTTP requests. *Sends*: what was published, what `health` and `page` say.
     """
 
     host: str
     port: int
 
-    def __init__(self, metrics: Metrics, host: str, port: int, health: Health | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        host: str,
+        port: int,
+        health: Health | None = None,
+        page: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
         """Listens at once; port 0 takes a free one. `ConfigError` when the port can't be had."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(PrometheusCollector(metrics))
         ProcessCollector(registry=registry)
-        self._metrics_app, self._health = make_wsgi_app(registry), health
+        self._metrics_app, self._health, self._page = make_wsgi_app(registry), health, page
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             server = type("_Server", (_Server,), {"address_family": family})
@@ -176,8 +184,11 @@ class MetricsEndpoint:
             return _said(health.not_alive(), start_response)
         if path == "/readyz" and health is not None:
             return _said(health.not_ready(), start_response)
+        if path == "/status" and self._page is not None:
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [orjson.dumps(self._page(), option=orjson.OPT_INDENT_2)]
         start_response("404 Not Found", [_TEXT])
-        return [b"there are /metrics, /livez and /readyz\n"]
+        return [b"there are /metrics, /livez, /readyz and /status\n"]
 
     def _serve(self) -> None:
         """Serve until the close. An error of the server is logged, and it serves again: without answers to its probes a

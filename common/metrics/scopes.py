@@ -140,6 +140,11 @@ class ClientMetrics(Scope):
     stage: Final = text("stage, or flags, that execute the topology", own=True)
     alive_stream_threads: Final = gauge("stream threads that run or take part in a rebalance")
     failed_stream_threads: Final = gauge("stream threads that died of an error since the start")
+    longest_call_seconds: Final = gauge(
+        "how long the longest call of one of your functions has lasted that is under way, 0 when none takes a second; "
+        "`/status` names it",
+        own=True,
+    )
 
 
 class MemoryMetrics(Scope):
@@ -219,7 +224,7 @@ class ThreadMetrics(Scope):
     suppressed: Final = count(
         "outputs of upsert sinks that weren't sent, as a later one of their key and commit was, from m5 on", own=True
     )
-    ended_tasks: Final = gauge("tasks that have failed for good, from m4 on", own=True)
+    ended_tasks: Final = gauge("tasks that have failed for good, and stand still", own=True)
 
 
 class SchedulerMetrics(Scope):
@@ -285,10 +290,19 @@ class QuarantineMetrics(Scope):
 
     group: ClassVar[str] = "stream-task-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id")
-    quarantine_error: Final = text("the error of its last try, in one line", own=True)
+    quarantine_error: Final = text("the class of the error of its last try; `/status` has its text", own=True)
     quarantine_seconds_left: Final = gauge(
-        "time until the task has failed for `task_timeout_ms`, and its stream thread dies of it", own=True
+        "time until the task has failed for `task_timeout_ms`, and ends as `task_failed` says", own=True
     )
+
+
+class EndedTaskMetrics(Scope):
+    """One task that has ended, as long as its thread has it. Owner: the thread that has the task."""
+
+    group: ClassVar[str] = "stream-task-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id")
+    ended: Final = gauge("1: the task has failed for good, and its partitions stand still", own=True)
+    ended_error: Final = text("the class of the error that it ended of; `/status` has its text", own=True)
 
 
 class StandbyMetrics(Scope):
@@ -428,7 +442,11 @@ class PartitionMetrics(Scope):
     group: ClassVar[str] = "consumer-fetch-manager-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("client-id", "topic", "partition")
     records_lag: Final = gauge(
-        "records of the partition that aren't processed yet, as of the last fetch; buffered ones count"
+        "records of the partition that aren't processed yet, as of the last fetch; buffered ones count. A partition "
+        "that isn't fetched keeps its series: what stands still is asked for again, see `records_lag_age_seconds`"
+    )
+    records_lag_age_seconds: Final = gauge(
+        "how long ago the lag was known last: it grows while Kafka doesn't tell where the partition ends", own=True
     )
 
 
@@ -441,6 +459,7 @@ SCOPES: tuple[type[Scope], ...] = (
     TaskMetrics,
     GlobalThreadMetrics,
     QuarantineMetrics,
+    EndedTaskMetrics,
     StandbyMetrics,
     UpdaterMetrics,
     RestorationMetrics,

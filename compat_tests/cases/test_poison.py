@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.cases.ends import fails_for_good
 from compat_tests.cases.flows import COPY, FRAGILE_COUNT
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.instance import Settings
@@ -44,7 +43,7 @@ def test_log_and_fail_stops_at_the_record_and_names_it(world: World, kind: str) 
     topology, poison, flows = POISONS[kind]
     row = send(world, poison)
     app = world.instance(topology, **PATIENCE).start()
-    fails_for_good(world, app, FAILED, f"record {row.place}@{row.offset}")
+    app.dies(FAILED, f"record {row.place}@{row.offset}")
     assert world.committed().get(row.place, 0) <= row.offset
     app.start(**continuing(kind))
     end_and_judge(world, *flows, crashed=True, poisoned=frozenset({poison}))
@@ -80,7 +79,7 @@ def test_a_record_that_kafka_refuses_fails_the_application_and_nothing_is_lost(w
     feed.send(world.records(100, keys=20))
     (row,) = feed.send([Sent(b"k1", b"x" * 50_000, FIRST_TIMESTAMP + 1_000)])
     app = world.instance("copy", **PATIENCE).start()
-    fails_for_good(world, app, FAILED, world.topic("out"))
+    app.dies(FAILED, world.topic("out"))
     assert world.committed().get(row.place, 0) <= row.offset
     world.cluster.set_topic(world.topic("out"), {"max.message.bytes": "200000"})
     app.start()

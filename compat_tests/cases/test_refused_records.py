@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.apps.handlers import CONFUSED
 from compat_tests.cases.calls import Noted
-from compat_tests.cases.ends import ENDED
+from compat_tests.cases.ends import ALONE, ENDED
 from compat_tests.cases.failures import key_of
 from compat_tests.cases.flows import COPY, FRAGILE_COUNT
 from compat_tests.cases.refusals import DEAD, REFUSALS, Refusal
@@ -114,7 +114,7 @@ def test_a_task_that_ends_of_a_refused_record_costs_the_others_no_call(
 ) -> None:
     """What won't succeed later isn't tried again, also if a handler says so; one that raises has said to fail."""
     what = REFUSALS[refusal]
-    app, noted = started(world, what, production_exception_handler=FAILING[handler])
+    app, noted = started(world, what, production_exception_handler=FAILING[handler], task_failed=ALONE)
     refused = send(world, noted, what)
     app.says(ENDED)
     others = [place for place in world.cluster.places([world.topic("in")]) if place.partition != PARTITION]

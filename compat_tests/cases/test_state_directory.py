@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.cases.ends import fails_for_good
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import counted
 from compat_tests.harness.instance import Instance
@@ -132,7 +131,4 @@ def test_state_of_an_unknown_format_is_refused_with_the_way_out(plain_world: Wor
     app = counted(plain_world)
     manifest = manifest_of(homes(app.state_dir, plain_world.application_id)[0])
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    if plain_world.has("state_manager"):
-        app.start().dies(STATE_UNUSABLE, "99", str(manifest))  # the database of all tasks
-    else:
-        fails_for_good(plain_world, app.start(), STATE_UNUSABLE, "99", str(manifest))
+    app.start().dies(STATE_UNUSABLE, "99", str(manifest))

@@ -11,7 +11,7 @@ import pytest
 
 from compat_tests.apps.refusals import STALL, refusal
 from compat_tests.cases.arrivals import Gaps
-from compat_tests.cases.ends import ENDED
+from compat_tests.cases.ends import ALONE, ENDED
 from compat_tests.cases.flows import COUNT, COUNT_BESIDE
 from compat_tests.cases.owned import all_is_owned
 from compat_tests.cases.small_disks import FULL, ROOM, ROOM_FOR_A_WHILE, STATE_UNUSABLE, SmallDisk, small_disk
@@ -256,7 +256,7 @@ def test_a_database_that_cannot_be_opened_ends_the_tasks_of_its_sub_topology_alo
     database.write_text("no directory")
     places = world.cluster.places([world.topic("in")])
     before = {place: world.committed()[place] for place in places}
-    app.start().says(ENDED)
+    app.start(task_failed=ALONE).says(ENDED)
     with undisturbed(world, app):
         assert str(database) in app.log(), app.log_tail()
     assert {place: world.committed()[place] for place in places} == before

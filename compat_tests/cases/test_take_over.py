@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from compat_tests import EOS
-from compat_tests.cases.ends import fails_for_good
 from compat_tests.harness.world import World
 from compat_tests.takeover.java_instance import JavaInstance, java_class_path
 from compat_tests.takeover.parts import Application
@@ -133,7 +132,7 @@ def test_a_topology_that_is_another_one_than_javas_is_told(plain_world: World) -
     other = slowly(world, "closed-sessions", "aggregate")
     ours = world.instance(str(other), "ours-another", num_stream_threads=1).start()
     # A store of sessions has the name now that the aggregate's store had.
-    fails_for_good(world, ours, 4, "which begin empty", "compare `describe()` of both", "is no row of a session store")
+    ours.dies(4, "which begin empty", "compare `describe()` of both", "is no row of a session store")
 
 
 def test_javas_state_directory_is_refused(plain_world: World) -> None:

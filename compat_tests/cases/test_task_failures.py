@@ -1,4 +1,4 @@
-"""What is one task's failure for good stays that task's, from M4 on; before, its thread ends."""
+"""What is one task's failure for good stays that task's, or ends the process: `task_failed` says which."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from compat_tests.cases.arrivals import PROMPT_S, slowest
-from compat_tests.cases.ends import ENDED, ends_alone
+from compat_tests.cases.ends import ALONE, ENDED
 from compat_tests.cases.failures import CAUSES, KEYS, NOT_OPENED, PARTITIONS, TASK, Cause, Failure, refusals
 from compat_tests.cases.steps import generation
 from compat_tests.harness.followers import of_tasks
@@ -56,33 +56,38 @@ def others_go_on(world: World, cause: Cause, places: Collection[Place]) -> float
 @causes("user code")  # the time that others' outputs take shows on a calm machine only: about 1 s for a refused record
 def test_a_task_that_fails_for_good_ends_alone_and_its_partition_stops_at_the_record(world: World, cause: str) -> None:
     what = CAUSES[cause]
-    failed = what.fail(world)
-    app, place, took = failed.app, failed.place, 0.0
-    if not ends_alone(world):
-        app.dies(what.exit_code, what.text)
-    else:
-        app.says(ENDED)
-        before, rest = generation(world), others(place)
-        if failed.stops_at is None:
-            failed = failed._replace(stops_at=world.committed()[place])
-        took = others_go_on(world, what, rest)
-        assert what.text in app.log(), app.log_tail()
-        assert failed.has_stopped(world.committed()[place]), f"{failed}, {world.committed()}"
-        assert generation(world) == before
-        others_are_rolled_back(failed, 1)
-        app.stop()
+    failed = what.fail(world, task_failed=ALONE)
+    app, place = failed.app, failed.place
+    app.says(ENDED)
+    before, rest = generation(world), others(place)
+    if failed.stops_at is None:
+        failed = failed._replace(stops_at=world.committed()[place])
+    took = others_go_on(world, what, rest)
+    assert what.text in app.log(), app.log_tail()
+    assert failed.has_stopped(world.committed()[place]), f"{failed}, {world.committed()}"
+    assert generation(world) == before
+    others_are_rolled_back(failed, 1)
+    app.stop()
     failed.mend()
     app.start(refusals=refusals(world))
     end_and_judge(world, *what.flows, crashed=True)
     assert took < PROMPT_S
 
 
-@causes("user code", "refused record")
-def test_with_replace_thread_a_task_that_has_ended_goes_on_once_the_cause_is_mended(world: World, cause: str) -> None:
-    if not ends_alone(world):
-        pytest.skip("the whole thread is replaced")
+@causes("user code")
+def test_by_default_a_task_that_fails_for_good_ends_the_process_with_its_exit_code(world: World, cause: str) -> None:
     what = CAUSES[cause]
-    failed = what.fail(world, handler="REPLACE_THREAD")
+    failed = what.fail(world)
+    failed.app.dies(what.exit_code, what.text)
+    failed.mend()
+    failed.app.start(refusals=refusals(world))
+    end_and_judge(world, *what.flows, crashed=True)
+
+
+@causes("user code", "refused record")
+def test_a_task_that_is_replaced_goes_on_once_the_cause_is_mended(world: World, cause: str) -> None:
+    what = CAUSES[cause]
+    failed = what.fail(world, task_failed="replace")
     app = failed.app
     app.says(ENDED)
     before = generation(world)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from compat_tests.cases.ends import fails_for_good
 from compat_tests.cases.flows import COUNT, LAST
 from compat_tests.cases.steps import bounce, commit_steps_of, feed_until_it_dies, loading
 from compat_tests.cases.test_poison import FAILED, PATIENCE, continuing
@@ -94,7 +93,7 @@ def test_a_live_group_goes_from_the_stage_before_to_this_one_and_back(world: Wor
 def test_a_record_without_a_key_stops_its_task_on_every_stage_and_is_named(world: World) -> None:
     row, _ = send_with_keyless(world)
     app = world.instance("upserts", **PATIENCE).start()
-    fails_for_good(world, app, FAILED, f"record {row.place}@{row.offset}", "has no key", "upserts=True")
+    app.dies(FAILED, f"record {row.place}@{row.offset}", "has no key", "upserts=True")
     assert world.committed().get(row.place, 0) <= row.offset
     app.start(**continuing("production"))
     end_and_judge(world, *upserted(world), crashed=True, poisoned=frozenset({KEYLESS}))

@@ -124,6 +124,10 @@ class InlineProcessing:
     def places(self) -> dict[TaskId, str]:
         return {}
 
+    def failing(self) -> dict[TaskId, str]:
+        """None is tried again."""
+        return {}
+
     def hold(self, held: bool) -> None:
         """While this holds nothing is processed, nor punctuated."""
         self._held = held
@@ -160,15 +164,18 @@ class InlineProcessing:
     def _initialise(self) -> bool:
         """Initialise new tasks; True when some are left, as the time is over."""
         until_ms = self._clock.monotonic_ms() + SLICE_MS
-        for id, task in list(self._new.items()):
-            task.initialise()
-            del self._new[id]
-            self._fed[id] = task
-            self._worked(task)
-            self._let_go_on(task)
+        for task in list(self._new.values()):
+            self._initialise_task(task)
             if self._clock.monotonic_ms() >= until_ms:
                 break
         return bool(self._new)
+
+    def _initialise_task(self, task: Task) -> None:
+        task.initialise()
+        del self._new[task.id]
+        self._fed[task.id] = task
+        self._worked(task)
+        self._let_go_on(task)
 
     def take_removed(self) -> list[RemovedTask]:
         """One at a time, closed as its close mode says: that takes time, which the caller may need for other tasks."""
@@ -194,12 +201,15 @@ class InlineProcessing:
         waited for: the next commit does that."""
         until_ms = self._clock.monotonic_ms() + SLICE_MS
         for task in filter(None, map(self._tasks.get, self._waiting.ring(now_ms))):
-            try:
-                if self._clock.monotonic_ms() < until_ms:
-                    task.apply()
-                self._write_later(task)
-            except StateBusyError as busy:
-                self._waiting.set(task.id, now_ms + max(1, busy.pause_ms))
+            self._write_task(task, now_ms, due=self._clock.monotonic_ms() < until_ms)
+
+    def _write_task(self, task: Task, now_ms: int, *, due: bool) -> None:
+        try:
+            if due:
+                task.apply()
+            self._write_later(task)
+        except StateBusyError as busy:
+            self._waiting.set(task.id, now_ms + max(1, busy.pause_ms))
 
     def _write_later(self, task: Task) -> None:
         due_ms = task.write_due_ms
@@ -244,22 +254,27 @@ class InlineProcessing:
             if number and self._clock.monotonic_ms() >= until_ms:
                 self._alarms.set_at_once(task)
                 continue
-            try:
-                called |= task.punctuate(self._clock.wall_ms())
-            finally:
-                self._worked(task)
+            called |= self._punctuate_task(task)
         return called
+
+    def _punctuate_task(self, task: Task) -> bool:
+        try:
+            return task.punctuate(self._clock.wall_ms())
+        finally:
+            self._worked(task)
 
     def should_fetch(self, timeout_ms: int) -> bool:
         return True
 
     def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
         while self._to_flush:
-            id, task = next(iter(self._to_flush.items()))
-            task.flush()
-            self._worked(task)
-            del self._to_flush[id]
+            self._flush_task(next(iter(self._to_flush.values())))
         return True
+
+    def _flush_task(self, task: Task) -> None:
+        task.flush()
+        self._worked(task)
+        del self._to_flush[task.id]
 
     def unlock(self) -> None:
         """Do nothing: no task is locked."""

@@ -1,4 +1,5 @@
-"""Task ends up to M3: a task that fails for good ends its thread, as in Kafka Streams.
+"""Task ends up to M3, unless `task_failed` says otherwise: a task that fails for good ends its thread, as in Kafka
+Streams.
 
 *Guarantees*: the thread gets the error itself.
 *Assumes*: nothing.

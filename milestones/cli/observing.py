@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import orjson
 from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 
 from milestones.cli.picture import (
     ACCOUNTS,
+    CallRow,
     DatabaseRow,
     GlobalRow,
     Member,
@@ -151,7 +153,7 @@ def scrape(address: str, client_id: str) -> Scraped | str:
     """What the metrics at `host:port` say of the instance to which the member `client_id` belongs, or why there are
     none. The address may be outdated, and another instance's by now."""
     try:
-        text = _get(address)
+        text = _get(address, "/metrics")
     except (OSError, ValueError, http.client.HTTPException) as error:
         return f"no metrics at {address}: {error}"
     try:
@@ -160,16 +162,26 @@ def scrape(address: str, client_id: str) -> Scraped | str:
         return f"no metrics at {address}: what is there can't be read ({error})"
     if not found.client_id or not client_id.startswith(found.client_id):
         return f"no metrics at {address}: those are of {found.client_id or 'another program'}"
-    return found
+    try:
+        return with_page(found, _get(address, "/status"))
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+        return found  # of a release that has no such page
 
 
-def _get(address: str) -> str:
+def _get(address: str, path: str) -> str:
     connection = http.client.HTTPConnection(address, timeout=SCRAPE_TIMEOUT_S)
     try:
-        connection.request("GET", "/metrics")
+        connection.request("GET", path)
         return connection.getresponse().read(MAX_METRICS_BYTES).decode()
     finally:
         connection.close()
+
+
+def with_page(found: Scraped, text: str) -> Scraped:
+    """With what the instance's page `/status` says and metrics don't: texts of errors, long calls."""
+    page = orjson.loads(text)
+    texts = {TaskId.parse(task): str(error) for task, error in {**page["failing"], **page["ended"]}.items()}
+    return replace(found, texts=texts, calls=tuple(CallRow(**call) for call in page["calls"]))
 
 
 def read_metrics(text: str) -> Scraped:
@@ -179,7 +191,7 @@ def read_metrics(text: str) -> Scraped:
     numbers: dict[str, dict[str, float]] = {}
     by_task: dict[str, dict[TaskId, int]] = {name: {} for name in _BY_TASK.values()}
     stores: dict[TaskId, dict[str, dict[str, float]]] = {}
-    errors: dict[TaskId, str] = {}
+    classes: dict[str, dict[TaskId, str]] = {name: {} for name in _CLASSES.values()}
     of_instance: dict[str, dict[str, int]] = {MEMORY: {}, GLOBALS: {}}
     databases: dict[int, dict[str, int]] = {}
     for family in text_string_to_metric_families(text):
@@ -191,8 +203,8 @@ def read_metrics(text: str) -> Scraped:
                 threads[labels["thread_id"]] = labels["value"]
             elif name in _OF_THREAD:
                 numbers.setdefault(labels["thread_id"], {})[_OF_THREAD[name]] = sample.value
-            elif name == "kafka_stream_task_quarantine_error_info":
-                errors[TaskId.parse(labels["task_id"])] = labels["value"]
+            elif name in _CLASSES:
+                classes[_CLASSES[name]][TaskId.parse(labels["task_id"])] = labels["value"]
             elif name in _OF_INSTANCE:
                 field, key = _OF_INSTANCE[name]
                 of_instance[field][key] = int(sample.value)
@@ -204,7 +216,7 @@ def read_metrics(text: str) -> Scraped:
                 of_task = stores.setdefault(TaskId.parse(labels["task_id"]), {})
                 of_task.setdefault(labels["state_id"], {})[_OF_STORE[name]] = sample.value
     rows = {task: tuple(_store(name, told) for name, told in sorted(found.items())) for task, found in stores.items()}
-    known: dict[str, object] = {"threads": threads, "numbers": numbers, "stores": rows, "errors": errors}
+    known: dict[str, object] = {"threads": threads, "numbers": numbers, "stores": rows, **classes}
     known["databases"] = {number: DatabaseRow(**told) for number, told in sorted(databases.items())}
     known[MEMORY] = of_instance[MEMORY]
     if everyone := of_instance[GLOBALS]:
@@ -219,6 +231,8 @@ def _store(name: str, told: Mapping[str, float]) -> StoreRow:
 
 
 _OF_CLIENT = {"kafka_stream_state_info": "state", "kafka_stream_version_info": "version"}
+_CLASSES = {"kafka_stream_task_quarantine_error_info": "classes", "kafka_stream_task_ended_error_info": "ended"}
+"""By name of a sample with the class of a task's error: the field of `Scraped`."""
 _BY_TASK = {
     "kafka_stream_task_restore_total": "restored",
     "kafka_stream_task_restore_remaining_records": "remaining",

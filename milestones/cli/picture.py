@@ -25,6 +25,9 @@ THREAD = re.compile(r"(?P<client>.+)-(?:StreamThread-(?P<number>\d+)|PollingThre
 PROCESSING_THREAD = re.compile(r"(?P<client>.+)-ProcessingThread-(?:(?P<stream>\d+)-)?(?P<number>\d+)")
 """The number of its stream thread is in the name of a processing thread on m2 and m3."""
 
+ACTIVE, RESTORING, ENDED = "active", "restoring", "ended"
+"""Roles of a task that its owner is to process."""
+
 POLLS = "polling"
 """The label of a polling thread."""
 RUNS = "RUNNING"
@@ -103,6 +106,15 @@ class DatabaseRow:
     unsynced_ms: int = 0
 
 
+@dataclass(frozen=True)
+class CallRow:
+    """A call of a function of the user's that is under way: its place, and how long it has lasted."""
+
+    thread: str
+    function: str
+    seconds: int
+
+
 ACCOUNTS = tuple(account.name.lower() for account in Account if account is not Account.CLIENT_QUEUES)
 """Of an instance's memory, as metrics call them. What clients hold isn't known, only what they may."""
 
@@ -111,7 +123,8 @@ ACCOUNTS = tuple(account.name.lower() for account in Account if account is not A
 class Scraped:
     """What an instance's metrics say. `numbers`: `commit_age_ms` of a thread that commits, `records` and `busy` of a
     processing thread. By task: records restored and still to restore, a standby's lag, the stores that a state updater
-    restores; the error of one in quarantine, and how long it is tried again. `memory`: bytes by what they are for;
+    restores; the error's class of one in quarantine, and of one that has ended; their texts, and how long the former is
+    tried again. `calls` that have been under way for a second or longer. `memory`: bytes by what they are for;
     `client_queues_max` may be taken, `resident` is all of the process."""
 
     client_id: str
@@ -123,20 +136,24 @@ class Scraped:
     remaining: Mapping[TaskId, int] = field(default_factory=dict)
     standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
     stores: Mapping[TaskId, tuple[StoreRow, ...]] = field(default_factory=dict)
-    errors: Mapping[TaskId, str] = field(default_factory=dict)
+    classes: Mapping[TaskId, str] = field(default_factory=dict)
+    ended: Mapping[TaskId, str] = field(default_factory=dict)
+    texts: Mapping[TaskId, str] = field(default_factory=dict)
     seconds_left: Mapping[TaskId, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     globals: GlobalRow | None = None
     databases: Mapping[int, DatabaseRow] = field(default_factory=dict)
+    calls: tuple[CallRow, ...] = ()
 
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One copy of a task. `role`: active, restoring, standby, warm-up, or promised (its owner has to release it first).
+    """One copy of a task. `role`: active, restoring, ended, standby, warm-up, or promised (its owner has to release it
+    first).
 
     In records: `input_lag` not yet committed of its inputs; `behind` a standby's lag or what is left to restore;
     `restored` since the restoration began; `stores` that aren't there yet, from m1 on. `error` of a task in quarantine,
-    from m2 on, which is tried again for `seconds_left`; then its stream thread dies of it.
+    from m2 on, which is tried again for `seconds_left`, and of one that has ended; `error_class` of both.
     """
 
     task: str
@@ -146,12 +163,13 @@ class TaskRow:
     restored: int | None = None
     stores: tuple[StoreRow, ...] = ()
     error: str | None = None
+    error_class: str | None = None
     seconds_left: int | None = None
 
     @property
     def progress(self) -> float | None:
         """Of a restoration, 0 to 1."""
-        if self.role != "restoring" or self.behind is None or self.restored is None:
+        if self.role != RESTORING or self.behind is None or self.restored is None:
             return None
         return _share(self.restored, self.behind)
 
@@ -178,7 +196,8 @@ class Thread:
 class InstanceView:
     """One process. `unseen`: why its metrics can't be read; None when they can. `memory`: as in `Scraped`, with `other`
     for what of the process is in no account; None when it isn't known. `globals`: None without global stores, too.
-    `databases`: by sub-topology, from m6 on."""
+    `databases`: by sub-topology, from m6 on. `calls` of functions of the user's that are under way for a second or
+    longer."""
 
     name: str
     process: str
@@ -193,10 +212,11 @@ class InstanceView:
     memory: Mapping[str, int] | None = None
     globals: GlobalRow | None = None
     databases: Mapping[int, DatabaseRow] = field(default_factory=dict)
+    calls: tuple[CallRow, ...] = ()
 
     def restoring(self, subtopology: int) -> list[int]:
         """What each of its tasks that restores has still to read, in records."""
-        rows = [row for thread in self.threads for row in thread.tasks if row.role == "restoring"]
+        rows = [row for thread in self.threads for row in thread.tasks if row.role == RESTORING]
         return [row.behind or 0 for row in rows if TaskId.parse(row.task).subtopology == subtopology]
 
 
@@ -300,6 +320,7 @@ def _instance(
         memory=_memory(seen.memory) if seen and seen.memory else None,
         globals=seen.globals if seen else None,
         databases=seen.databases if seen else {},
+        calls=seen.calls if seen else (),
     )
 
 
@@ -364,11 +385,16 @@ def _active(task: TaskId, got: Assignment, lags: Mapping[TopicPartition, int], s
     inputs = [lags.get(at) for at in got.partitions.get(task, ())]
     known = [lag for lag in inputs if lag is not None]
     lag = sum(known) if known and len(known) == len(inputs) else None
-    left = seen.remaining.get(task, 0) if seen else 0
-    if seen is None or left == 0:
-        failing = (seen.errors.get(task), seen.seconds_left.get(task)) if seen else (None, None)
-        return TaskRow(str(task), "active", lag, error=failing[0], seconds_left=failing[1])
-    return TaskRow(str(task), "restoring", lag, left, seen.restored.get(task), seen.stores.get(task, ()))
+    if seen is None:
+        return TaskRow(str(task), ACTIVE, lag)
+    if task in seen.ended:
+        kind = seen.ended[task]
+        return TaskRow(str(task), ENDED, lag, error=seen.texts.get(task, kind), error_class=kind)
+    if left := seen.remaining.get(task, 0):
+        return TaskRow(str(task), RESTORING, lag, left, seen.restored.get(task), seen.stores.get(task, ()))
+    failing = seen.classes.get(task)
+    text, seconds = seen.texts.get(task, failing), seen.seconds_left.get(task)
+    return TaskRow(str(task), ACTIVE, lag, error=text, error_class=failing, seconds_left=seconds)
 
 
 def _copy(task: TaskId, role: str, seen: Scraped | None) -> TaskRow:

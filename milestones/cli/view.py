@@ -17,6 +17,10 @@ from rich.text import Text
 
 from milestones.cli.picture import (
     ACCOUNTS,
+    ACTIVE,
+    ENDED,
+    RESTORING,
+    CallRow,
     DatabaseRow,
     GlobalRow,
     InstanceView,
@@ -28,7 +32,7 @@ from milestones.cli.picture import (
 )
 from milestones.common.clock import duration
 
-ROLES = {"active": "green", "restoring": "yellow", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
+ROLES = {ACTIVE: "green", RESTORING: "yellow", ENDED: "red", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
 """In the order in which they are counted, with their colours."""
 STATES = {"Stable": "green", "RUNNING": "green", "ERROR": "red", "DEAD": "red", "Empty": "red", "Dead": "red"}
 UNKNOWN = "–"
@@ -59,7 +63,8 @@ def view(shown: Picture, now_ms: int, *, tasks: bool) -> RenderableType:
 def height(shown: Picture) -> int:
     """Lines that the view with a row for each task takes."""
     rows = sum(max(3, _height(instance)) + 1 for instance in shown.instances)
-    return rows + 9 + len(shown.notes) + sum(row.error is not None for row in shown.rows)
+    calls = sum(len(instance.calls) for instance in shown.instances)
+    return rows + 9 + len(shown.notes) + sum(row.error is not None for row in shown.rows) + calls
 
 
 def _height(instance: InstanceView) -> int:
@@ -111,11 +116,19 @@ def _footer(shown: Picture) -> Iterator[RenderableType]:
             unseen.setdefault(instance.unseen, []).append(instance.name)
     notes = [f"{', '.join(names)}: {why}; states and restore progress aren't known" for why, names in unseen.items()]
     refused = {thread.error for instance in shown.instances for thread in instance.threads if thread.error}
-    notes += [f"task {row.task} fails: {row.error}" for row in shown.rows if row.error is not None]
+    failing = [row for row in shown.rows if row.error is not None]
+    ended = [f"task {row.task} has ended: {row.error}" for row in failing if row.role == ENDED]
+    notes += [f"task {row.task} fails: {row.error}" for row in failing if row.role != ENDED]
+    notes += [_call(call) for instance in shown.instances for call in instance.calls]
     notes += [*(f"refused: {error}" for error in sorted(refused)), *shown.notes]
-    if notes:
+    if ended or notes:
         yield ""
+    yield from (Text(note, "red") for note in ended)
     yield from (Text(note, "yellow") for note in notes)
+
+
+def _call(call: CallRow) -> str:
+    return f"{call.thread} is in {call.function}, for {duration(call.seconds)}"
 
 
 def _add(table: Table, instance: InstanceView, tasks: bool) -> None:
@@ -144,7 +157,7 @@ def _own(instance: InstanceView) -> Iterator[Text]:
 
 def _global_row(row: GlobalRow) -> list[RenderableType]:
     if row.left:
-        return [Text("global stores"), "", Text("restoring", ROLES["restoring"]), "",
+        return [Text("global stores"), "", Text("restoring", ROLES[RESTORING]), "",
                 _bar(row.progress, f"{_records(row.left)} left")]  # fmt: skip
     behind = "caught up" if row.lag == 0 else f"{_records(row.lag)} behind"
     return [Text("global stores", "dim"), "", "", "", Text(behind, "dim")]
@@ -179,7 +192,7 @@ def _task_rows(thread: Thread) -> Iterator[list[RenderableType]]:
         yield [_label(thread), Text(UNKNOWN, "dim"), Text("refused" if thread.error else "", "red")]
     for number, row in enumerate(thread.tasks):
         role = Text(row.role, ROLES[row.role])
-        lag = "" if row.role not in ("active", "restoring") else _records(row.input_lag)
+        lag = _records(row.input_lag) if row.role in (ACTIVE, RESTORING, ENDED) else ""
         yield [_label(thread) if number == 0 else "", row.task, role, lag, _state(row)]
         for store in _apart(row):
             yield ["", "", "", "", _bar(store.progress, f"{store.store}: {_left(store.left, [store])}")]
@@ -191,7 +204,9 @@ def _apart(row: TaskRow) -> tuple[StoreRow, ...]:
 
 
 def _state(row: TaskRow) -> RenderableType:
-    if row.role == "restoring":
+    if row.role == ENDED:
+        return Text(f"ended: {row.error_class}", "red")
+    if row.role == RESTORING:
         left = _left(row.behind, row.stores)
         return left if row.progress is None else _bar(row.progress, left)
     if row.role in ("standby", "warm-up"):
@@ -219,14 +234,14 @@ def _left(records: int | None, stores: Collection[StoreRow]) -> str:
 
 def _thread_row(thread: Thread) -> Iterator[list[RenderableType]]:
     of = {role: [row for row in thread.tasks if row.role == role] for role in ROLES}
-    said = [f"{_sum(row.behind for row in of['restoring'])} to restore"] if of["restoring"] else []
-    failing = sum(row.error is not None for row in thread.tasks)
+    said = [f"{_sum(row.behind for row in of[RESTORING])} to restore"] if of[RESTORING] else []
+    failing = sum(row.error is not None for row in of[ACTIVE])
     said += [f"{failing} failing"] if failing else []
     copies = of["standby"] + of["warm-up"]
     if copies:
         behind = _sum(row.behind for row in copies)
         said.append("standbys caught up" if behind == "0" else f"standbys {behind} behind")
-    lag = _sum(row.input_lag for row in of["active"] + of["restoring"])
+    lag = _sum(row.input_lag for row in of[ACTIVE] + of[RESTORING] + of[ENDED])
     counts = Text(", ").join(_counted(thread.tasks))
     yield [_label(thread), str(len(thread.tasks)), counts, lag, ", ".join(said)]
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from milestones.common.errors import CloseTimeoutError
-from milestones.common.metrics.scopes import QuarantineMetrics
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.thread_stacks import frames, in_user_code, place
 from milestones.instance.admin_thread import NewSources
@@ -22,8 +21,8 @@ from milestones.instance.context import GlobalEvent, ThreadEvent, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
 
 if TYPE_CHECKING:
+    from milestones.client.long_calls import LongCall
     from milestones.common.clock import Clock
-    from milestones.common.metrics import Metrics
 
 log: Final = logging.getLogger(__name__)
 
@@ -91,10 +90,10 @@ class Ending:
 class Status:
     """One instance at a glance. Lags count records not yet processed; `restoring` counts changelog records to go.
     `error`: why the client is in state ERROR, or couldn't be closed in time; `failing`: the error of the last try, by
-    task in quarantine; `places`: the task's place on its way from its assignment to its close, by task: "waiting",
-    "waiting for its lock", "opening", "positioning", "restoring", "starting", "processing", "locked for commit",
-    "quarantined", "returning" for a roll-back, "standby", "leaving", "ended"; `ended`: the error of each task that has
-    failed for good, from m4 on."""
+    task that is tried again; `calls` of your functions that have been running for a second or longer; `places`: the
+    task's place on its way from its assignment to its close, by task: "waiting", "waiting for its lock", "opening",
+    "positioning", "restoring", "starting", "processing", "locked for commit", "quarantined", "returning" for a
+    roll-back, "standby", "leaving", "ended"; `ended`: the error of each task that has failed for good."""
 
     state: StreamsState
     stage: str
@@ -108,20 +107,15 @@ class Status:
     failing: Mapping[TaskId, str] = field(default_factory=dict)
     places: Mapping[TaskId, str] = field(default_factory=dict)
     ended: Mapping[TaskId, str] = field(default_factory=dict)
+    calls: tuple[LongCall, ...] = ()
 
 
 def merged(reports: Iterable[ThreadReport]) -> dict[str, Any]:
     """The fields of `Status` that have an entry for each task or partition, of all threads."""
     return {
         name: {key: value for report in reports for key, value in getattr(report, name).items()}
-        for name in ("tasks", "lags", "restoring", "places", "ended")
+        for name in ("tasks", "lags", "restoring", "places", "ended", "failing")
     }
-
-
-def failing_tasks(metrics: Metrics) -> dict[TaskId, str]:
-    """The error of the last try, by task in quarantine, as last published. `milestones status` shows it, too."""
-    scopes = [scope for scope in metrics.scopes() if isinstance(scope, QuarantineMetrics) and scope.published.values]
-    return {TaskId.parse(one.tags["task-id"]): str(one.published.values["quarantine-error"]) for one in scopes}
 
 
 def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:
@@ -149,6 +143,11 @@ class Joinable(Protocol):
     def is_alive(self) -> bool: ...
 
 
+OF_A_FUNCTION: Final = "let the function return sooner"
+OF_NO_FUNCTION: Final = "no function of yours was running: Kafka or a disk was awaited, as the lines before say"
+"""What to do about a client that isn't closed in time."""
+
+
 class Closing:
     """How long the end of a client may take. `hanging`: the threads that didn't end in time, with their places."""
 
@@ -156,6 +155,7 @@ class Closing:
         self._clock = clock
         self._timeout_ms, self._end_ms = timeout_ms, clock.monotonic_ms() + timeout_ms
         self.hanging: dict[str, str] = {}
+        self._in_functions = False
 
     @property
     def over(self) -> bool:
@@ -170,14 +170,17 @@ class Closing:
 
     def hangs(self, thread: Joinable, helpers: Iterable[int] = ()) -> None:
         """Note that the thread hangs, and where."""
-        self.hanging[thread.name] = whereabouts(thread, helpers)
+        busy = in_functions(thread, helpers)
+        self._in_functions |= bool(busy)
+        self.hanging[thread.name] = _places(thread, busy)
 
     def error(self) -> CloseTimeoutError:
         """The error that names the threads that hang."""
         places = "; ".join(f"{name} is in {place}" for name, place in self.hanging.items())
+        remedy = OF_A_FUNCTION if self._in_functions else OF_NO_FUNCTION
         return CloseTimeoutError(
             f"not closed within close_timeout_ms ({self._timeout_ms}): {places}. What they didn't commit is processed "
-            "again after the next start; let the function return sooner, or raise close_timeout_ms"
+            f"again after the next start; {remedy}, or raise close_timeout_ms"
         )
 
 
@@ -203,6 +206,14 @@ def join(
 
 def whereabouts(thread: Joinable, helpers: Iterable[int]) -> str:
     """The place of the thread, or the user's functions in which the thread or its helpers are."""
-    known, own = frames(), thread.ident or 0
-    busy = [ident for ident in (*helpers, own) if in_user_code(known.get(ident)) is not None]
-    return ", and ".join(place(ident) for ident in busy or [own])
+    return _places(thread, in_functions(thread, helpers))
+
+
+def in_functions(thread: Joinable, helpers: Iterable[int]) -> list[int]:
+    """The idents of those, of the thread and its helpers, that are in functions of the user's."""
+    known = frames()
+    return [ident for ident in (*helpers, thread.ident or 0) if in_user_code(known.get(ident)) is not None]
+
+
+def _places(thread: Joinable, busy: Sequence[int]) -> str:
+    return ", and ".join(place(ident) for ident in busy or [thread.ident or 0])

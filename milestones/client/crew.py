@@ -44,7 +44,10 @@ class PollingMember:
         """Note that the thread has ended: it has no tasks any more, and its number of processed records stays."""
         self.state, self.processing = ThreadState.DEAD, {}
         if self.report is not None:
-            self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={}, places={}, ended={})
+            self.report = replace(
+                self.report, tasks={}, lags={}, restoring={}, standby_lags={}, places={}, ended={},
+                failing={}, last=None,
+            )  # fmt: skip
 
 
 class Crew:
@@ -83,10 +86,25 @@ class Crew:
             found |= {name: state for (name, _), state in member.processing.items()}
         return found
 
+    def callers(self) -> frozenset[int]:
+        """The idents of the threads that poll, and of those that call functions of the user's for them."""
+        members = list(self.members.values())
+        idents = frozenset(member.thread.ident for member in members if member.thread.ident is not None)
+        return idents.union(*(self._registry.helpers(member.number) for member in members))
+
     @property
     def staying(self) -> list[ThreadState]:
         """The states of the threads that poll, without those that are to end."""
         return [member.state for member in self.members.values() if not member.leaves]
+
+    def all_ended(self) -> BaseException | None:
+        """What the last active task has failed of, when the active tasks of all threads have ended for good, as all of
+        them have reported of the same generation."""
+        reports = self.reports
+        if len(reports) < len(self.members) or len({report.generation for report in reports}) > 1:
+            return None
+        active = [report for report in reports if any(role != "standby" for role in report.tasks.values())]
+        return active[-1].last if active and all(report.last is not None for report in active) else None
 
     @property
     def alive(self) -> list[PollingMember]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from milestones.common.metrics import HeartbeatMetrics
+from milestones.common.config.keys import PROCESSING
+from milestones.common.metrics import EndedTaskMetrics, HeartbeatMetrics, StateDatabaseMetrics
 from milestones.instance.states import StreamsState
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from milestones.common.metrics import Metrics
 
 LEAST_SILENCE_MS = 10_000
+DISK_FULL = 1
+"""As `writes_wait` says it."""
 
 ENDING = frozenset({StreamsState.PENDING_ERROR, StreamsState.ERROR, StreamsState.NOT_RUNNING})
 
@@ -34,12 +37,13 @@ class PublishedClient(Protocol):
 
 
 class ClientHealth:
-    """A client's health. A client is ready when it is RUNNING and the group's coordinator has answered each of its
-    members lately."""
+    """A client's health. A client is ready when it is RUNNING, the group's coordinator has answered each of its
+    members lately and, by `readiness`, none of its tasks stands still."""
 
     def __init__(self, client: PublishedClient, metrics: Metrics, config: StreamsConfig, clock: Clock) -> None:
         self._client, self._metrics, self._clock = client, metrics, clock
         self._silence_ms = max(LEAST_SILENCE_MS, 3 * config.heartbeat_interval_ms)
+        self._standing = self._what_stands if config.readiness == PROCESSING else lambda: None
 
     def not_alive(self) -> str | None:
         """Why the process should be ended, None while the client lives. A client that has failed, or couldn't be closed
@@ -52,12 +56,25 @@ class ClientHealth:
     def not_ready(self) -> str | None:
         state = self._client.state
         if state is not StreamsState.RUNNING:
-            return self.not_alive() or state.value
+            why = ": ".join(filter(None, (state.value, self._what_stands())))
+            return self.not_alive() or why
         silent_ms = self.silent_ms()
         if silent_ms > self._silence_ms:
             seconds = silent_ms // 1000
             return f"no answer from the group's coordinator for {seconds} s: it is away, or a rebalance awaits others"
-        return None
+        return self._standing()
+
+    def _what_stands(self) -> str | None:
+        """The tasks that have ended, and the sub-topologies whose disk is full."""
+        ended, full = [], []
+        for scope in self._metrics.scopes():
+            if isinstance(scope, EndedTaskMetrics):
+                ended.append(scope.tags["task-id"])
+            elif isinstance(scope, StateDatabaseMetrics) and scope.published.values.get("writes-wait") == DISK_FULL:
+                full.append(scope.tags["subtopology-id"])
+        said = [f"tasks that have ended: {', '.join(sorted(ended))}"] if ended else []
+        said += [f"the disk of the state is full, of sub-topologies: {', '.join(sorted(full))}"] if full else []
+        return "; ".join(said) or None
 
     def silent_ms(self) -> int:
         """The longest time for which the coordinator hasn't answered a member of this client."""

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from importlib.metadata import PackageNotFoundError, version
 
+from milestones.client.long_calls import LongCalls
 from milestones.common.clock import Clock
 from milestones.common.memory import MemoryBudget
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, ClientMetrics, Metrics
@@ -20,18 +22,23 @@ class ClientPublisher:
     ) -> None:
         self._metrics = metrics
         self._clock, self._memory = clock, MemoryMeasures(memory, metrics, client_id)
+        self.calls: LongCalls = LongCalls()
         self._scope = metrics.add(ClientMetrics, client_id=client_id)
         self._scope.version.value = _version()
         self._scope.application_id.value, self._scope.stage.value = application_id, stage
 
-    def publish(self, state: str, alive: int, failed: int, *, at_once: bool) -> None:
+    def publish(
+        self, state: str, alive: int, failed: int, callers: Callable[[], Collection[int]], *, at_once: bool
+    ) -> None:
         """Publish the client's state. `alive`, `failed`: the numbers of stream threads that live, and that have died of
-        an error so far."""
+        an error so far; `callers` gives the idents of the threads that call functions of the user's."""
         scope, now_ms = self._scope, self._clock.monotonic_ms()
         if not (at_once or now_ms - scope.published.at_ms >= PUBLISH_INTERVAL_MS):
             return
         scope.state.value = state
         scope.alive_stream_threads.value, scope.failed_stream_threads.value = alive, failed
+        self.calls.look(callers(), now_ms)
+        scope.longest_call_seconds.value = self.calls.longest_seconds
         scope.publish(now_ms)
         self._memory.run_once(now_ms)
 

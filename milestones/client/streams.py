@@ -98,8 +98,9 @@ class Streams(Explained):
 
     def set_uncaught_exception_handler(self, handler: UncaughtHandler) -> None:
         """Let `handler(error)` decide when a stream thread dies of an error: `Exceptions.REPLACE_THREAD`,
-        `SHUTDOWN_CLIENT` (the default), `SHUTDOWN_APPLICATION` (KIP-671); from M4 on also when one task fails for good:
-        `REPLACE_THREAD` opens the task anew, `END_TASK` (the default then) ends it. Only before `start`."""
+        `SHUTDOWN_CLIENT` (the default), `SHUTDOWN_APPLICATION` (KIP-671). When one task fails for good the handler
+        decides in place of `task_failed`; from M4 on, and where that setting isn't `shutdown_client`, the failure is
+        the task's: `REPLACE_THREAD` opens the task anew, `END_TASK` ends it. Only before `start`."""
         self._before_start("an uncaught exception handler")
         self._supervisor.handler = handler
 

@@ -29,7 +29,6 @@ from milestones.client.client_events import (
     Status,
     ThreadGone,
     client_state,
-    failing_tasks,
     give_up_removals,
     join,
     merged,
@@ -39,6 +38,7 @@ from milestones.client.global_member import GlobalMember, global_thread
 from milestones.client.health import ClientHealth
 from milestones.client.metrics import ClientPublisher
 from milestones.client.start import Life, Start, Started, StartGivenUpError
+from milestones.client.status_page import page_of
 from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.kafka.failures import caught
 from milestones.common.last_words import is_interrupt, report, say
@@ -160,7 +160,7 @@ class Supervisor:
         if config.metrics_port is not None:
             health = ClientHealth(self, self.metrics, config, self._clock)
             endpoint = partial(MetricsEndpoint, self.metrics, config.metrics_host, config.metrics_port, health)
-            self.endpoint = endpoint()
+            self.endpoint = endpoint(lambda: page_of(self.status()))
             log.info("metrics are served at http://%s:%d/metrics", self.endpoint.host, self.endpoint.port)
         housekeeper = self._make_housekeeper(
             f"{instance.client_id}-housekeeper", config, self._application, instance.cleaner(), self._clock,
@@ -215,10 +215,18 @@ class Supervisor:
         self._move(StreamsState.PENDING_SHUTDOWN)
         self._move(StreamsState.NOT_RUNNING)
         self._stopped.set()
+
     def _publish(self, *, at_once: bool) -> None:
         if self._publisher is not None:
             alive = 0 if self._crew is None else self._crew.alive_threads
-            self._publisher.publish(self.state.value, alive, self._threads_failed, at_once=at_once)
+            self._publisher.publish(
+                self.state.value, alive, self._threads_failed, self._callers, at_once=at_once
+            )
+
+    def _callers(self) -> frozenset[int]:
+        """The idents of all threads that call functions of the user's."""
+        everyone = frozenset(thread.ident for thread in self._globals.threads if thread.ident is not None)
+        return everyone if self._crew is None else everyone | self._crew.callers()
 
     def ask_to_close(self, leave_group: bool) -> None:
         self._begin_closing()
@@ -303,7 +311,7 @@ class Supervisor:
             records=0 if crew is None else crew.records,
             generation=max((report.generation for report in reports), default=-1),
             error=self.error,
-            failing=failing_tasks(self.metrics),
+            calls=() if self._publisher is None else self._publisher.calls.found,
             **told,
         )
 
@@ -366,6 +374,9 @@ class Supervisor:
                 return self._thread_failed(event)
             case GlobalFailed():
                 return self._global_failed(event)
+            case ThreadReport(name):
+                self._threads.members[name].report = event
+                return self._all_ended()
             case _:
                 self._note(event)
         return None
@@ -377,8 +388,6 @@ class Supervisor:
                 self._globals.note(event)
             case ThreadMoved(name, state):
                 self._thread_moved(name, ThreadState(state))
-            case ThreadReport(name):
-                self._threads.members[name].report = event
             case ProcessingThreadMoved():
                 self._threads.processing_moved(event)
             case AddThread(number):
@@ -393,6 +402,14 @@ class Supervisor:
                 self.thread_registry.sources |= topics
                 for member in self._threads.alive[:1]:
                     member.thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
+
+    def _all_ended(self) -> Ending | None:
+        """The end of a client all of whose tasks have ended for good; while it rebalances more may come."""
+        error = self._threads.all_ended() if self.state is StreamsState.RUNNING else None
+        if error is None:
+            return None
+        log.error("all tasks have ended: so does the client")
+        return self._failed(error)
 
     def _thread_failed(self, failed: ThreadFailed) -> Ending | None:
         """Do what the user's handler decides; a thread that is being removed has no successor."""
@@ -443,7 +460,9 @@ class Supervisor:
         if wanted is not None and wanted is not self.state:
             self._move(wanted)
 
-    def _decide(self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT) -> Exceptions:
+    def _decide(
+        self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT, *, of_task: bool = False
+    ) -> Exceptions:
         """The decision of the user's handler; called in the thread that dies, or in one of its own."""
         if self.handler is None:
             return default
@@ -452,8 +471,7 @@ class Supervisor:
         except BaseException as second:
             report(log, "the uncaught exception handler raised; the client shuts down", error=second)
             return Exceptions.SHUTDOWN_CLIENT
-        ends_thread = decision is Exceptions.END_TASK and default is not Exceptions.END_TASK
-        return Exceptions.SHUTDOWN_CLIENT if ends_thread else decision
+        return Exceptions.SHUTDOWN_CLIENT if decision is Exceptions.END_TASK and not of_task else decision
 
     def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
         """Stop and join every thread that was started; then publish the final state."""

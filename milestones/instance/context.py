@@ -83,20 +83,23 @@ class ThreadContext:
 
 
 class Exceptions(enum.Enum):
-    """The answer of an uncaught exception handler to the death of a stream thread (KIP-671), and from M4 on to the
-    end of a task. REPLACE_THREAD is then about the task: it is opened anew."""
+    """The answer of an uncaught exception handler to the death of a stream thread (KIP-671); from M4 on, and where
+    `task_failed` isn't `shutdown_client`, also to the end of a task. REPLACE_THREAD is then about the task: it is
+    opened anew."""
 
     REPLACE_THREAD = "a new thread takes its place"
     SHUTDOWN_CLIENT = "this instance shuts down, in state ERROR"
     SHUTDOWN_APPLICATION = "all instances of the application shut down, in state ERROR"
-    END_TASK = "from M4 on the task that failed ends, the others go on; what isn't about a task is SHUTDOWN_CLIENT"
+    END_TASK = "the task that failed ends, the others go on; what isn't about a task is SHUTDOWN_CLIENT"
 
 
 class Decide(Protocol):
     """Asks the user's uncaught exception handler; the answer is `default` where the user has set none. `END_TASK` is
-    given only where it is the default."""
+    given only about the failure `of_task`."""
 
-    def __call__(self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT) -> Exceptions: ...
+    def __call__(
+        self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT, *, of_task: bool = False
+    ) -> Exceptions: ...
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ class ProcessingThreadMoved:
 @dataclass(frozen=True)
 class ThreadReport:
     """A stream thread's tasks, lags and records, sent twice a second: the client merges the threads' reports for
-    `Streams.status()`."""
+    `Streams.status()`. `last`: what the last of its active tasks has failed of, when all of them have ended for
+    good."""
 
     thread: str
     tasks: Mapping[TaskId, str]
@@ -141,6 +145,8 @@ class ThreadReport:
     standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
     places: Mapping[TaskId, str] = field(default_factory=dict)
     ended: Mapping[TaskId, str] = field(default_factory=dict)
+    failing: Mapping[TaskId, str] = field(default_factory=dict)
+    last: BaseException | None = None
 
 
 @dataclass(frozen=True)

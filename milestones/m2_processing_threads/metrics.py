@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
 
-from milestones.common.diagnostics import text_of
+from milestones.common.diagnostics import class_of
 from milestones.common.metrics import (
     PUBLISH_INTERVAL_MS,
     Metrics,
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from milestones.m2_processing_threads.scheduled_task import Lease
 
 MS = 1_000_000
-
-MOST_TEXT = 300
-"""Characters of an error that is shown as a metric."""
 
 
 class Times:
@@ -96,7 +93,7 @@ class SchedulerMeasures:
             if scope is None:
                 scope = self._metrics.add(QuarantineMetrics, thread_id=self._name, task_id=str(id))
                 self._failing[id] = scope
-            scope.quarantine_error.value = " ".join(text_of(failure.error).split())[:MOST_TEXT]
+            scope.quarantine_error.value = class_of(failure.error)
             scope.quarantine_seconds_left.value = max(0, failure.end_ms - now_ms) // 1000
             scope.publish(now_ms)
 

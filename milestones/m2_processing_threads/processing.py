@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from milestones.baseline.processing import retired
+from milestones.common.diagnostics import line_of
 from milestones.common.memory import Account
 from milestones.instance.identity import processing_thread
 from milestones.m2_processing_threads.arrivals import Arrivals
@@ -158,6 +159,10 @@ class ThreadedProcessing:
         final = [(id, failure.error) for id, failure in failures.items() if failure.final and id not in self._told]
         self._told.update(id for id, _ in final)
         return final
+
+    def failing(self) -> dict[TaskId, str]:
+        failures = self._scheduler.failures()
+        return {id: line_of(failure.error) for id, failure in failures.items() if not failure.final}
 
     def take_changed(self) -> Collection[Task]:
         return self._scheduler.take_changed()

@@ -1,9 +1,9 @@
-"""Task ends: what is one task's failure ends that task, not the polling thread.
+"""Task ends: what is one task's failure ends that task, not the thread that polls.
 
 *Guarantees*: the user's uncaught exception handler is asked about each failure once, in a thread of its own. Without a
-handler the task ends. Errors of the membership, of a transaction, of damaged stores, and bugs are the thread's, as
-before.
-*Assumes*: driven by the polling thread.
+handler `task_failed` decides. Errors of the membership, of a transaction, of damaged stores, and bugs are the thread's,
+as before.
+*Assumes*: driven by the thread that owns the tasks: the polling thread, or a stream thread.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.config.keys import END_TASK, REPLACE, SHUTDOWN_CLIENT
 from milestones.common.diagnostics import text_of
 from milestones.common.errors import (
     OffsetsRefusedError,
@@ -45,6 +46,12 @@ OF_THE_THREAD = (
 """Errors that the thread recovers from, or ends of, whichever task met them."""
 
 
+DECISIONS: Final = {
+    SHUTDOWN_CLIENT: Exceptions.SHUTDOWN_CLIENT, END_TASK: Exceptions.END_TASK, REPLACE: Exceptions.REPLACE_THREAD
+}  # fmt: skip
+"""By `task_failed`: what is decided where the user has set no handler."""
+
+
 @dataclass(frozen=True)
 class HandlerDecision:
     """What the user's handler has decided about a task's failure."""
@@ -72,10 +79,13 @@ class SingleTaskEnds:
         if not owned:
             log.error("task %s, which leaves, didn't close cleanly: %s", task, text_of(error), exc_info=error)
             return
-        log.error("task %s has failed and is ended, the others go on: %s", task, text_of(error), exc_info=error)
+        log.error("task %s has failed and is ended: %s", task, text_of(error), exc_info=error)
         self._asked[task] = error
         self._suspects.clear(task)
-        self._calls.call(task, lambda: HandlerDecision(task, error, self._context.decide(error, Exceptions.END_TASK)))
+        self._calls.call(task, lambda: HandlerDecision(task, error, self._decide(error)))
+
+    def _decide(self, error: BaseException) -> Exceptions:
+        return self._context.decide(error, DECISIONS[self._context.config.task_failed], of_task=True)
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
         if isinstance(error, OffsetsRefusedError):
@@ -152,5 +162,7 @@ class SingleTaskEnds:
             del self._asked[answer.task]
             if answer.decision in (Exceptions.SHUTDOWN_CLIENT, Exceptions.SHUTDOWN_APPLICATION):
                 raise DecidedError(answer.error, answer.decision)
+            if answer.decision is Exceptions.END_TASK:
+                log.error("task %s stays ended, its partitions stand still; the others go on", answer.task)
             decided.append(TaskDecision(answer.task, again=answer.decision is Exceptions.REPLACE_THREAD))
         return decided

@@ -27,6 +27,7 @@ from milestones.parts import Clients, ThreadParts
 from milestones.stream_thread.answering import BeforeAnswers
 from milestones.stream_thread.commit_schedule import STEP_MS, CommitSchedule
 from milestones.stream_thread.inputs import Inputs
+from milestones.stream_thread.lags import PartitionLags
 from milestones.stream_thread.metrics import Measured, ThreadMeasures
 from milestones.stream_thread.rebalance import Rebalance
 from milestones.stream_thread.recoveries import Recoveries
@@ -98,6 +99,7 @@ class StreamLoop:
         self._changed: list[Task] = []
         self._unsent: dict[Task, None] = {}
         self._next_report_ms = 0
+        self._lags = PartitionLags(context)
         self._measures = ThreadMeasures(
             context,
             Measured(
@@ -340,22 +342,27 @@ class StreamLoop:
             return
         self._next_report_ms = now_ms + REPORT_INTERVAL_MS
         running, ended = self._tasks.processing.keys(), self._tasks.ended
+        lags = self._lags.look(
+            self._inputs.lags(), self._tasks.assigned_partitions, now_ms, joining=self._rebalance.joining
+        )
         report = ThreadReport(
             thread=self._context.name,
             tasks=dict.fromkeys(self._tasks.standbys, "standby")
             | {id: "running" if id in running else "restoring" for id in self._tasks.owned}
             | dict.fromkeys(ended, "ended"),
-            lags=self._inputs.lags(),
+            lags={partition: lag.records for partition, lag in lags.items()},
             restoring=self._restoration.remaining(),
             records=self._processing.processed,
             generation=self._rebalance.generation,
             standby_lags=self._tasks.lags(),
             places=self._tasks.told_places(),
             ended=ended,
+            failing=self._processing.failing(),
+            last=self._tasks.failures.last,
         )
         # Metrics first: what the status says of a task has its metrics by then.
         self._measures.follow()
-        self._measures.publish(now_ms, report)
+        self._measures.publish(now_ms, report, lags)
         self._context.notify(report)
         self._collection.let_go(self._tasks.open)
 

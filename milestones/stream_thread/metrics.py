@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from milestones.common.diagnostics import class_of
 from milestones.common.memory import Account
 from milestones.common.metrics import (
     PUBLISH_INTERVAL_MS,
+    EndedTaskMetrics,
     GroupMetrics,
     Metrics,
     NodeMetrics,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from milestones.instance.states import ThreadState
     from milestones.parts import Clients, OutputCollection, Recovery, Restoration
     from milestones.stream_thread.inputs import Inputs
+    from milestones.stream_thread.lags import Lag
     from milestones.stream_thread.rebalance import Rebalance
     from milestones.stream_thread.tasks import ThreadTasks
 
@@ -164,6 +167,7 @@ class ThreadMeasures:
         self._group = self._metrics.add(GroupMetrics, client_id=self._client)
         self._tasks: dict[TaskId, TaskMeasures] = {}
         self._standbys: dict[TaskId, StandbyMeasures] = {}
+        self._ended: dict[TaskId, EndedTaskMetrics] = {}
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self._polls, self._poll_ns, self._fetched = Growth(), Growth(), Growth()
         self._commits, self._commit_ns = Growth(), Growth()
@@ -253,8 +257,8 @@ class ThreadMeasures:
         for id in standbys.keys() - self._standbys.keys():
             self._standbys[id] = StandbyMeasures(standbys[id], self._metrics, self._name)
 
-    def publish(self, now_ms: int, report: ThreadReport) -> None:
-        """Publish all metrics, about once a second. `report` is the thread's newest."""
+    def publish(self, now_ms: int, report: ThreadReport, lags: Mapping[TopicPartition, Lag]) -> None:
+        """Publish all metrics, about once a second. `report` is the thread's newest, `lags` with their times."""
         if now_ms < self._next_publication_ms:
             return
         self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
@@ -265,7 +269,8 @@ class ThreadMeasures:
             measures.publish(now_ms, dropped.get(id, 0), report.restoring.get(id, 0))
         for id, follower in self._standbys.items():
             follower.publish(now_ms, report.standby_lags.get(id, -1))
-        self._publish_partitions(now_ms, report.lags)
+        self._publish_ended(now_ms)
+        self._publish_partitions(now_ms, lags)
         self._say_memory()
 
     def _say_memory(self) -> None:
@@ -306,12 +311,23 @@ class ThreadMeasures:
     def _publish_group(self, now_ms: int) -> None:
         group, rebalance = self._group, self._measured.rebalance
         group.failed_rebalance.total = rebalance.failed
-        group.assigned_partitions.value = self._measured.tasks.assigned_partitions
+        group.assigned_partitions.value = len(self._measured.tasks.assigned_partitions)
         ended_ms = rebalance.ended_ms
         group.last_rebalance_seconds_ago.value = -1 if ended_ms is None else (now_ms - ended_ms) // 1000
         group.publish(now_ms)
 
-    def _publish_partitions(self, now_ms: int, lags: Mapping[TopicPartition, int]) -> None:
+    def _publish_ended(self, now_ms: int) -> None:
+        failed = self._measured.tasks.failed
+        for id in self._ended.keys() - failed.keys():
+            self._metrics.remove(self._ended.pop(id))
+        for id, error in failed.items():
+            scope = self._ended.get(id)
+            if scope is None:
+                scope = self._ended[id] = self._metrics.add(EndedTaskMetrics, thread_id=self._name, task_id=str(id))
+            scope.ended.value, scope.ended_error.value = 1, class_of(error)
+            scope.publish(now_ms)
+
+    def _publish_partitions(self, now_ms: int, lags: Mapping[TopicPartition, Lag]) -> None:
         for partition in self._partitions.keys() - lags.keys():
             self._metrics.remove(self._partitions.pop(partition))
         for partition, lag in lags.items():
@@ -323,11 +339,13 @@ class ThreadMeasures:
                     topic=partition.topic,
                     partition=str(partition.partition),
                 )
-            scope.records_lag.value = lag
+            scope.records_lag.value = lag.records
+            scope.records_lag_age_seconds.value = (now_ms - lag.known_ms) // 1000
             scope.publish(now_ms)
 
     def close(self) -> None:
         self._follow({}, {})
-        for scope in (*self._partitions.values(), self._group, self._thread):
+        for scope in (*self._partitions.values(), *self._ended.values(), self._group, self._thread):
             self._metrics.remove(scope)
         self._partitions.clear()
+        self._ended.clear()

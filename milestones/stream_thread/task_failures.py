@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from milestones.common.clock import Clock
 from milestones.common.kafka.failures import caught
-from milestones.instance.context import Exceptions
-from milestones.parts import DecidedError
 from milestones.stream_thread.task_registry import Phase, TaskFailed, TaskRegistry
 
 if TYPE_CHECKING:
@@ -106,7 +104,8 @@ class TaskFailures:
                 self._registry.move(entry, Phase.WAITING)
 
     def decide(self) -> None:
-        """Note what is to become of ended tasks. `DecidedError`; also when no task is left that hasn't ended."""
+        """Note what is to become of ended tasks. `DecidedError` when the user's handler, or the configuration, ends
+        more than the task."""
         for decision in self._ends.take_decided():
             entry = self._registry.get(decision.task)
             if entry is None or entry.failure is None:
@@ -114,11 +113,15 @@ class TaskFailures:
             entry.failure.decided = True
             if decision.again:
                 entry.failure.again_ms = self._next_try_ms(entry.id)
-        ended = [entry for entry in self._registry.of(Phase.ENDED) if entry.active]
-        if ended and all(_for_good(entry) for entry in self._registry if entry.active):
-            log.error("all tasks have ended: so does the client")
-            failures = [entry.failure for entry in ended if entry.failure is not None]
-            raise DecidedError(failures[-1].error, Exceptions.SHUTDOWN_CLIENT)
+
+    @property
+    def last(self) -> BaseException | None:
+        """What the last active task has failed of, when all have ended for good; None when there is none, too."""
+        if not self._registry.any(Phase.ENDED):
+            return None
+        active = [entry for entry in self._registry if entry.active]
+        failures = [entry.failure for entry in active if entry.failure is not None]
+        return failures[-1].error if failures and all(map(_for_good, active)) else None
 
     def _next_try_ms(self, id: TaskId) -> int:
         now_ms = self._clock.monotonic_ms()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.diagnostics import line_of
 from milestones.common.kafka.failures import caught
 from milestones.common.records import OffsetAndMetadata, StoreId, TaskId, TopicPartition
 from milestones.common.task.task import Task
@@ -108,7 +109,12 @@ class ThreadTasks:
     @property
     def ended(self) -> dict[TaskId, str]:
         """Why a task has ended, or is about to, by task that has failed for good."""
-        return {entry.id: str(entry.failure.error) for entry in self._registry if entry.failure is not None}
+        return {id: line_of(error) for id, error in self.failed.items()}
+
+    @property
+    def failed(self) -> dict[TaskId, BaseException]:
+        """The errors of the same tasks."""
+        return {entry.id: entry.failure.error for entry in self._registry if entry.failure is not None}
 
     def is_void(self, task: TaskId) -> bool:
         """Whether the task has failed, and what it has done since its last commit mustn't be committed."""
@@ -131,9 +137,10 @@ class ThreadTasks:
         return frozenset(entry.id for entry in self._registry if entry.role is not None)
 
     @property
-    def assigned_partitions(self) -> int:
-        """Input partitions of all tasks of this thread."""
-        return sum(len(entry.role.partitions or ()) for entry in self._registry if entry.role is not None)
+    def assigned_partitions(self) -> frozenset[TopicPartition]:
+        """Input partitions of all active tasks of this thread."""
+        roles = [entry.role for entry in self._registry if entry.role is not None]
+        return frozenset(partition for role in roles for partition in role.partitions or ())
 
     @property
     def all_running(self) -> bool:

@@ -127,7 +127,7 @@ class HostedClients:
                 metrics=Metrics(clock, level=config.metrics_recording_level),
                 housekeeper=AnsweringHousekeeper(name, self._admin),
                 notify=lambda _: None,
-                decide=lambda *_: Exceptions.SHUTDOWN_CLIENT,
+                decide=lambda *_, **__: Exceptions.SHUTDOWN_CLIENT,
                 memory=MemoryBudget(config).join(),
                 listeners=_told(self.restored),
                 snapshots=snapshots,

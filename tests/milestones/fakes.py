@@ -272,7 +272,7 @@ class World:
             clock=self.clock,
             application=Application.of(self.topology, self.config), process_id="process", transactional_id="app-tx",
             state=self.state, metrics=Metrics(self.clock), housekeeper=self.requests, notify=self.events.append,  # type: ignore[arg-type]
-            decide=lambda *_: Exceptions.SHUTDOWN_CLIENT, thread_registry=registry,
+            decide=lambda *_, **__: Exceptions.SHUTDOWN_CLIENT, thread_registry=registry,
             memory=shares[0],
         )  # fmt: skip
         self.parts = replace(

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 from rich.console import Console
 
 from milestones.cli.main import invoke
-from milestones.cli.observing import _address, _rebalancing, read_metrics, scrape
+from milestones.cli.observing import _address, _rebalancing, read_metrics, scrape, with_page
 from milestones.cli.picture import (
     DatabaseRow,
     GlobalRow,
@@ -169,12 +169,42 @@ def test_a_restoration_is_a_bar_with_what_is_left() -> None:
 
 
 def test_a_task_in_quarantine_shows_its_error_and_how_long_it_is_tried() -> None:
-    seen = Scraped("alpha", errors={A: "TypeError: no number"}, seconds_left={A: 95})
+    texts = {A: "TypeError: no number"}
+    seen = Scraped("alpha", classes={A: "TypeError"}, texts=texts, seconds_left={A: 95})
     lines = printed(shown({"p1": seen}))
     (row,) = [line for line in lines if " 0_0 " in line and "active" in line]
     assert row.endswith("1,200  fails, tried for 95 s more")
     assert "task 0_0 fails: TypeError: no number" in lines
     assert "1 failing" in "\n".join(printed(shown({"p1": seen}), tasks=False))
+    of_an_older_release = replace(seen, texts={})
+    assert "task 0_0 fails: TypeError" in printed(shown({"p1": of_an_older_release}))
+
+
+ENDED = Scraped("alpha", ended={A: "ValueError"}, texts={A: "record in-0@2: ValueError: bad"})
+
+
+def test_a_task_that_has_ended_is_no_active_one_and_shows_its_error_and_its_lag() -> None:
+    found = shown({"p1": ENDED})
+    text = "\n".join(printed(found))
+    assert re.search(r"0_0 +ended +1,200 +ended: ValueError", text)
+    assert "1 active, 1 ended" in " ".join(text.split())
+    assert "task 0_0 has ended: record in-0@2: ValueError: bad" in text
+    assert "1 failing" not in "\n".join(printed(found, tasks=False))
+    task = as_json(found)["instances"][0]["threads"][0]["tasks"][0]
+    assert (task["role"], task["error_class"], task["input_lag"]) == ("ended", "ValueError", 1_200)
+    assert task["error"] == "record in-0@2: ValueError: bad"
+    assert height(found) >= len(printed(found))
+
+
+def test_a_call_that_takes_long_is_named_with_its_thread() -> None:
+    seen = with_page(
+        Scraped("alpha"),
+        '{"failing": {}, "ended": {}, "calls": [{"thread": "alpha-ProcessingThread-1", "function": "f, app.py:6", '
+        '"seconds": 25}]}',
+    )
+    found = shown({"p1": seen})
+    assert "alpha-ProcessingThread-1 is in f, app.py:6, for 25 s" in "\n".join(printed(found))
+    assert as_json(found)["instances"][0]["calls"][0]["seconds"] == 25
 
 
 def test_a_state_updater_s_restoration_shows_bytes_and_time_left_too() -> None:
@@ -304,7 +334,7 @@ def test_json_has_everything_under_plain_names() -> None:
     task = raw["instances"][0]["threads"][0]["tasks"][0]
     assert task == {
         "task": "0_0", "role": "active", "input_lag": 1_200, "behind": None, "restored": None, "progress": None,
-        "stores": [], "error": None, "seconds_left": None,
+        "stores": [], "error": None, "error_class": None, "seconds_left": None,
     }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class FakeThread:
 
     all: list[FakeThread]
     start_error: Exception | None = None
+    ident: int | None = None
 
     def __init__(self, context: Any, parts: Any = None, client_factory: Any = None) -> None:
         self.context, self.name = context, context.name

@@ -13,7 +13,6 @@ import pytest
 from milestones.client.client_events import client_state
 from milestones.client.streams import Streams
 from milestones.common.errors import KafkaUnreachableError, ProcessingError, StateError
-from milestones.common.metrics.scopes import QuarantineMetrics
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import Exceptions, ThreadMoved, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
@@ -80,11 +79,11 @@ def test_a_close_stops_and_joins_every_thread_then_gives_the_directory_back(leav
 
 def test_a_task_in_quarantine_is_shown_with_its_error() -> None:
     c = Client().begin()
-    scope = c.supervisor.metrics.add(QuarantineMetrics, thread_id="app-StreamThread-1", task_id="0_0")
+    (thread,) = FakeThread.all
     assert c.supervisor.status().failing == {}
-    scope.quarantine_error.value = "ValueError: no rates yet"
-    scope.publish(0)
-    assert c.supervisor.status().failing == {A: "ValueError: no rates yet"}
+    failing = {A: "ValueError: no rates yet"}
+    thread.context.notify(ThreadReport(thread.name, {A: "running"}, {}, {}, 0, 1, failing=failing))
+    assert c.settle().supervisor.status().failing == failing
 
 
 def test_a_client_that_has_stopped_shows_no_tasks_and_no_lags_only_what_it_processed() -> None:

@@ -433,23 +433,26 @@ def test_a_pause_that_the_user_asks_for_is_none_of_the_tasks() -> None:
     assert scheduler["metrics"]["task-pause-latency-max"] < 1_000
 
 
-def test_metrics_name_the_error_of_a_task_in_quarantine_as_long_as_it_is_there() -> None:
+def test_metrics_name_the_errors_class_of_a_task_in_quarantine_as_long_as_it_is_there_and_never_its_text() -> None:
     r = running(0, 1)
     r.world.user_code.refused = {"poison"}
     put(r.world, 0, "poison")
+    texts: list[str] = []
 
     def failing() -> list[tuple[str, str]]:
         r.world.clock.advance(2_000)
         r.step(3)
-        found = read_metrics(generate_latest(registry).decode())
-        return [(str(task), error) for task, error in found.errors.items() if 0 < found.seconds_left[task] <= 300]
+        texts.append(generate_latest(registry).decode())
+        found = read_metrics(texts[-1])
+        return [(str(task), error) for task, error in found.classes.items() if 0 < found.seconds_left[task] <= 300]
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(PrometheusCollector(r.world.context.metrics))
     r.step(3)
-    ((task, error),) = failing()
-    assert task == "0_0"
-    assert "poison" in error
+    assert failing() == [("0_0", "RuntimeError")]
+    ((task, text),) = r.loop._processing.failing().items()
+    assert (str(task), "poison" in text) == ("0_0", True)
+    assert "poison" not in texts[-1]
     r.world.user_code.refused = set()
     r.world.clock.advance(10_000)
     r.step(3)

@@ -43,7 +43,10 @@ class Handlers:
 
 
 class PollingWorld(ProcessingWorld):
-    """A world of stage m4."""
+    """A world of stage m4, in which a task that fails ends alone."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **{"task_failed": "end_task", **settings})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +69,9 @@ class PollingWorld(ProcessingWorld):
             task_ends=lambda context: SingleTaskEnds(context, handlers.launch),
         )
 
-    def decide(self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT) -> Exceptions:
+    def decide(
+        self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT, *, of_task: bool = False
+    ) -> Exceptions:
         """The handler: says `decision`, if it is set."""
         self.asked.append(error)
         return default if self.decision is None else self.decision

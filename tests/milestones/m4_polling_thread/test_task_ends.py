@@ -229,13 +229,38 @@ def test_offsets_of_a_topic_that_kafka_does_not_take_any_more_end_its_task_only(
     assert r.tasks.roll_backs.count == 0
 
 
-def test_when_no_task_is_left_the_client_ends_with_the_last_error() -> None:
+def test_when_no_task_is_left_the_thread_says_what_the_last_one_has_failed_of() -> None:
     r = RunningPolling(commit_interval_ms=100)
-    r.world.state.errors = {A: StateError("disk full"), B: StateError("disk full")}
+    r.world.state.errors = {A: StateError("disk full")}
     r.rebalance(0, 1)
-    with pytest.raises(DecidedError, match="disk full") as raised:
-        r.step(20, ms=100)
+    r.step(20, ms=100)
+    assert (r.places[A], r.tasks.failures.last) == ("ended", None)
+    r.world.state.errors[B] = StateError("disk full")
+    r.rebalance(0)
+    r.rebalance(0, 1)
+    r.step(20, ms=100)
+    assert str(r.tasks.failures.last) == "disk full"
+
+
+def test_by_default_a_task_that_fails_for_good_ends_the_client_with_its_error() -> None:
+    r = failing(task_failed="shutdown_client")
+    with pytest.raises(DecidedError, match="user code refuses bad") as raised:
+        r.step(60, ms=100)
     assert raised.value.decision is Exceptions.SHUTDOWN_CLIENT
+    assert committed(r, 0) == 2
+
+
+def test_a_task_that_is_replaced_is_opened_anew_without_any_handler() -> None:
+    r = ended(failing(task_failed="replace"))
+    r.world.user_code.refused = set()
+    r.step(40, ms=100)
+    assert (r.tasks.ended, committed(r, 0)) == ({}, 4)
+
+
+def test_a_handler_decides_whatever_the_setting_says() -> None:
+    r = ended(failing(task_failed="shutdown_client", decision=Exceptions.END_TASK))
+    r.step(20, ms=100)
+    assert r.places == {A: "ended", B: "processing"}
 
 
 def test_a_bug_ends_the_thread_whichever_task_met_it() -> None:

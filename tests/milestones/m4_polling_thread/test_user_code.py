@@ -184,7 +184,7 @@ class Instance:
         self.context = replace(
             world.context, identity=PollingIdentity(world.config, "app", registry), thread_registry=registry,
             listeners=listeners, clock=clock, metrics=Metrics(clock),
-            decide=seen.noting("uncaught exception handler", lambda *_: Exceptions.REPLACE_THREAD),
+            decide=seen.noting("uncaught exception handler", lambda *_, **__: Exceptions.REPLACE_THREAD),
         )  # fmt: skip
         world.context = self.context
         parts = wiring.parts(parse_milestones("m4")).thread

@@ -1,0 +1,61 @@
+"""`LongCalls`: the functions of the user that have been running for long, by thread.
+
+*Guarantees*: nothing is measured per call: threads are looked at about once a second, and no thread is stopped for it.
+A time is that since a look first found the call: up to a look's interval less than the call has taken.
+*Assumes*: one thread looks; any thread reads `found`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import FrameType
+
+from milestones.common.thread_stacks import frames, in_user_code, said
+
+LONG_MS = 1_000
+
+
+@dataclass(frozen=True)
+class LongCall:
+    """A call that is under way. `function`: its name, file and line, where it is now; `seconds` so far, at least."""
+
+    thread: str
+    function: str
+    seconds: int
+
+
+@dataclass(frozen=True)
+class _Found:
+    frame: FrameType
+    """The call itself: another call of the same function has another frame. Kept for one look."""
+    since_ms: int
+
+
+class LongCalls:
+    """*Owns*: the calls that the last look has found. `found`: those that have lasted for `LONG_MS`, replaced whole."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, _Found] = {}
+        self.found: tuple[LongCall, ...] = ()
+
+    def look(self, idents: Iterable[int], now_ms: int) -> None:
+        """Look where these threads are."""
+        known, seen = frames(), dict[int, _Found]()
+        for ident in idents:
+            frame, before = in_user_code(known.get(ident)), self._seen.get(ident)
+            if frame is not None:
+                began = before is not None and before.frame is frame
+                seen[ident] = before if began and before is not None else _Found(frame, now_ms)
+        self._seen = seen
+        long = {ident: one for ident, one in seen.items() if now_ms - one.since_ms >= LONG_MS}
+        names = {thread.ident: thread.name for thread in threading.enumerate()} if long else {}
+        self.found = tuple(
+            LongCall(names.get(ident, str(ident)), said(one.frame), (now_ms - one.since_ms) // 1000)
+            for ident, one in long.items()
+        )
+
+    @property
+    def longest_seconds(self) -> int:
+        return max((call.seconds for call in self.found), default=0)
