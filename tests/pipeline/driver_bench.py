@@ -66,6 +66,7 @@ class FakeKafka:
         self.caps: Caps | None = None
         self.away = False
         self.purges = 0
+        self.gone: dict[TopicPartition, int] = {}
         self.news: frozenset[str] | Exception = frozenset()
 
     def prepare(self) -> None: ...
@@ -97,6 +98,9 @@ class FakeKafka:
 
     def purge(self, tasks: object) -> None:
         self.purges += 1
+
+    def trim(self, gone: Mapping[TopicPartition, int], wall_ms: int) -> None:
+        self.gone = dict(gone)
 
     def close(self) -> None: ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milestones import SourceTopicError
-from milestones.common.records import TaskId
+from milestones.common.records import TaskId, TopicPartition
 from milestones.pipeline.driving.driver import PATIENCE_MS, Pace
 from milestones.pipeline.hosting.ranges import RangeEnd
 from tests.pipeline.driver_bench import BETWEEN, FIRST, IN, SECOND, Bench
@@ -23,6 +23,15 @@ def test_a_batch_goes_down_the_levels_and_ends_when_nothing_is_left(batch: Bench
     progress = batch.driver.progress
     assert (progress.jobs, progress.records, progress.lag, progress.elsewhere) == (2, 17, 0, 1)
     assert batch.kafka.purges == 2
+
+
+def test_what_tasks_say_is_gone_of_their_changelogs_is_trimmed_at_the_end_of_a_pass(batch: Bench) -> None:
+    log, other = TopicPartition("log", 0), TopicPartition("other", 0)
+    batch.step()
+    batch.finish(produces=7, gone={log: 5})
+    batch.finish(gone={other: 6})
+    assert batch.step()
+    assert batch.kafka.gone == {log: 5, other: 6}
 
 
 def test_a_batch_ends_though_others_go_on_writing_to_all_its_topics(batch: Bench) -> None:
