@@ -161,7 +161,8 @@ class OffsetsRefusedError(MembershipError):
 
 
 class SecurityError(MembershipError):
-    """Kafka refused the login, or TLS with it isn't possible: `security_protocol`, or a `sasl_` or `ssl_` setting."""
+    """Kafka refused the login, or TLS with it isn't possible: `security_protocol`, or a `sasl_` or `ssl_` setting; or
+    the principal has no right to a transactional id."""
 
     exit_code = 2
 

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from milestones.common.errors import SecurityError
+
 E = TypeVar("E", bound=BaseException)
 
 
@@ -116,6 +118,19 @@ PENDING = frozenset(
 )
 """Codes of an answer that Kafka can't give yet: a transaction pends on the offsets, a leader or the controller moves, a
 quota is used up."""
+
+
+_FORBIDDEN = frozenset({KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+
+
+def refuse_forbidden_id(transactional_id: str, exception: KafkaException) -> None:
+    """`SecurityError` when the principal may not use the transactional id."""
+    error = error_of(exception)
+    if error is not None and error.code() in _FORBIDDEN:
+        raise SecurityError(
+            f"this principal may not use the transactional id {transactional_id}: {error}; grant it WRITE on the "
+            "transactional ids that begin with application_id (docs/rights.md)"
+        ) from exception
 
 
 def error_of(exception: BaseException) -> KafkaError | None:

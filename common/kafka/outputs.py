@@ -65,7 +65,10 @@ def last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) 
 
 
 def why_full(producer: Producer, topics: Collection[str]) -> str:
-    """Why outputs for these topics wait: the partitions without a leader, as far as Kafka says."""
+    """Why outputs for these topics wait: the partitions without a leader, as far as Kafka says. No topics: none of them
+    is known to the client."""
+    if not topics:
+        return "the client knows none of their topics yet; check that each topic that the application writes to exists"
     lacking: list[str] = []
     try:
         found = producer.list_topics(timeout=WHY_S).topics

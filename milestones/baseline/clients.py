@@ -20,7 +20,7 @@ from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.consumers import AssignedConsumer
-from milestones.common.kafka.failures import caught, error_of, is_retriable
+from milestones.common.kafka.failures import caught, error_of, is_retriable, refuse_forbidden_id
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
@@ -140,7 +140,7 @@ def initialise(
     producer: OutputProducer, transactional_id: str, clock: Clock, retry_policy: RetryPolicy, within_ms: int
 ) -> Steps[None]:
     """Initialise the producer's transactions, in steps, which fences every earlier producer of its id.
-    `KafkaUnreachableError` when that takes too long."""
+    `KafkaUnreachableError` when that takes too long, `SecurityError` when the principal may not."""
     deadline_ms = clock.monotonic_ms() + within_ms
 
     def begin() -> None:
@@ -149,6 +149,7 @@ def initialise(
     try:
         yield from retry_policy.steps(begin, producer.returned, is_retriable, within_ms)
     except KafkaException as exception:
+        refuse_forbidden_id(transactional_id, exception)
         raise KafkaUnreachableError(
             f"transactional id {transactional_id} can't be initialised: {error_of(exception)}; check that the "
             "transaction coordinator is up, and transaction_timeout_ms against the broker's "

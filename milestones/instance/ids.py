@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import KafkaUnreachableError
-from milestones.common.kafka.failures import error_of
+from milestones.common.kafka.failures import error_of, refuse_forbidden_id
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.static_members import StaticMembers
 from milestones.common.testing.faults import reach
@@ -99,6 +99,7 @@ class InstanceIds:
             with closing(OutputProducer(settings)) as producer:
                 producer.init_transactions(self._config.request_timeout_ms)
         except KafkaException as exception:
+            refuse_forbidden_id(transactional_id, exception)
             raise KafkaUnreachableError(
                 f"the obsolete transactional id {transactional_id} can't be initialised, so that a transaction of it "
                 f"may be open still: {error_of(exception)}; check that the transaction coordinator is up, and start "

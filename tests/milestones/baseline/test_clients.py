@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from milestones.baseline.clients import ThreadClients
 from milestones.baseline.committing import OffsetCommit, Transaction
-from milestones.common.errors import KafkaUnreachableError
+from milestones.common.errors import KafkaUnreachableError, MilestonesError, SecurityError
 from milestones.common.kafka.apart import Apart
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import to_the_end
@@ -80,15 +80,22 @@ def test_at_least_once_needs_no_transactional_id() -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
-    [TIMED_OUT, kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True)],
-    ids=["late", "refused"],
+    ("code", "kind", "text"),
+    [
+        (KafkaError._TIMED_OUT, KafkaUnreachableError, "transactional id app-tx can't be initialised"),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, SecurityError, "id app-tx.*grant it WRITE"),
+    ],
+    ids=["late", "forbidden"],
 )
-def test_a_producer_that_cannot_be_initialised_is_an_error_and_no_client_is_left(error: Exception) -> None:
+def test_a_producer_that_cannot_be_initialised_is_an_error_and_no_client_is_left(
+    code: int, kind: type[MilestonesError], text: str
+) -> None:
     making = Making(task_timeout_ms=1_000)
-    making.producer_errors = [error] * 100
-    with pytest.raises(KafkaUnreachableError, match="transactional id app-tx can't be initialised"):
+    late = code == KafkaError._TIMED_OUT
+    making.producer_errors = [kafka_error(code, retriable=late, fatal=not late)] * 100
+    with pytest.raises(kind, match=text) as raised:
         making.make()
+    assert raised.value.exit_code == (3 if late else 2)
     assert making.all_closed
     assert making.world.clock.monotonic_ms() <= 1_100
 
