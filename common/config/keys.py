@@ -36,6 +36,7 @@ from milestones.common.config.value_types import (
     legal_name,
     optional,
 )
+from milestones.common.errors import ConfigError
 from milestones.common.state.spec import DEFAULT_FORMAT, HEADERS_FORMAT
 from milestones.common.windowed import AFTER_GRACE, AT_ONCE
 
@@ -55,7 +56,11 @@ def _commit_interval(values: Mapping[str, Any]) -> int:
 
 
 def _state_dir(_: Mapping[str, Any]) -> str:
-    return str(Path(tempfile.gettempdir()) / "milestones")
+    try:
+        return str(Path(tempfile.gettempdir()) / "milestones")
+    except FileNotFoundError as error:
+        reason = f"its default lies in the directory for temporary files, and none can be used ({error}); set state_dir"
+        raise ConfigError("state_dir", None, reason) from error
 
 
 class ApplicationKeys:

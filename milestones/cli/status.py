@@ -64,7 +64,7 @@ def status(
     observer = ClusterObserver(load_config(app, file, given))
     console = tables()
     try:
-        picture = observer.first()
+        picture = _first(observer)
         if as_json:
             _print_json(picture)
         elif once or not console.is_terminal:
@@ -74,6 +74,16 @@ def status(
     finally:
         observer.close()
     return OK
+
+
+def _first(observer: ClusterObserver) -> Picture:
+    try:
+        return observer.first()
+    except KafkaUnreachableError as error:
+        raise KafkaUnreachableError(
+            f"{error}. Only Kafka knows all instances; each says what it does by itself: `curl HOST:PORT/status`, with "
+            "its metrics_port"
+        ) from error
 
 
 def _print_json(picture: Picture) -> None:

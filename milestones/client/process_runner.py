@@ -62,9 +62,12 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
                 return INTERRUPTED if signal.SIGINT in received else 0
             _until_stopped(supervisor, received, leave_group)
     if supervisor.error is not None:
-        if not supervisor.told:
+        code = supervisor.error.exit_code if isinstance(supervisor.error, MilestonesError) else 1
+        if supervisor.told:  # the log has more than this since: its last line says why the process ended
+            log.error("ended with exit code %d: %s", code, text_of(supervisor.error))
+        else:
             log.error("%s", text_of(supervisor.error))
-        return supervisor.error.exit_code if isinstance(supervisor.error, MilestonesError) else 1
+        return code
     return INTERRUPTED if signal.SIGINT in received else 0
 
 

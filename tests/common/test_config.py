@@ -29,6 +29,18 @@ def refusal(**settings: Any) -> ConfigError:
     return caught.value
 
 
+def test_without_a_directory_for_temporary_files_the_state_needs_one_that_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    with pytest.raises(ConfigError, match="set state_dir"):
+        StreamsConfig(application_id="app", variables={})
+    assert StreamsConfig(application_id="app", variables={}, state_dir="/var/state").state_dir == "/var/state"
+
+
 def test_defaults_are_those_of_kafka_streams_but_heartbeats_come_more_often() -> None:
     words = config()
     assert (words.num_stream_threads, words.poll_ms, words.max_task_idle_ms) == (1, 100, 0)

@@ -95,7 +95,7 @@ def test_a_bug_met_while_starting_keeps_its_traceback(program: Program) -> None:
 @pytest.mark.parametrize(
     ("error", "told"), [(ProcessingError("user code", TaskId(0, 0)), False), (CloseTimeoutError("it hangs"), True)]
 )
-def test_an_error_that_ended_the_client_gives_the_exit_code_and_is_logged_unless_the_supervisor_has(
+def test_an_error_that_ended_the_client_gives_the_exit_code_and_is_the_last_line_of_the_log(
     program: Program, error: Exception, told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def start() -> None:
@@ -104,7 +104,7 @@ def test_an_error_that_ended_the_client_gives_the_exit_code_and_is_logged_unless
 
     assert program.run(start) == 1
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert lines == ([] if told else [str(error)])
+    assert lines == [f"ended with exit code 1: {error}" if told else str(error)]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
