@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.diagnostics import brief
 from milestones.common.errors import StateBusyError
 from milestones.common.records import TaskId
 from milestones.common.task.alarms import Alarms, PunctuationAlarms
@@ -54,7 +55,7 @@ def retired(task: Task, close_mode: CloseMode) -> RemovedTask:
     except BaseException as error:
         failures.append(error)
     for failure in failures:
-        log.error("task %s didn't close cleanly", task.id, exc_info=failure)
+        log.error("task %s didn't close cleanly", task.id, exc_info=brief(failure))
     return RemovedTask(task, stores, failures[0] if failures else None)
 
 

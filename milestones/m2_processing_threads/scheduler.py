@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Set
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.diagnostics import text_of
+from milestones.common.diagnostics import brief, text_of
 from milestones.common.errors import OwnershipError
 from milestones.common.memory import UNBOUNDED
 from milestones.m2_processing_threads.agenda import Agenda
@@ -417,7 +417,7 @@ class Scheduler:
             log.warning(
                 "task %s failed and is in quarantine, the others go on; it is tried again for %d ms (task_timeout_ms): "
                 "%s",
-                task.id, self._timeout_ms, text_of(error), exc_info=error,
+                task.id, self._timeout_ms, text_of(error), exc_info=brief(error),
             )  # fmt: skip
 
     def _give(self, removed: RemovedTask) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.config.keys import END_TASK, REPLACE, SHUTDOWN_CLIENT
-from milestones.common.diagnostics import text_of
+from milestones.common.diagnostics import brief, text_of
 from milestones.common.errors import (
     OffsetsRefusedError,
     OwnershipError,
@@ -77,9 +77,9 @@ class SingleTaskEnds:
         if isinstance(error, OF_THE_THREAD) or not isinstance(error, Exception):
             raise error
         if not owned:
-            log.error("task %s, which leaves, didn't close cleanly: %s", task, text_of(error), exc_info=error)
+            log.error("task %s, which leaves, didn't close cleanly: %s", task, text_of(error), exc_info=brief(error))
             return
-        log.error("task %s has failed and is ended: %s", task, text_of(error), exc_info=error)
+        log.error("task %s has failed and is ended: %s", task, text_of(error), exc_info=brief(error))
         self._asked[task] = error
         self._suspects.clear(task)
         self._calls.call(task, lambda: HandlerDecision(task, error, self._decide(error)))
