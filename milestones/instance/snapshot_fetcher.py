@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milestones.common.errors import StateError
-from milestones.common.last_words import report
+from milestones.common.last_words import named, report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.disk import scratch
@@ -257,7 +257,7 @@ class SnapshotFetcher:
             while not self.queue.closed:
                 self.run_once(1_000)
         except BaseException as error:
-            self.queue.close(error)
+            self.queue.close(named(error))
             report(log, "%s died; state is restored from changelogs", self.name, error=error)
         finally:
             with self._ending:

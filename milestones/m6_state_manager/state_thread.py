@@ -245,4 +245,7 @@ class StateThread(threading.Thread):
         self._keeper = keeper
 
     def run(self) -> None:
-        drive(self.name, self._keeper.run_once, self._keeper.died)
+        drive(self.name, self._step, self._keeper.died)
+
+    def _step(self) -> bool:
+        return self._keeper.run_once()
