@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -116,6 +116,7 @@ class Cluster(Owned):
         self._renewed = float("-inf")
         self._purge_told: dict[str, float] = {}
         self._idle_readers: list[MetadataReader] = []
+        self._closed = False
         self._timeout = request_timeout_ms / 1000
         self._servers = settings.get("bootstrap.servers")
 
@@ -264,6 +265,8 @@ class Cluster(Owned):
         with lost_as_transport():
             seen = reader.look(topics, timeout_ms)
         self._idle_readers.append(reader)
+        if self._closed:  # while this one was under way
+            self.close()
         return seen.found
 
     def look(self, topics: Collection[str] | None) -> dict[str, Described]:
@@ -281,9 +284,11 @@ class Cluster(Owned):
         return self._patiently(ask)
 
     def close(self) -> None:
-        """Close the connections of `start_looking` that are idle."""
-        while self._idle_readers:
-            self._idle_readers.pop().close()
+        """Close the connections of `start_looking`: those that are idle now, others once they have their answer."""
+        self._closed = True
+        with suppress(IndexError):  # two threads may close
+            while True:
+                self._idle_readers.pop().close()
 
     def start_listing(
         self,
