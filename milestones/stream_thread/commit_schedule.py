@@ -78,6 +78,7 @@ class CommitSchedule:
         self._pause_ms = FIRST_PAUSE_MS
         self._again_ms = self._tell_ms = self._began_ms = now_ms
         self._purgeable: dict[TopicPartition, int] = {}
+        self._moved: dict[Task, None] = {}
         self._uncommitted = Uncommitted(tasks)
         self._unconfirmed: CommitSet = {}
         self._kept: dict[Task, PendingCommit] = {}
@@ -378,6 +379,7 @@ class CommitSchedule:
                 self._is_over()
         if committed is None:
             return False
+        self._moved |= dict.fromkeys(self._unconfirmed)
         self._unconfirmed = {}
         self._ends.committed(committed)
         self._succeeded(self._began_ms)
@@ -416,9 +418,10 @@ class CommitSchedule:
         self._trim()
 
     def _trim(self) -> None:
-        """Tell what is gone by the stores' committed times."""
+        """Tell what is gone by the committed times of the stores of tasks that were committed since."""
+        moved, self._moved = self._moved, {}
         gone: dict[TopicPartition, int] = {}
-        for task in self._tasks.processing.values():
+        for task in moved:
             gone |= task.gone()
         if gone:
             self._context.housekeeper.try_put(Trim(gone))
