@@ -67,6 +67,7 @@ APART = {
     "Feeder": "the demo's, which keeps the error",
     "DemoInstance": "the demo's",
     "_report": "the demo's",
+    "self._ask": "a conversion's: each job is answered by its error, and its thread asks for the next one",
     "_end_with_parent": "ends a helper process with its parent",
     "take": "ends a helper process with its parent",
     "starting": "a start by run(), which raises the error",
