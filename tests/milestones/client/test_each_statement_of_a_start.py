@@ -24,7 +24,7 @@ from milestones.instance.instance import Instance
 from milestones.m6_state_manager.manager import RangeStateManager
 from tests.milestones.app import App
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 WAIT_S = 30
 FUNCTIONS = (

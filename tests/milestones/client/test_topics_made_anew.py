@@ -16,7 +16,7 @@ from milestones.common.errors import SourceTopicError
 from milestones.testing import KafkaProbe
 from tests.milestones.app import WAIT_S, App
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 OLD = [f"old {number}" for number in range(5)]
 STAGES = pytest.mark.parametrize(

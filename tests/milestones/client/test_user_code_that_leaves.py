@@ -28,7 +28,7 @@ from milestones.common.last_words import typed
 from milestones.testing import Not, until
 from tests.milestones.app import App
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 HEARD_S = 60
 """Seconds within which all functions of a stage and an error must be heard of, on a machine that runs other tests."""
