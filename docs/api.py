@@ -15,14 +15,21 @@ from typing import Any, ForwardRef, is_typeddict
 
 import milestones as m
 from milestones import assignment, embedded, serdes, stores, testing
-from milestones.client.long_calls import LongCall
 from milestones.common import serdes as built_in
 
 MODULES = (m, serdes, stores, testing, embedded, assignment)
 """What a user imports from, beside `milestones.pipeline`: `docs/spark.md` describes that."""
 
 SECTIONS: Mapping[str, Sequence[Any]] = {
-    "Application": [m.Streams, m.StreamsConfig, m.StreamsState, m.ThreadState, m.Status, m.Exceptions],
+    "Application": [
+        m.Streams,
+        m.StreamsConfig,
+        m.StreamsState,
+        m.ThreadState,
+        m.Status,
+        m.LongCall,
+        m.Exceptions,
+    ],
     "Streams and tables": [
         m.StreamsBuilder,
         m.KStream,
@@ -171,7 +178,6 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "Handler": (m.Handler, "an exception handler, such as `LogAndFail()`."),
     "Headers": (m.Headers, "in the order of the record; names may repeat."),
     "KAFKA_VERSION": (None, "of the broker that `EmbeddedKafka` runs."),
-    "LongCall": (LongCall, "a call of user code that is under way, in `Status.calls`: where it is, and for how long."),
     "Members": (assignment.Members, "all members of the group by their member id."),
     "Not": (testing.Not, "a text that says why a condition of `until` doesn't hold yet; it counts as false."),
     "OffsetReset": (m.OffsetReset, "where to begin without a committed offset."),

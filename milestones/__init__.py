@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from milestones import serdes, stores
 from milestones.client.client_events import Status
+from milestones.client.long_calls import LongCall
 from milestones.client.streams import StateListener, Streams, UncaughtHandler
 from milestones.common.config import ConfigErrors, StreamsConfig
 from milestones.common.errors import (
@@ -118,7 +119,7 @@ __all__ = [
     "CloseTimeoutError", "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext",
     "Exceptions", "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable",
     "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
-    "KafkaUnreachableError", "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LruStore",
+    "KafkaUnreachableError", "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LongCall", "LruStore",
     "MembershipError", "MilestonesError", "NodeDescription", "ObjectStoreError", "OffsetMetadataError", "OffsetReset",
     "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError",
     "Processor", "ProcessorContext", "ProcessorWrapper", "ProductionError", "PunctuationType", "Record",
@@ -132,10 +133,9 @@ __all__ = [
     "TimestampedKeyValueStore", "TimestampedKeyValueStoreWithHeaders", "TimestampedWindowStore",
     "TimestampedWindowStoreWithHeaders", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription",
     "TopologyError", "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "UserExitError",
-    "ValueAndTimestamp",
-    "ValueTimestampHeaders", "ValueTransformer", "ValueTransformerContext", "VersionedStore", "VersionedValue",
-    "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream", "WindowedKStream",
-    "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
+    "ValueAndTimestamp", "ValueTimestampHeaders", "ValueTransformer", "ValueTransformerContext", "VersionedStore",
+    "VersionedValue", "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream",
+    "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
     "send_to_dead_letter_topic", "serdes", "stores", "use_partition_time_on_invalid_timestamp",
     "wallclock_timestamp_extractor",
 ]  # fmt: skip
