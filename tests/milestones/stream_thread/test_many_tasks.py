@@ -115,6 +115,7 @@ def sizes(root: Any, found: dict[int, int] | None = None, but: frozenset[int] = 
 
 @pytest.mark.parametrize("topology", [counting, passing])
 @pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.timeout(400)
 def test_after_a_thousand_tasks_no_table_of_a_thread_has_grown(stage: str, topology: Any) -> None:
     r = STAGES[stage](topology()).run(0)
     world = r.world
