@@ -78,7 +78,7 @@ class CommitSchedule:
         self._pause_ms = FIRST_PAUSE_MS
         self._again_ms = self._tell_ms = self._began_ms = now_ms
         self._purgeable: dict[TopicPartition, int] = {}
-        self._moved: dict[Task, None] = {}
+        self._gone: dict[TopicPartition, int] = {}
         self._uncommitted = Uncommitted(tasks)
         self._unconfirmed: CommitSet = {}
         self._kept: dict[Task, PendingCommit] = {}
@@ -379,12 +379,13 @@ class CommitSchedule:
                 self._is_over()
         if committed is None:
             return False
-        self._moved |= dict.fromkeys(self._unconfirmed)
-        self._unconfirmed = {}
+        confirmed, self._unconfirmed = self._unconfirmed, {}
         self._ends.committed(committed)
         self._succeeded(self._began_ms)
         self._roll_backs = self._tasks.roll_backs.count
         self._note(committed)
+        for task in confirmed:
+            self._gone |= task.gone()
         if not self.commits:  # soon, in case that a changelog is kept for too short a time
             self._trim()
         self.commits += 1
@@ -418,10 +419,7 @@ class CommitSchedule:
         self._trim()
 
     def _trim(self) -> None:
-        """Tell what is gone by the committed times of the stores of tasks that were committed since."""
-        moved, self._moved = self._moved, {}
-        gone: dict[TopicPartition, int] = {}
-        for task in moved:
-            gone |= task.gone()
+        """Tell what is gone by the times that the stores of tasks were committed with since."""
+        gone, self._gone = self._gone, {}
         if gone:
             self._context.housekeeper.try_put(Trim(gone))
