@@ -442,7 +442,7 @@ class PartitionMetrics(Scope):
     group: ClassVar[str] = "consumer-fetch-manager-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("client-id", "topic", "partition")
     records_lag: Final = gauge(
-        "records of the partition that aren't processed yet, as of the last fetch; buffered ones count. A partition "
+        "records of the partition that aren't processed yet, by the last fetch; buffered ones count. A partition "
         "that isn't fetched keeps its series: what stands still is asked for again, see `records_lag_age_seconds`"
     )
     records_lag_age_seconds: Final = gauge(

@@ -146,8 +146,8 @@ class Cells:
         return frozenset(self._kept) - self.times
 
     def make_room(self, most: int) -> bool:
-        """Have the metadata carry so many times at most; whether they have to share entries. Called when all cells are
-        made: those that share an entry begin with what another process has committed."""
+        """Let the metadata carry at most `most` times. Returns whether times have to share entries. Call it when all
+        cells are made: those that share an entry begin with what another process has committed."""
         times = self.times
         self._most_times = None if len(times) <= most else most
         shared = sum(is_time(name) and name not in times for name in self._others)

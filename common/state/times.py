@@ -42,7 +42,7 @@ def observed_time(store: str) -> str:
 
 
 def gathered(times: Collection[str], most: int) -> dict[str, list[str]]:
-    """At most so many entries, each with the times that share it. All by themselves where that is enough."""
+    """At most `most` entries, each with the times that share it: one time each, where there are no more times."""
     ordered = sorted(times)
     if len(ordered) <= most:
         return {name: [name] for name in ordered}

@@ -80,7 +80,8 @@ class TaskCommits:
         return self._confirmed
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
-        """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` as of `make_room`."""
+        """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` where `make_room` raises
+        it."""
         self._confirmed = max(self._confirmed, *(data.commit for data in known.values()))
         self._number = max(self._number, self._confirmed)
         others = _highest(data.others for data in known.values())

@@ -438,8 +438,8 @@ class Task(ChangelogTask):
         self.apply()
 
     def gone(self) -> dict[TopicPartition, int]:
-        """The time (ms) up to which rows are gone, as of the last confirmed commit, by partition of the changelogs that
-        are trimmed."""
+        """The time (ms) up to which rows are gone by the last confirmed commit, by partition of the changelogs that are
+        trimmed."""
         return self._stores.gone(self._commits.committed.memory)
 
     def pends(self, commit: PendingCommit) -> bool:

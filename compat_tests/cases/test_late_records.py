@@ -1,5 +1,5 @@
-"""What is late stays late: whatever ends a process, whoever goes on, a record that comes after its window has closed
-goes where late records go, and no window, session, join or time to live begins anew."""
+"""What is late stays late, whatever ends a process, and whichever one continues: a record that comes after its window
+has closed goes where late records go, and no window, session, join or time to live begins anew."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace, seed: int, out: Console) -> list[Line]:
 
 
 def run_plans(count: int, examples: int, seed: int, out: Console) -> list[Line]:
-    """Run so many random plans: the plan of each number is that of the seed."""
+    """Run `count` random plans. The same seed gives the same plans."""
     lines = []
     with Java() as java:
         for number in track(range(count), "plans", console=out, transient=True):

@@ -46,8 +46,7 @@ class LongCalls:
         for ident in idents:
             frame, before = in_user_code(known.get(ident)), self._seen.get(ident)
             if frame is not None:
-                began = before is not None and before.frame is frame
-                seen[ident] = before if began and before is not None else _Found(frame, now_ms)
+                seen[ident] = before if before is not None and before.frame is frame else _Found(frame, now_ms)
         self._seen = seen
         long = {ident: one for ident, one in seen.items() if now_ms - one.since_ms >= LONG_MS}
         names = {thread.ident: thread.name for thread in threading.enumerate()} if long else {}

@@ -94,7 +94,7 @@ class ChangelogTrim:
         return found
 
     def due(self) -> dict[TopicPartition, int]:
-        """The times whose first records are to be looked for now."""
+        """The times whose first records are to be searched for."""
         times, self._wanted = self._wanted, {}
         return times
 
@@ -116,7 +116,7 @@ class ChangelogTrim:
 
 
 def _tell(error: BaseException) -> None:
-    log.info("what changelogs no longer need can't be looked for now: %s", error)
+    log.info("the search for what changelogs no longer need has failed, and is repeated: %s", error)
 
 
 def trimmed_to(gone: int, additional_ms: int) -> int:
