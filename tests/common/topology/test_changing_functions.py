@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from milestones import Processor, StreamsBuilder, Topology
+from milestones import KStream, Processor, StreamsBuilder, Topology
 from milestones.common.topology import compiled
 from milestones.testing import TopologyTestDriver
 from tests.common.topology.changing_programs import impure, outputs, pure
@@ -34,6 +35,28 @@ def test_what_a_function_changes_in_a_record_is_seen_below_it_in_the_same_stream
         "o", key=str, value=dict
     )
     assert _values(builder, "o", {"x": 1}) == [{"x": 1, "seen": True}]
+
+
+SEVERAL: dict[str, Callable[[KStream], KStream]] = {
+    "flat_map": lambda stream: stream.flat_map(lambda key, value: [(key, value), (key, value)]),
+    "flat_map_values": lambda stream: stream.flat_map_values(lambda value: [value, value]),
+    "flat_map_values with the key": lambda stream: stream.flat_map_values(
+        lambda _, value: [value, value], with_key=True
+    ),
+}
+
+
+@pytest.mark.parametrize("twice", SEVERAL.values(), ids=SEVERAL)
+def test_one_object_that_a_function_gives_several_times_is_a_value_of_each_record(
+    twice: Callable[[KStream], KStream]
+) -> None:
+    def count(value: dict) -> dict:
+        value["x"] += 1
+        return value
+
+    builder = StreamsBuilder()
+    twice(builder.stream("i", key=str, value=dict)).map_values(count).to("o", key=str, value=dict)
+    assert _values(builder, "o", {"x": 1}) == [{"x": 2}, {"x": 2}]
 
 
 class SendsToBoth(Processor):
