@@ -27,6 +27,8 @@ from compat_tests.java.plans import random_plan
 from compat_tests.java.topologies import ALL
 from milestones.common.kafka.embedded.errors import EmbeddedKafkaError
 
+EXAMPLES, PLAN_EXAMPLES = 100, 2
+"""Cases of each topology, and of each plan."""
 WIDTH = 132
 """Columns where there is no terminal."""
 FAILS_TO_MERGE = "Found a null keyChangingChild node"
@@ -38,7 +40,8 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.java", description=__doc__)
     parser.add_argument("what", nargs="?", choices=["topologies", "plans"], default="topologies",
                         help="topologies by name (the default), or random plans of operators")
-    parser.add_argument("--examples", type=_count, help="cases per topology; default: 100, of each plan 2")
+    parser.add_argument("--examples", type=_count,
+                        help=f"cases per topology; default: {EXAMPLES}, of each plan {PLAN_EXAMPLES}")
     parser.add_argument("--count", type=_count, default=100, help="how many plans; default: %(default)s")
     parser.add_argument("--seed", type=int, help="of the cases; default: another one each time")
     parser.add_argument("--topology", action="append", metavar="NAME", help="only this one; may be given several times")
@@ -91,13 +94,13 @@ def table(lines: Iterable[Line]) -> Table:
 def run(arguments: argparse.Namespace, seed: int, out: Console) -> list[Line]:
     """Run what the arguments ask for."""
     if arguments.what == "plans":
-        return run_plans(arguments.count, arguments.examples or 2, seed, out)
+        return run_plans(arguments.count, arguments.examples or PLAN_EXAMPLES, seed, out)
     with Java() as java:
         names, ours = chosen(java.names(), arguments.topology), Ours(ALL)
         here = [ALL[name] for name in names if name in ALL]
         caches = arguments.cache or CACHES
         lines = [
-            check(entry, ours, java, arguments.examples or 100, seed, caches)
+            check(entry, ours, java, arguments.examples or EXAMPLES, seed, caches)
             for entry in track(here, "topologies", console=out, transient=True)
         ]
         return lines + absent(name for name in names if name not in ALL)
@@ -117,6 +120,13 @@ def run_plans(count: int, examples: int, seed: int, out: Console) -> list[Line]:
                 line = Line(entry.name, DECLARED, Compared(), "Java can't merge its repartition topics")
             lines.append(line)
     return lines
+
+
+def _command_of(line: Line, arguments: argparse.Namespace, seed: int) -> str:
+    """The arguments that compare a topology, or the plans, once more."""
+    if arguments.what == "plans":
+        return f"plans --count {arguments.count} --seed {seed} --examples {arguments.examples or PLAN_EXAMPLES}"
+    return f"--topology {line.topology} --seed {seed} --examples {arguments.examples or EXAMPLES}"
 
 
 def told(lines: Sequence[Line]) -> str:
@@ -144,8 +154,7 @@ def main() -> int:
         out.print(table(lines))
     failures = [line for line in lines if line.result == DIFFERS]
     for line in failures:
-        which = f"--topology {line.topology}" if arguments.what == "topologies" else f"plans --count {arguments.count}"
-        again = f"again with {which} --seed {seed}"
+        again = f"again with {_command_of(line, arguments, seed)}"
         out.print(f"\n[bold red]{line.topology}[/]: {again}", highlight=False, soft_wrap=True)
         out.print(line.why, markup=False, highlight=False, soft_wrap=True)
     print(f"seed {seed}, {time.monotonic() - began:.0f} s, {len(failures)} of {len(lines)} differ")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Protocol
 from zlib import crc32
 
@@ -20,7 +19,6 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from compat_tests.java.cases import Case, Outcome, cases, trimmed
 from compat_tests.java.comparing import CHANGELOG, DifferenceError, difference, last_rows
 from compat_tests.java.declared import Declared, declared_for, declared_for_plan
-from compat_tests.java.plan_program import entry_of
 from compat_tests.java.plans import is_plan
 from compat_tests.java.registry import Entry
 from milestones.common.topology.nodes import ProcessorNode
@@ -91,27 +89,24 @@ def check(
 ) -> Line:
     """Compare one topology's text, then so many cases at each of `caches`. `shrink`: look for a smaller case that
     differs."""
-    compared = Compared()
+    compared, declared = Compared(), _declared(entry)
     try:
         if (found := text_difference(entry.name, ours, java)) is not None:
             raise DifferenceError(found)
-        _check_cases(entry, ours, java, examples, seed, caches, shrink, compared)
+        _check_cases(entry, declared, ours, java, examples, seed, caches, shrink, compared)
     except DifferenceError as differs:
         if shrink and differs.case:
-            differs = _trimmed(differs, entry, ours, java, caches)
+            differs = _trimmed(differs, entry, declared, ours, java, caches)
         return Line(entry.name, DIFFERS, compared, str(differs))
-    declared = _declared(entry.name)
     if declared is not None and compared.declared:
         return Line(entry.name, DECLARED, compared, declared.reason)
     return Line(entry.name, EQUAL, compared)
 
 
-@lru_cache(maxsize=1)
-def _declared(name: str) -> Declared | None:
+def _declared(entry: Entry) -> Declared | None:
     """The difference declared for a topology or a plan."""
-    if not is_plan(name):
-        return declared_for(name)
-    entry = entry_of(name)
+    if not is_plan(entry.name):
+        return declared_for(entry.name)
     return declared_for_plan(entry.build(), entry.inputs)
 
 
@@ -133,6 +128,7 @@ def text_difference(name: str, ours: Side, java: Side) -> str | None:
 
 def _check_cases(
     entry: Entry,
+    declared: Declared | None,
     ours: Side,
     java: Side,
     examples: int,
@@ -156,7 +152,7 @@ def _check_cases(
     @hypothesis.given(cases(entry.inputs))
     def same(case: Case) -> None:
         for cache, optimization in ways:
-            outcome, as_declared = _compare(entry.name, ours, java, case, cache, optimization)
+            outcome, as_declared = _compare(entry.name, declared, ours, java, case, cache, optimization)
             compared.add(outcome, cache)
             compared.declared += as_declared
         compared.examples += 1
@@ -181,11 +177,11 @@ def _may_be_optimized(topology: Topology) -> bool:
 
 
 def _compare(
-    name: str, ours: Side, java: Side, case: Case, cache: int, optimization: str
+    name: str, declared: Declared | None, ours: Side, java: Side, case: Case, cache: int, optimization: str
 ) -> tuple[Outcome, bool]:
     """Ours, as far as it is Java's too; whether a declared difference was left out for that."""
     outcome, other = (side.run(name, case, cache, optimization) for side in (ours, java))
-    found, declared = difference(outcome, other, cache), _declared(name)
+    found = difference(outcome, other, cache)
     if found is None:
         return outcome, False
     if declared is not None and declared.of(case, cache):
@@ -196,14 +192,21 @@ def _compare(
     return outcome, True
 
 
-def _trimmed(found: DifferenceError, entry: Entry, ours: Side, java: Side, caches: Sequence[int]) -> DifferenceError:
+def _trimmed(
+    found: DifferenceError,
+    entry: Entry,
+    declared: Declared | None,
+    ours: Side,
+    java: Side,
+    caches: Sequence[int],
+) -> DifferenceError:
     """The difference that fewer steps lead to."""
     least, ways = [found], ways_of(entry, caches)
 
     def differs(case: Case) -> bool:
         try:
             for cache, optimization in ways:
-                _compare(entry.name, ours, java, case, cache, optimization)
+                _compare(entry.name, declared, ours, java, case, cache, optimization)
         except DifferenceError as error:
             least[0] = error
             return True
