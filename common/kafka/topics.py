@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -367,11 +366,17 @@ class Cluster(Owned):
 
     def start_reading_committed(
         self, group: str, partitions: Iterable[TopicPartition]
-    ) -> Future[ConsumerGroupTopicPartitions]:
-        """Begin to ask for the group's committed offsets, without waiting; `committed_in` reads the answer."""
+    ) -> Future[dict[TopicPartition, int]]:
+        """Begin `committed`, without waiting. A thread asks, by a connection of its own: a question to a coordinator
+        that librdkafka has given up ends the process (`abort`) once the coordinator answers again."""
         self._check_owner()
-        asked = ConsumerGroupTopicPartitions(group, [Position(*partition) for partition in partitions])
-        return self._admin.list_consumer_group_offsets([asked], request_timeout=self._timeout)[group]
+        asked, most_ms = list(partitions), int(self._timeout * 1000)
+
+        def ask() -> dict[TopicPartition, int]:
+            with closing(GroupReader(self._settings, group, timeout_ms=most_ms)) as reader:
+                return reader.committed(asked)
+
+        return called_aside(f"{self._settings.get('client.id', 'admin')}-committed", ask)
 
     def start_purging(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Future[Any]]:
         """Begin `purge`, without waiting; `purged` reads the answers."""
@@ -475,12 +480,6 @@ def id_of(topic: TopicDescription) -> str | None:
     """Kafka's id of the topic; None where brokers give none."""
     id: Any = topic.topic_id
     return str(id) if id.get_most_significant_bits() or id.get_least_significant_bits() else None
-
-
-def committed_in(future: Future[ConsumerGroupTopicPartitions]) -> dict[TopicPartition, int]:
-    """The committed offsets in an answer, without partitions that have none."""
-    found = future.result().topic_partitions or []
-    return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0 and at.error is None}
 
 
 def told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:

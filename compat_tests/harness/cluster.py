@@ -33,6 +33,9 @@ from milestones.testing import KafkaProbe, TopicTail
 
 CALL_S = 15.0
 """How long one call may take."""
+GIVEN_UP_S = 3_600.0
+"""Of questions to a coordinator: longer than any run. One that librdkafka gives up ends the process (`abort`) once the
+coordinator answers again."""
 OF_A_TOPIC = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
 ACLS: Mapping[str, str] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -109,7 +112,7 @@ class Cluster(KafkaProbe):
         one that is dead is still in it beside its successor."""
 
         def told(admin: AdminClient) -> Any:
-            (future,) = admin.describe_consumer_groups([group], request_timeout=CALL_S).values()
+            (future,) = admin.describe_consumer_groups([group], request_timeout=GIVEN_UP_S).values()
             return future.result(CALL_S)
 
         described = self._ask(told)
@@ -127,7 +130,7 @@ class Cluster(KafkaProbe):
         """The group's state by Kafka's name, such as STABLE, EMPTY (without members) or DEAD (there is none)."""
 
         def told(admin: AdminClient) -> Any:
-            (future,) = admin.describe_consumer_groups([group], request_timeout=CALL_S).values()
+            (future,) = admin.describe_consumer_groups([group], request_timeout=GIVEN_UP_S).values()
             return future.result(CALL_S)
 
         return str(self._ask(told).state.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import closing
 from functools import partial
 from typing import TypeVar
@@ -29,6 +30,9 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 TIMEOUT_S = 15.0
+GIVEN_UP_S = 3_600.0
+"""Of questions to a coordinator: longer than any reset, as `_answered` has the limit. One that librdkafka gives up ends
+the process (`abort`) once the coordinator answers again."""
 
 # What the client says of a broker that is away comes with the error, once.
 client_log.addHandler(logging.NullHandler())
@@ -71,8 +75,8 @@ class ResetCluster(Cluster):
         """Client ids of the group's members; none when there is no such group."""
 
         def ask() -> list[str]:
-            answer = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group]
-            return sorted(member.client_id for member in answer.result().members)
+            answer = self._admin.describe_consumer_groups([group], request_timeout=GIVEN_UP_S)[group]
+            return sorted(member.client_id for member in _answered(answer).members)
 
         try:
             return self._told("the group can't be described", ask)
@@ -108,9 +112,9 @@ class ResetCluster(Cluster):
 
         def ask() -> None:
             request = [ConsumerGroupTopicPartitions(group, positions)]
-            answer = self._admin.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S)[group]
+            answer = self._admin.alter_consumer_group_offsets(request, request_timeout=GIVEN_UP_S)[group]
             # librdkafka reports an error of one partition beside its offset only.
-            failed = [at.error for at in answer.result().topic_partitions or [] if at.error is not None]
+            failed = [at.error for at in _answered(answer).topic_partitions or [] if at.error is not None]
             if failed:
                 raise KafkaException(failed[0])
 
@@ -138,6 +142,14 @@ class ResetCluster(Cluster):
             if _code(exception) in UNREACHABLE:
                 raise self._unreachable(exception) from exception
             raise MilestonesError(f"{what}: {text_of(exception)}") from exception
+
+
+def _answered(future: Future[T]) -> T:
+    """The answer of a coordinator, or its error; `KafkaException` when it takes longer than `TIMEOUT_S`."""
+    try:
+        return future.result(TIMEOUT_S)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the coordinator doesn't answer")) from None
 
 
 def _code(exception: BaseException | None) -> int | None:

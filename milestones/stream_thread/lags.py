@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaException
 
-from milestones.common.kafka.topics import committed_in, told
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.topics import told
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -98,8 +99,8 @@ class PartitionLags:
             return
         found = answers.result()
         try:
-            committed = committed_in(found[COMMITTED])
-        except KafkaException:
+            committed = found[COMMITTED].result()
+        except MilestonesError:
             return
         for partition in self._asked:
             try:

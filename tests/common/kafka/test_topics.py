@@ -6,16 +6,18 @@ import re
 import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError
 from milestones.common.kafka.creation import create_topics
+from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.kafka.topics import ALL, Cluster, InternalTopic, told
@@ -23,6 +25,8 @@ from milestones.common.records import TopicPartition
 from milestones.common.state.stores.kinds import CHANGELOG_SETTINGS
 from milestones.testing import KafkaProbe, until
 from tests.topics import named
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_brokers_that_do_not_answer_are_named_with_the_reason() -> None:
@@ -57,7 +61,37 @@ def test_a_question_about_all_topics_that_has_no_answer_holds_up_no_thread_that_
     assert is_passing(raised.value)
 
 
+FOLDERS = ("common", "milestones", "pipeline", "compat_tests")
+PROGRAMS = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+TO_A_COORDINATOR = re.compile(
+    r"\.(list_consumer_group_offsets|alter_consumer_group_offsets|describe_consumer_groups|delete_consumer_groups"
+    r"|delete_consumer_group_offsets)\(.*"
+)
+
+
+def test_librdkafka_gives_no_question_to_a_coordinator_up_as_it_would_end_the_process_later() -> None:
+    asked = {path: [found[0] for found in TO_A_COORDINATOR.finditer(path.read_text())] for path in PROGRAMS}
+    lines = [line for found in asked.values() for line in found]
+    assert lines
+    assert [line for line in lines if "request_timeout=GIVEN_UP_S" not in line] == []
+
+
 # -- on a real broker
+
+
+def test_committed_offsets_that_came_too_late_come_when_they_are_asked_for_again(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path) as broker:
+        probe, at = KafkaProbe(broker.bootstrap_servers), TopicPartition("in", 0)
+        probe.create({"in": 1})
+        group = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+        group.commit(offsets=[Position("in", 0, 7)], asynchronous=False)
+        group.close()
+        cluster = Cluster({"bootstrap.servers": broker.bootstrap_servers}, request_timeout_ms=1_000)
+        broker.pause()
+        with pytest.raises(KafkaUnreachableError):
+            cluster.start_reading_committed("g", [at]).result(30)
+        broker.unpause()
+        assert cluster.start_reading_committed("g", [at, TopicPartition("in", 1)]).result(30) == {at: 7}
 
 
 @pytest.mark.kafka

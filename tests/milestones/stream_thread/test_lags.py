@@ -41,11 +41,7 @@ class Cluster:
 
     def start_reading_committed(self, group: str, partitions: Any) -> Any:
         assert group == "app"
-        found = [
-            SimpleNamespace(topic=at.topic, partition=at.partition, offset=self.committed.get(at, -1001), error=None)
-            for at in partitions
-        ]
-        return done(SimpleNamespace(topic_partitions=found))
+        return done({at: self.committed[at] for at in partitions if at in self.committed})
 
 
 class Asked:
