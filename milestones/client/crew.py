@@ -2,18 +2,20 @@
 
 *Guarantees*: a thread that polls runs as long as it polls for a thread that isn't removed; the successor of one that
 died, or was removed, is started once that one has ended with everything closed. Each removal is answered once.
-*Assumes*: the supervisor's thread calls it; other threads read `states`, `reports` and `records` only.
+*Assumes*: the supervisor's thread calls it; other threads read `states`, `reports` and `records`, and ask for changes.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from milestones.client.client_events import RemoveThread
+from milestones.common.errors import MilestonesError
 from milestones.common.kafka.failures import caught
 from milestones.instance.context import ProcessingThreadMoved, ThreadReport
 from milestones.instance.states import ALIVE_THREADS, ThreadState
@@ -65,6 +67,29 @@ class Crew:
         self._registry, self._make, self._left_group = thread_registry, make, left_group
         self.members: dict[str, PollingMember] = {}
         self._records_before = 0
+
+    # -- what any thread may ask for
+
+    def ask_to_add(self, tell: Callable[[int], object]) -> str:
+        """Ask for one more thread by `tell`, with the lowest free number, and return its name."""
+        return self.workforce.name(self._registry.add(tell))
+
+    def ask_to_remove(self, name: str | None, told: Callable[[RemoveThread], bool]) -> tuple[str, threading.Event]:
+        """Ask for the end of a thread by `told`, which gives False when the client has ended; its name, and what is set
+        once it has ended. `name` None: any thread but the caller, if there is one."""
+        names = {self.workforce.name(number): number for number in self._registry.numbers()}
+        if name is not None and name not in names:
+            there_are = ", ".join(names) or "none"
+            raise MilestonesError(f"no thread is called {name!r}, or it is being removed; there are {there_are}")
+        own = names.get(threading.current_thread().name) or self._registry.helped()
+        done = threading.Event()
+
+        def ask(number: int, serial: int) -> None:
+            if not told(RemoveThread(number, serial, done)):
+                done.set()
+
+        number = self._registry.remove(None if name is None else names[name], own=own, tell=ask)
+        return self.workforce.name(number), done
 
     # -- the threads
 

@@ -8,23 +8,18 @@ threads' states by one function; every thread that was started is joined.
 from __future__ import annotations
 
 import logging
-import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from milestones.client.client_events import (
-    LOOK_S,
     AddThread,
     ClientFailed,
     CloseClient,
-    Closing,
     Ending,
     Event,
-    Joinable,
     RemoveThread,
     Status,
     ThreadGone,
@@ -36,12 +31,13 @@ from milestones.client.client_events import (
 from milestones.client.crew import Crew
 from milestones.client.global_member import GlobalMember, global_thread
 from milestones.client.health import ClientHealth
+from milestones.client.lifetime import Lifetime
 from milestones.client.metrics import ClientPublisher
 from milestones.client.start import Life, Start, Started, StartGivenUpError
 from milestones.client.status_page import page_of
 from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.kafka.failures import caught
-from milestones.common.last_words import is_interrupt, report, say
+from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, Metrics, MetricsEndpoint
 from milestones.flags import stage_name
@@ -59,7 +55,7 @@ from milestones.instance.context import (
 )
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
-from milestones.instance.states import StreamsState, ThreadState, moved
+from milestones.instance.states import StreamsState, ThreadState
 from milestones.instance.thread_registry import ThreadRegistry
 
 if TYPE_CHECKING:
@@ -73,23 +69,18 @@ log: Final = logging.getLogger(__name__)
 CAPACITY: Final = 100_000
 """Events that may wait for the supervisor."""
 
-Idents = Callable[[], Collection[int]]
-"""Gives the idents of the threads that call user code for a thread."""
 
-
-class Supervisor:
+class Supervisor(Lifetime):
     """Runs a client.
 
     *Owns*: the stream threads, the housekeeper, the instance's state directory lock, the client's state, its metrics
     and their HTTP endpoint.
     *Receives*: thread events; requests to close, to add or remove a thread. *Sends*: requests to stop to its threads;
-    state changes to the user's listener. `state`, `error` and the threads' reports are published: replaced whole, read
-    by any thread; so are the values of `thread_registry`.
+    state changes to the user's listener. The threads' reports are published: replaced whole, read by any thread; so are
+    the values of `thread_registry`.
     """
 
     metrics: Metrics
-    hanging: bool
-    told: bool
 
     def __init__(
         self,
@@ -102,21 +93,16 @@ class Supervisor:
         housekeeper: Callable[..., Housekeeper] = Housekeeper,
     ) -> None:
         """`instance`, `housekeeper`: make the instance and the housekeeper."""
+        super().__init__(clock, config.close_timeout_ms)
         self._make_instance, self._make_housekeeper = instance, housekeeper
-        self._config, self._application, self._parts, self._clock = config, application, parts, clock
+        self._config, self._application, self._parts = config, application, parts
         self.stage: str = stage_name(flags)
         self.metrics = Metrics(clock, level=config.metrics_recording_level, window_ms=config.metrics_sample_window_ms)
         self.metrics.labels = {"application_id": config.application_id}
         self.endpoint: MetricsEndpoint | None = None
         self._publisher: ClientPublisher | None = None
         self._threads_failed = 0
-        self.state: StreamsState = StreamsState.CREATED
-        self.error: BaseException | None = None
-        self.listener: Callable[[StreamsState, StreamsState], None] | None = None
         self.handler: Callable[[BaseException], Exceptions] | None = None
-        self._stopped = threading.Event()
-        self.hanging = self.told = False
-        self._closing: Closing | None = None
         self._mailbox: Mailbox[Event] = Mailbox(CAPACITY)
         self._start = Start()
         self._start_error: BaseException | None = None
@@ -124,9 +110,7 @@ class Supervisor:
         self._crew: Crew | None = None
         self._globals = GlobalMember(None)
         self.listeners: Listeners = Listeners()
-        self._thread: threading.Thread | None = None
         self._observers: list[Observer] = []
-        self._listening: int | None = None
 
     def begin(self) -> None:
         """Take the state directory, check Kafka and its topics, start the threads. On an error, and where the client is
@@ -210,12 +194,6 @@ class Supervisor:
             self._move(StreamsState.ERROR)
             self._stopped.set()
 
-    def _stop(self) -> None:
-        """End a client that has no threads."""
-        self._move(StreamsState.PENDING_SHUTDOWN)
-        self._move(StreamsState.NOT_RUNNING)
-        self._stopped.set()
-
     def _publish(self, *, at_once: bool) -> None:
         if self._publisher is not None:
             alive = 0 if self._crew is None else self._crew.alive_threads
@@ -238,39 +216,13 @@ class Supervisor:
             case Life.STARTING | Life.CLOSED:
                 pass  # the thread that starts the client ends it, or nothing is left to end
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all threads have ended, the supervisor's too, unless threads hang; False when time is up first."""
-        left_s = math.inf if timeout_s is None else timeout_s
-        while not self._stopped.wait(min(left_s, LOOK_S)):
-            left_s -= LOOK_S
-            self._look_at_listener()
-            if left_s <= 0 and not self._stopped.is_set():
-                return False
-        if not self.hanging and self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        return True
-
     def add_thread(self) -> str:
         """Ask for one more thread, with the lowest free number, and return its name."""
-        workforce = self._running("added").workforce
-        return workforce.name(self.thread_registry.add(lambda number: self._tell(AddThread(number))))
+        return self._running("added").ask_to_add(lambda number: self._tell(AddThread(number)))
 
     def remove_thread(self, name: str | None, timeout_s: float) -> str:
         """End a thread, wait for it, and return its name. `name` None: any thread but the caller, if there is one."""
-        workforce = self._running("removed").workforce
-        names = {workforce.name(number): number for number in self.thread_registry.numbers()}
-        if name is not None and name not in names:
-            there_are = ", ".join(names) or "none"
-            raise MilestonesError(f"no thread is called {name!r}, or it is being removed; there are {there_are}")
-        own = names.get(threading.current_thread().name) or self.thread_registry.helped()
-        done = threading.Event()
-
-        def ask(number: int, serial: int) -> None:
-            if not self._told(RemoveThread(number, serial, done)):
-                done.set()  # the client has ended meanwhile
-
-        number = self.thread_registry.remove(None if name is None else names[name], own=own, tell=ask)
-        removed = workforce.name(number)
+        removed, done = self._running("removed").ask_to_remove(name, self._told)
         if not self.is_inside() and not done.wait(timeout_s):
             raise TimeoutExceededError(
                 f"{removed} hasn't ended within {timeout_s:g} s, it is in user code or a call to Kafka; it will end, "
@@ -516,50 +468,3 @@ class Supervisor:
         self._await(self._observers)
         housekeeper.close()
         self._await([housekeeper])
-
-    def _await(self, threads: Iterable[Joinable], helped: Mapping[str, Idents] = MappingProxyType({})) -> None:
-        """Wait for these threads. When `close_timeout_ms` is over the client counts as stopped, with an error; the rest
-        is closed when the threads end. `helped`: by the name of a thread that threads work for."""
-        closing = self._begin_closing()
-        late = [thread for thread in threads if not closing.join(thread, helped.get(thread.name, frozenset))]
-        if late and not self.hanging:
-            self._give_up(closing)
-        for thread in late:
-            thread.join()
-
-    def _begin_closing(self) -> Closing:
-        """The time limit of the client's end, counted from the first request."""
-        if self._closing is None:
-            self._closing = Closing(self._clock, self._config.close_timeout_ms)
-        return self._closing
-
-    def _look_at_listener(self) -> None:
-        """Give up a close whose time is over while the supervisor itself hangs in the state listener."""
-        closing, thread = self._closing, self._thread
-        if closing is None or thread is None or self.hanging or self._listening != thread.ident or not closing.over:
-            return
-        closing.hangs(thread)
-        self._give_up(closing)
-
-    def _give_up(self, closing: Closing) -> None:
-        error = closing.error()
-        log.error("%s", error)
-        self.told = self.told or self.error is None
-        self.error = self.error or error
-        self.hanging = True
-        self._stopped.set()
-
-    def _move(self, state: StreamsState) -> None:
-        old, self.state = self.state, moved(self.state, state)
-        say(log, "client state: %s -> %s", old.value, state.value)
-        self._publish(at_once=True)
-        if self.listener is not None:
-            self._listening = threading.get_ident()
-            try:
-                self.listener(state, old)
-            except BaseException as error:
-                if is_interrupt(error):
-                    raise
-                report(log, "the state listener raised", error=error)
-            finally:
-                self._listening = None

@@ -310,7 +310,7 @@ def test_the_status_puts_all_threads_together() -> None:
 def test_a_state_listener_that_does_not_return_is_named_once_close_timeout_ms_is_over(
     at: StreamsState, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("milestones.client.supervisor.LOOK_S", 0.002)
+    monkeypatch.setattr("milestones.client.lifetime.LOOK_S", 0.002)
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(new: StreamsState, _: StreamsState) -> None:

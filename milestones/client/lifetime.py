@@ -1,0 +1,113 @@
+"""`Lifetime`: a client's state with the user's listener, and how the end of a client is awaited.
+
+*Guarantees*: each legal change of the state is logged, published and told to the listener, once; a wait for the end of
+threads ends by `close_timeout_ms`, also while the client's own thread hangs in the listener.
+*Assumes*: one thread at a time changes the state: the one that starts the client, then the client's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from milestones.client.client_events import LOOK_S, Closing, Joinable
+from milestones.common.last_words import is_interrupt, report, say
+from milestones.instance.states import StreamsState, moved
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+
+log: Final = logging.getLogger(__name__)
+
+Idents = Callable[[], Collection[int]]
+"""Gives the idents of the threads that call user code for a thread."""
+
+
+class Lifetime:
+    """*Owns*: the client's state. `state`, `error`, `hanging` and `told` are published: replaced whole, read by any
+    thread. `error`: why the client has ended, or couldn't be closed in time; `hanging`: threads didn't end in time;
+    `told`: the log has the error already, as `Streams.run` asks."""
+
+    def __init__(self, clock: Clock, close_timeout_ms: int) -> None:
+        self.state: StreamsState = StreamsState.CREATED
+        self.error: BaseException | None = None
+        self.listener: Callable[[StreamsState, StreamsState], None] | None = None
+        self.hanging = self.told = False
+        self._clock, self._close_timeout_ms = clock, close_timeout_ms
+        self._stopped = threading.Event()
+        self._closing: Closing | None = None
+        self._thread: threading.Thread | None = None
+        self._listening: int | None = None
+
+    def _publish(self, *, at_once: bool) -> None:
+        """Publish the client's metrics: at once, or when it is time."""
+        raise NotImplementedError
+
+    def _move(self, state: StreamsState) -> None:
+        old, self.state = self.state, moved(self.state, state)
+        say(log, "client state: %s -> %s", old.value, state.value)
+        self._publish(at_once=True)
+        if self.listener is not None:
+            self._listening = threading.get_ident()
+            try:
+                self.listener(state, old)
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                report(log, "the state listener raised", error=error)
+            finally:
+                self._listening = None
+
+    def _stop(self) -> None:
+        """End a client that has no threads."""
+        self._move(StreamsState.PENDING_SHUTDOWN)
+        self._move(StreamsState.NOT_RUNNING)
+        self._stopped.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until all threads have ended, the supervisor's too, unless threads hang; False when time is up first."""
+        left_s = math.inf if timeout_s is None else timeout_s
+        while not self._stopped.wait(min(left_s, LOOK_S)):
+            left_s -= LOOK_S
+            self._look_at_listener()
+            if left_s <= 0 and not self._stopped.is_set():
+                return False
+        if not self.hanging and self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        return True
+
+    def _await(self, threads: Iterable[Joinable], helped: Mapping[str, Idents] = MappingProxyType({})) -> None:
+        """Wait for these threads. When `close_timeout_ms` is over the client counts as stopped, with an error; the rest
+        is closed when the threads end. `helped`: by the name of a thread that threads work for."""
+        closing = self._begin_closing()
+        late = [thread for thread in threads if not closing.join(thread, helped.get(thread.name, frozenset))]
+        if late and not self.hanging:
+            self._give_up(closing)
+        for thread in late:
+            thread.join()
+
+    def _begin_closing(self) -> Closing:
+        """The time limit of the client's end, counted from the first request."""
+        if self._closing is None:
+            self._closing = Closing(self._clock, self._close_timeout_ms)
+        return self._closing
+
+    def _look_at_listener(self) -> None:
+        """Give up a close whose time is over while the supervisor itself hangs in the state listener."""
+        closing, thread = self._closing, self._thread
+        if closing is None or thread is None or self.hanging or self._listening != thread.ident or not closing.over:
+            return
+        closing.hangs(thread)
+        self._give_up(closing)
+
+    def _give_up(self, closing: Closing) -> None:
+        error = closing.error()
+        log.error("%s", error)
+        self.told = self.told or self.error is None
+        self.error = self.error or error
+        self.hanging = True
+        self._stopped.set()
