@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from milestones.client.client_events import RemoveThread
+from milestones.client.client_events import RemoveThread, ThreadGone, join
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.failures import caught
 from milestones.instance.context import ProcessingThreadMoved, ThreadReport
@@ -130,6 +130,14 @@ class Crew:
             return None
         active = [report for report in reports if any(role != "standby" for role in report.tasks.values())]
         return active[-1].last if active and all(report.last is not None for report in active) else None
+
+    def join_gone(self, tell: Callable[[ThreadGone], object]) -> None:
+        """Wait for the end of each thread that was to leave and is dead, whichever came first, and tell it."""
+        for name, member in self.members.items():
+            if member.leaves and member.state is ThreadState.DEAD and not member.gone:
+                member.gone = True
+                join(member.thread)
+                tell(ThreadGone(name))
 
     @property
     def alive(self) -> list[PollingMember]:

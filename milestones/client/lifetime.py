@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from milestones.client.client_events import LOOK_S, Closing, Joinable
 from milestones.common.last_words import is_interrupt, report, say
+from milestones.instance.context import Exceptions
 from milestones.instance.states import StreamsState, moved
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Lifetime:
         self.state: StreamsState = StreamsState.CREATED
         self.error: BaseException | None = None
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
+        self.handler: Callable[[BaseException], Exceptions] | None = None
         self.hanging = self.told = False
         self._clock, self._close_timeout_ms = clock, close_timeout_ms
         self._stopped = threading.Event()
@@ -111,3 +113,16 @@ class Lifetime:
         self.error = self.error or error
         self.hanging = True
         self._stopped.set()
+
+    def _decide(
+        self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT, *, of_task: bool = False
+    ) -> Exceptions:
+        """The decision of the user's handler; called in the thread that dies, or in one of its own."""
+        if self.handler is None:
+            return default
+        try:
+            decision = Exceptions(self.handler(error))
+        except BaseException as second:
+            report(log, "the uncaught exception handler raised; the client shuts down", error=second)
+            return Exceptions.SHUTDOWN_CLIENT
+        return Exceptions.SHUTDOWN_CLIENT if decision is Exceptions.END_TASK and not of_task else decision

@@ -25,7 +25,6 @@ from milestones.client.client_events import (
     ThreadGone,
     client_state,
     give_up_removals,
-    join,
     merged,
 )
 from milestones.client.crew import Crew
@@ -102,7 +101,6 @@ class Supervisor(Lifetime):
         self.endpoint: MetricsEndpoint | None = None
         self._publisher: ClientPublisher | None = None
         self._threads_failed = 0
-        self.handler: Callable[[BaseException], Exceptions] | None = None
         self._mailbox: Mailbox[Event] = Mailbox(CAPACITY)
         self._start = Start()
         self._start_error: BaseException | None = None
@@ -251,8 +249,8 @@ class Supervisor(Lifetime):
         return listens or self._start.is_mine or self.thread_registry.helped() is not None
 
     def status(self) -> Status:
-        crew = self._crew
-        reports, everyone = [] if crew is None else crew.reports, self._globals
+        crew, everyone = self._crew, self._globals
+        reports = [] if crew is None else crew.reports
         told = merged(reports)
         for name in ("tasks", "lags", "restoring"):
             told[name] |= getattr(everyone, name)
@@ -346,7 +344,7 @@ class Supervisor(Lifetime):
                 self._threads.add(number)
             case RemoveThread():
                 self._threads.remove(event)
-                self._join_gone()
+                self._threads.join_gone(self._tell)
                 self._follow()
             case ThreadGone(name):
                 self._threads.ended(name)
@@ -395,35 +393,14 @@ class Supervisor(Lifetime):
     def _thread_moved(self, name: str, state: ThreadState) -> None:
         member = self._threads.members[name]
         member.state = state
-        self._join_gone()
+        self._threads.join_gone(self._tell)
         self._follow()
-
-    def _join_gone(self) -> None:
-        """Wait for the end of each thread that was to leave and is dead; in whichever order the two came."""
-        for name, member in self._threads.members.items():
-            if member.leaves and member.state is ThreadState.DEAD and not member.gone:
-                member.gone = True
-                join(member.thread)
-                self._tell(ThreadGone(name))
 
     def _follow(self) -> None:
         """Derive the client's state from its threads' states."""
         wanted = client_state(self._threads.staying)
         if wanted is not None and wanted is not self.state:
             self._move(wanted)
-
-    def _decide(
-        self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT, *, of_task: bool = False
-    ) -> Exceptions:
-        """The decision of the user's handler; called in the thread that dies, or in one of its own."""
-        if self.handler is None:
-            return default
-        try:
-            decision = Exceptions(self.handler(error))
-        except BaseException as second:
-            report(log, "the uncaught exception handler raised; the client shuts down", error=second)
-            return Exceptions.SHUTDOWN_CLIENT
-        return Exceptions.SHUTDOWN_CLIENT if decision is Exceptions.END_TASK and not of_task else decision
 
     def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
         """Stop and join every thread that was started; then publish the final state."""
