@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import OwnershipError
+from milestones.common.kafka.answers import told
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.topics import told
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ListOffsetsResultInfo  # type: ignore[attr-defined]

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaException
 
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.admin import answered
+from milestones.common.kafka.answers import told
 from milestones.common.kafka.clients import text_of
-from milestones.common.kafka.topics import told
 
 if TYPE_CHECKING:
     from milestones.common.assignment.plan import TaskPlan

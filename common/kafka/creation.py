@@ -25,10 +25,12 @@ from confluent_kafka import KafkaError, KafkaException
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.kafka.admin import Admin, Begin, OwnAdmin, answered, by_another_client, rest
+from milestones.common.kafka.answers import described_in, settings_in
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.fitness import kept_tight, misfit, too_tight
-from milestones.common.kafka.topics import ANY_TIME, Cluster, InternalTopic, described_in, settings_in
+from milestones.common.kafka.internal_topics import ANY_TIME, InternalTopic
+from milestones.common.kafka.topics import Cluster
 
 log: Final = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from milestones.common.kafka.topics import ANY_TIME
+from milestones.common.kafka.internal_topics import ANY_TIME
 
 if TYPE_CHECKING:
-    from milestones.common.kafka.topics import InternalTopic
+    from milestones.common.kafka.internal_topics import InternalTopic
 
 POLICY = "cleanup.policy"
 UNLIMITED = "-1"

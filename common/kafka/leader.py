@@ -27,13 +27,15 @@ from milestones.common.assignment.summary import summary
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.admin import answered, by_another_client, rest
+from milestones.common.kafka.answers import described_in
 from milestones.common.kafka.changelogs import task_ends
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.creation import TopicCreation
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.groups import GroupReader
+from milestones.common.kafka.internal_topics import ANY_TIME, REPARTITION_SETTINGS, InternalTopic
 from milestones.common.kafka.other_topics import begins_empty, others_of
-from milestones.common.kafka.topics import ALL, ANY_TIME, REPARTITION_SETTINGS, InternalTopic, described_in
+from milestones.common.kafka.topics import ALL
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.patterns import matching
 from milestones.common.state.stores.kinds import changelog_settings

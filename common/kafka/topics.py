@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
-    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -25,7 +23,6 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
-    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     ListOffsetsResultInfo,
@@ -36,15 +33,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from milestones.common.errors import KafkaUnreachableError
+from milestones.common.kafka.answers import counts_in, described_in, id_of, settings_in, told
 from milestones.common.kafka.blocking_call import called_aside
 from milestones.common.kafka.clients import LastReason, Owned, client_log, text_of
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.groups import GroupReader, the_address
+from milestones.common.kafka.internal_topics import InternalTopic
 from milestones.common.kafka.login import Login
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
-from milestones.common.kafka.topic_metadata import UNSEEN as UNSEEN
-from milestones.common.kafka.topic_metadata import Described as Described
-from milestones.common.kafka.topic_metadata import MetadataReader, TopicsSeen, lost_as_transport
+from milestones.common.kafka.topic_metadata import Described, MetadataReader, TopicsSeen, lost_as_transport
 from milestones.common.records import TopicPartition
 
 log: Final = logging.getLogger(__name__)
@@ -64,37 +61,10 @@ more connection to a cluster that has problems already."""
 SLOW = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})
 """Codes of a question that Kafka can't answer yet."""
 
-REPARTITION_SETTINGS = {
-    "cleanup.policy": "delete",
-    "segment.bytes": "52428800",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "message.timestamp.type": "CreateTime",
-}
-"""Topic settings of a repartition topic, as Kafka Streams makes them: the runtime purges it, never its age. Nor its
-size, for which brokers may have a default of their own."""
-
-ANY_TIME: Final = {
-    "message.timestamp.before.max.ms": str((1 << 63) - 1),
-    "message.timestamp.after.max.ms": str((1 << 63) - 1),
-}
-"""Topic settings by which brokers take records of all times; by default those more than an hour ahead of their clock
-are refused since Kafka 4. Brokers before 3.6 don't have them, and take all."""
-
-
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 ALL = "*"
 """The key of an answer about all topics; no topic can be called so."""
-
-@dataclass(frozen=True)
-class InternalTopic:
-    """A topic that the application owns."""
-
-    name: str
-    partitions: int
-    settings: Mapping[str, str]
-
 
 class Cluster(Owned):
     """The admin side of Kafka, for one thread."""
@@ -447,45 +417,3 @@ def _right_to_purge(exception: KafkaException) -> str:
     if error is None or error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return ""
     return "; the topic grows until this principal has the right DELETE on it"
-
-
-def counts_in(metadata: ClusterMetadata) -> dict[str, int]:
-    """The partition counts of all topics."""
-    found = metadata.topics.items()
-    return {name: len(topic.partitions) for name, topic in found if topic.error is None and topic.partitions}
-
-
-def described_in(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, Described]:
-    """The descriptions among the answers, without topics that don't exist or that the principal may not see. Other
-    errors are raised."""
-    found: dict[str, Described] = {}
-    for name, future in answers.items():
-        try:
-            told = future.result()
-        except KafkaException as exception:
-            error = error_of(exception)
-            if error is None or error.code() not in UNSEEN:
-                raise
-        else:
-            found[name] = Described(len(told.partitions), id_of(told))
-    return found
-
-
-def settings_in(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """The settings in effect."""
-    return {name: str(entry.value) for name, entry in entries.items()}
-
-
-def id_of(topic: TopicDescription) -> str | None:
-    """Kafka's id of the topic; None where brokers give none."""
-    id: Any = topic.topic_id
-    return str(id) if id.get_most_significant_bits() or id.get_least_significant_bits() else None
-
-
-def told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:
-    """The offset in an answer; -1 when no record is as late as asked for. For a broker that stands still librdkafka
-    gives offset -1001, without an error: that is a `KafkaException`."""
-    offset: int = future.result().offset
-    if offset == OFFSET_INVALID:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the leader of {at} doesn't tell its offsets"))
-    return offset

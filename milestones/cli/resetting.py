@@ -33,7 +33,7 @@ from milestones.common.task.metadata import OffsetMetadata, topic_entry
 
 if TYPE_CHECKING:
     from milestones.cli.cluster import ResetCluster
-    from milestones.common.kafka.topics import Described
+    from milestones.common.kafka.topic_metadata import Described
     from milestones.instance.application import Application
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from milestones import MilestonesError
 from milestones.common.kafka.creation import create_topics
-from milestones.common.kafka.topics import Cluster, InternalTopic
+from milestones.common.kafka.internal_topics import InternalTopic
+from milestones.common.kafka.topics import Cluster
 from milestones.demo.app import COUNTS_STORE, LETTERS, LETTERS_STORE, LINES, WORD_COUNTS, topology
 from milestones.demo.check import DemoResult, decoded, most_frequent
 from milestones.demo.feed import Feeder

@@ -22,7 +22,8 @@ from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.admin import AdminCall, AdminDesk, Answers, Begin
 from milestones.common.kafka.blocking_call import CallThread
 from milestones.common.kafka.failures import caught
-from milestones.common.kafka.topics import ALL, Cluster, Described
+from milestones.common.kafka.topic_metadata import Described
+from milestones.common.kafka.topics import ALL, Cluster
 from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition

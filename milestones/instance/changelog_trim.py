@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 
-from milestones.common.kafka.topics import told
+from milestones.common.kafka.answers import told
 from milestones.common.records import TopicPartition
 from milestones.common.state.spec import is_trimmed
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from milestones.common.errors import SourceTopicError
-from milestones.common.kafka.topics import Described
+from milestones.common.kafka.topic_metadata import Described
 
 
 def uncompacted(settings: Mapping[str, Mapping[str, str]]) -> str | None:

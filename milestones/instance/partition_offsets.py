@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.topics import Described, id_of, told
+from milestones.common.kafka.answers import id_of, told
+from milestones.common.kafka.topic_metadata import Described
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 

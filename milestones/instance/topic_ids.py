@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import MilestonesError, SourceTopicError
-from milestones.common.kafka.topic_metadata import number_of
-from milestones.common.kafka.topics import ALL, Described
+from milestones.common.kafka.topic_metadata import Described, number_of
+from milestones.common.kafka.topics import ALL
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.metadata import OffsetMetadata

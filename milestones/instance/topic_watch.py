@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from milestones.common.errors import SourceTopicError
-from milestones.common.kafka.topics import Described
+from milestones.common.kafka.topic_metadata import Described
 from milestones.instance.application import Application
 from milestones.instance.topic_ids import KEPT, LOST
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.topics import told
+from milestones.common.kafka.answers import told
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -17,7 +17,8 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.login import Login
-from milestones.common.kafka.topics import Cluster, Described
+from milestones.common.kafka.topic_metadata import Described
+from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.application import Application
 from milestones.instance.changelog_trim import ChangelogTrim, Trim, own_limits

@@ -30,7 +30,8 @@ from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.membership import BorrowedMembership
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.retry import RetryPolicy
-from milestones.common.kafka.topics import Cluster, Described
+from milestones.common.kafka.topic_metadata import Described
+from milestones.common.kafka.topics import Cluster
 from milestones.common.mailbox import Mailbox
 from milestones.common.memory import MemoryBudget
 from milestones.common.metrics import Metrics

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import MilestonesError, StateError
-from milestones.common.kafka.topics import settings_in
+from milestones.common.kafka.answers import settings_in
 from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import SnapshotMetrics
 from milestones.common.records import TaskId, TopicPartition

@@ -9,7 +9,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Uuid
 
 from milestones.common.kafka.admin import OwnAdmin
-from milestones.common.kafka.topics import ALL, InternalTopic
+from milestones.common.kafka.internal_topics import InternalTopic
+from milestones.common.kafka.topics import ALL
 from milestones.common.records import TopicPartition
 
 

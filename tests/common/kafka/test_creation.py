@@ -13,7 +13,8 @@ from milestones.common.kafka.creation import (
     create_topics,
 )
 from milestones.common.kafka.fitness import misfit, too_tight
-from milestones.common.kafka.topics import ANY_TIME, REPARTITION_SETTINGS, Cluster, InternalTopic
+from milestones.common.kafka.internal_topics import ANY_TIME, REPARTITION_SETTINGS, InternalTopic
+from milestones.common.kafka.topics import Cluster
 from milestones.common.state.stores.kinds import CHANGELOG_SETTINGS
 from milestones.common.testing import StepClock
 from tests.common.kafka.fake_cluster import FakeCluster, answered

@@ -16,11 +16,13 @@ from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError
+from milestones.common.kafka.answers import told
 from milestones.common.kafka.creation import create_topics
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import is_passing
+from milestones.common.kafka.internal_topics import InternalTopic
 from milestones.common.kafka.retry import RetryPolicy
-from milestones.common.kafka.topics import ALL, Cluster, InternalTopic, told
+from milestones.common.kafka.topics import ALL, Cluster
 from milestones.common.records import TopicPartition
 from milestones.common.state.stores.kinds import CHANGELOG_SETTINGS
 from milestones.testing import KafkaProbe, until

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from milestones.common.kafka.creation import create_topics
-from milestones.common.kafka.topics import Cluster, InternalTopic
+from milestones.common.kafka.internal_topics import InternalTopic
+from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import changelog_settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milestones.common.kafka.topics import Described
+from milestones.common.kafka.topic_metadata import Described
 from milestones.instance.global_watch import GlobalWatch, uncompacted
 
 ROWS = Described(4, "id-1")
