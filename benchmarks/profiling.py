@@ -43,7 +43,7 @@ PARTS: Sequence[tuple[str, str, str, str]] = (
     ("apply", r"state/engines/rocks.*\.py|task/task_stores\.py", "", ""),
     ("apply", r"state/layers\.py", "applied|frozen", ""),
     ("merge", r"state/layers\.py|task/scope\.py|task/boundary\.py", "", ""),
-    ("merge", r"task/runner\.py", "_advance|_merge", ""),
+    ("merge", r"task/(runner|scoped_calls)\.py", "_advance|_merge", ""),
     ("step", r"task/runner\.py", "_step", ""),
     ("decode", r"task/runner\.py|topology/compiled\.py", "", ""),
     ("program", r"topology/.*\.py", "", ""),

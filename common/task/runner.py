@@ -13,63 +13,22 @@ One record:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any
 
 from milestones.common.diagnostics import text_of
 from milestones.common.errors import MilestonesError, ProcessingError
-from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output, TaskId
-from milestones.common.state.record_caches import TaskCaches
-from milestones.common.state.stores.rows import Rows
-from milestones.common.task.boundary import Boundary, Times
+from milestones.common.records import Headers
 from milestones.common.task.buffers import FOREVER, TIME, Head, InputBuffer, InputRecord
-from milestones.common.task.counters import TaskCounters
 from milestones.common.task.failures import UNHANDLED, decide, handler_of
-from milestones.common.task.punctuation import Due, Punctuation, PunctuationQueue
-from milestones.common.task.scope import RecordInWork, RecordScope
-from milestones.common.task.task_context import TaskSettings
+from milestones.common.task.scoped_calls import ScopedCalls
 from milestones.common.topology.compiled import CompiledSource
-from milestones.common.topology.handlers import ErrorContext, describe_error
+from milestones.common.topology.handlers import ErrorContext
 from milestones.common.topology.timestamps import SourceRecord, invalid_timestamp
 from milestones.common.topology.tracebacks import failing_node
 
-T = TypeVar("T")
 
-
-class Runner:
-    """Runs the program of one task.
-
-    `stream_time` is that of the record in work; the boundary's stream time is in the buffers. `limit`: how many records
-    a call of `process` may do; when any thread lowers it, the call ends at the next boundary. `dropped` counts a
-    skipped record of a node; `forget` makes the stores forget remembered uncommitted values.
-    """
-
-    scope: RecordScope
-    record: RecordInWork
-    stream_punctuations: PunctuationQueue
-    wall_punctuations: PunctuationQueue
-
-    def __init__(
-        self,
-        task: TaskId,
-        settings: TaskSettings,
-        buffers: Sequence[InputBuffer],
-        boundary: Boundary,
-        counters: TaskCounters,
-        caches: TaskCaches,
-    ) -> None:
-        self.scope, self.record = RecordScope(), RecordInWork()
-        self.stream_time: int = UNKNOWN_TIMESTAMP
-        self.limit: int = 0
-        self.stream_punctuations, self.wall_punctuations = PunctuationQueue(), PunctuationQueue()
-        self.cached: list[Rows] = []
-        self.dropped: Callable[[str, str], None]
-        self.forget: Callable[[], None]
-        self._task, self._settings = task, settings
-        self._buffers, self._boundary, self._counters, self._caches = buffers, boundary, counters, caches
-        self._lock = boundary.lock
-        self._epoch = 0
+class Runner(ScopedCalls):
+    """Runs the program of one task."""
 
     # -- records
 
@@ -223,24 +182,6 @@ class Runner:
             boundary.changed = True
         return True
 
-    def _merge(self, punctuation: Punctuation | None = None, now_ms: int = 0) -> None:
-        """Merge a scope without a record, and note that the punctuation was called."""
-        boundary = self._boundary
-        with boundary.lock:
-            if boundary.epoch != self._epoch:
-                self._void()
-                return
-            if punctuation is not None:
-                punctuation.called(now_ms)
-            if self.scope:
-                boundary.changed |= self.scope.to_commit
-                self.scope.merge(boundary.outputs)
-
-    def _void(self) -> None:
-        """Drop a scope of an epoch that was rolled back."""
-        self.scope.drop()
-        self.forget()
-
     # -- records that fail
 
     def _failed(self, buffer: InputBuffer, message: InputRecord, timestamp: int, error: Exception) -> None:
@@ -277,11 +218,6 @@ class Runner:
         self.dropped(buffer.source.node, "negative timestamp")
         return self._skip(buffer, message.offset())
 
-    def _skipped(self, node: str, letters: Sequence[Output]) -> None:
-        self.dropped(node, "an exception handler skips it")
-        now_ms = self._settings.clock.wall_ms()
-        self.scope.outputs.extend(one if one.timestamp >= 0 else one._replace(timestamp=now_ms) for one in letters)
-
     def _timestamp(
         self, buffer: InputBuffer, message: InputRecord, key: Any, value: Any, own: int, headers: Headers | None
     ) -> int:
@@ -310,158 +246,11 @@ class Runner:
         self.scope.drop()
         self.settle()
 
-    def settle(self) -> None:
-        """Set stream time to the boundary's."""
-        self.stream_time = max(buffer.stream_time for buffer in self._buffers)
-
     def _context(self, message: InputRecord, timestamp: int, node: str) -> ErrorContext:
         return ErrorContext(
             message.topic(), message.partition(), message.offset(), timestamp, list(message.headers() or ()),
             message.key(), message.value(), self._task, node,
         )  # fmt: skip
-
-    @property
-    def unflushed(self) -> bool:
-        """Whether updates wait in caches."""
-        return any(store.buffer for store in self.cached)
-
-    def punctuation_times(self) -> Times:
-        """The times at which punctuations are due, for a later `take_over`."""
-        return self.stream_punctuations.times(), self.wall_punctuations.times()
-
-    def take_over(self, times: Times, now_ms: int) -> None:
-        """Let the punctuations of a new program continue its predecessor's rhythm. `now_ms`: wall clock."""
-        by_stream_time, by_wall_clock = times
-        self.stream_punctuations.take_over(by_stream_time)
-        self.wall_punctuations.take_over(by_wall_clock, now_ms)
-
-    def unschedule(self) -> None:
-        """Forget all punctuations of a program that has ended."""
-        self.stream_punctuations.clear()
-        self.wall_punctuations.clear()
-
-    def rhythm(self) -> tuple[Due, Due]:
-        """The times at which punctuations are due, by stream time and by the wall clock, for a successor's `go_on`."""
-        return self.stream_punctuations.due(), self.wall_punctuations.due()
-
-    def go_on(self, rhythm: tuple[Due, Due]) -> None:
-        for queue, due in zip((self.stream_punctuations, self.wall_punctuations), rhythm, strict=True):
-            queue.go_on(due)
-
-    # -- what is called by time, or by a flush
-
-    def punctuate(self, now_ms: int) -> bool:
-        """Call the wall-clock punctuations that are due."""
-        self._epoch = self._boundary.epoch
-        self.wall_punctuations.follow(now_ms)
-        return self.wall_punctuations.run_due(now_ms, lambda punctuation: self._punctuate(punctuation, now_ms))
-
-    def _punctuate_by_stream_time(self) -> bool:
-        now_ms = self.stream_time
-        self.stream_punctuations.run_due(now_ms, lambda punctuation: self._punctuate(punctuation, now_ms))
-        return self._boundary.epoch == self._epoch
-
-    def _punctuate(self, punctuation: Punctuation, now_ms: int) -> bool:
-        """Call a punctuation; False when the task was rolled back meanwhile, and the punctuation is due again."""
-        began = perf_counter_ns()
-        self.record.leave(now_ms)
-        self._guarded(lambda: punctuation.callback(now_ms), punctuation.node, punctuation, now_ms)
-        self._counters.punctuated += 1
-        self._counters.punctuate_ns += perf_counter_ns() - began
-        return self._flush_if_full()
-
-    def run_alone(self, call: Callable[[], None], node: str) -> bool:
-        """Call what begins the program, in a scope of its own; False when the task was rolled back meanwhile.
-        `ProcessingError`, and no handler is asked: a program that has begun in part would process without the rest."""
-        self._epoch = self._boundary.epoch
-        try:
-            call()
-        except BaseException as error:
-            self.scope.drop()
-            if not isinstance(error, Exception) or isinstance(error, UNHANDLED):
-                raise
-            where = failing_node(error) or node
-            context = ErrorContext(None, -1, -1, self.record.timestamp, [], None, None, self._task, where)
-            raise ProcessingError(
-                f"{describe_error(context, error)}. It is met again at the next start: mend the code; no handler is "
-                f"asked about {node}", self._task, where,
-            ) from error  # fmt: skip
-        self._merge()
-        return self._boundary.epoch == self._epoch
-
-    def _guarded(
-        self, call: Callable[[], None], node: str, punctuation: Punctuation | None = None, now_ms: int = 0
-    ) -> bool:
-        """Call user code; False when its handler skipped an error."""
-        done = True
-        try:
-            call()
-        except Exception as error:
-            self.scope.drop()
-            if isinstance(error, UNHANDLED):
-                raise
-            where = failing_node(error) or node
-            context = ErrorContext(None, -1, -1, self.record.timestamp, [], None, None, self._task, where)
-            handler, key = handler_of(error, self._settings)
-            self._skipped(where, decide(handler, key, context, error))
-            done = False
-        except BaseException:
-            self.scope.drop()
-            raise
-        self._merge(punctuation, now_ms)
-        return done
-
-    def call(self, function: Callable[[], T], now_ms: int) -> T:
-        """Call a function that isn't part of the program, in a scope of its own; its errors are the caller's."""
-        self._epoch = self._boundary.epoch
-        self.record.leave(now_ms)
-        try:
-            result = function()
-        except BaseException:
-            self.scope.drop()
-            raise
-        self._merge()
-        return result
-
-    def _flush_if_full(self) -> bool:
-        if not self._caches.hold(sum(store.buffer.bytes for store in self.cached if store.buffer)):
-            self._flush()
-        return self._boundary.epoch == self._epoch
-
-    def flush(self) -> None:
-        """Log and emit the updates that wait in caches, also those that this puts into other caches."""
-        self._epoch = self._boundary.epoch
-        self._flush()
-
-    def _flush(self) -> None:
-        self.record.most_flushes = len(self.cached)
-        try:
-            while waiting := [store for store in self.cached if store.buffer]:
-                for store in waiting:
-                    self._flush_oldest(store)
-        finally:
-            self.record.flushes = 0
-        self._caches.release()
-
-    def _flush_oldest(self, store: Rows) -> None:
-        buffer = store.buffer
-        assert buffer is not None  # cached
-        key, update = buffer.oldest()
-        self.record.leave(update.timestamp, update.headers, update.metadata)
-        self.record.flushes = update.flushes + 1
-
-        def emit() -> None:
-            buffer.log(key, update)
-            store.flush(key, update)
-
-        try:
-            if not self._guarded(emit, store.name):
-                buffer.log(key, update)  # downstream did without it, the changelog can't
-                self._merge()
-        except BaseException:
-            buffer.stays()
-            raise
-        buffer.done(key)
 
 
 def _explained(source: CompiledSource, message: InputRecord, error: Exception) -> Exception:
