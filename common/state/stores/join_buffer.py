@@ -20,12 +20,12 @@ from typing import Any, Final, NamedTuple
 
 from milestones.common.errors import StateFormatError
 from milestones.common.records import Emitted
+from milestones.common.state.cells import UNKNOWN
 from milestones.common.state.changelog import TIMESTAMP, Log
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.sequences import LAST_SEQUENCE
 from milestones.common.state.stores.suppress_layout import WHEN_SENT, Buffered, Context, decoded, encoded
-from milestones.common.state.times import time_name
 from milestones.common.windowed import FOREVER, Windowed
 
 _TIME_FIRST: Final = b"\x00"
@@ -49,7 +49,7 @@ class JoinBuffer(Rows[Any, Any]):
 
     def __init__(self, parts: StoreParts) -> None:
         cell, name = parts.cells.cell, parts.spec.name
-        self._observed = parts.cells.time(time_name(f"store {name} highest time"))
+        self._observed = cell(f"store {name} highest time", UNKNOWN)
         self._first_time = cell(f"store {name} first time", FOREVER)
         self._sequence = cell(f"store {name} sequence", 0)
         super().__init__(parts)
@@ -59,6 +59,8 @@ class JoinBuffer(Rows[Any, Any]):
         places = [place for place, _ in self._layers.scan()]
         self._first_time.back(_time(places[0]) if places else FOREVER)
         if places:
+            # The record with the highest time waits still: it is due by a later one, or at once, without a grace, when
+            # it makes no difference whether a record is too late to wait.
             self._observed.back(max(self._observed.value, _time(places[-1])))
             used = max(_SEQUENCE.unpack_from(place, len(place) - _SEQUENCE.size)[0] for place in places)
             self._sequence.back(max(self._sequence.value, used))
