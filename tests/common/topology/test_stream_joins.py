@@ -3,6 +3,7 @@ compares their results with Kafka Streams."""
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from milestones import (
 from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.topology.nodes import SubTopology
 from milestones.testing import TopologyTestDriver
+from tests.common.topology.restarting import RestartingDriver
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 WITHIN = JoinWindows(10, grace=5)
@@ -169,6 +171,51 @@ def test_as_kafka_streams_a_late_record_is_sent_at_once_and_again_with_its_partn
     assert found(*LATE, grace=30) == [("k", "l+-", 39), ("k", "l+r", 45)]
     done = ("left", "k", "l", 1), ("left", "x", "y", 17), ("right", "k", "r", 2)
     assert found(*done, grace=5) == [("k", "l+-", 1), ("k", "l+r", 2)]
+
+
+Sides = tuple[str, str, str, int]
+
+
+def sent_at(kind: str, within: JoinWindows, records: list[Sides], restarts: set[int]) -> list[list[tuple[Any, ...]]]:
+    """What each record leads to. `restarts`: before which of them."""
+    builder = StreamsBuilder()
+    left, right = two(builder)
+    getattr(left, kind)(right, pair, within=within).to("out")
+    found = []
+    with RestartingDriver(builder, default_key_serde=TEXT, default_value_serde=TEXT) as driver:
+        out = driver.create_output_topic("out")
+        for number, (topic, key, value, timestamp) in enumerate(records):
+            if number in restarts:
+                driver.restart()
+            driver.create_input_topic(topic).pipe(key, value, timestamp=timestamp)
+            found.append([record[:3] for record in out.read_records()])
+    return found
+
+
+def test_in_another_process_too_the_next_look_for_what_waits_comes_when_it_would_have() -> None:
+    """A look notes the time of the last row that it has met, though earlier ones wait, as in Kafka Streams."""
+    times = {"r": 5, "a": 8, "b": 10, "c": 11, "d": 14, "e": 16}
+    records = [("right" if name == "r" else "left", name, name, time) for name, time in times.items()]
+    within = JoinWindows(50, 0, grace=5)
+    expected = sent_at("outer_join", within, records, set())
+    assert expected == [[], [], [], [], [], [("a", "a+-", 8), ("b", "b+-", 10)]], "a's time was over by d"
+    for number in range(len(records)):
+        assert sent_at("outer_join", within, records, {number}) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_restart_moves_a_result_of_a_join_or_makes_another_one_of_it(seed: int) -> None:
+    chance, now, records = random.Random(seed), 100, []
+    kind = chance.choice(["left_join", "outer_join"])
+    within = JoinWindows(chance.choice([0, 3, 20]), chance.choice([0, 5, 30]), grace=chance.choice([0, 4, 20]))
+    for number in range(40):
+        now += chance.choice([0, 1, 3, 5, 15, 30])
+        time = now - chance.choice([0, 0, 1, 4, 14, 40, 120])
+        records.append((chance.choice(["left", "right"]), chance.choice("aab"), str(number), max(0, time)))
+    some = {number for number in range(40) if chance.random() < 0.3}
+    expected = sent_at(kind, within, records, set())
+    assert sent_at(kind, within, records, some) == expected
+    assert sent_at(kind, within, records, set(range(40))) == expected
 
 
 def test_equal_records_that_wait_are_all_sent_and_a_partner_ends_the_wait_of_all() -> None:
