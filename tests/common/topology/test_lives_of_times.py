@@ -1,0 +1,190 @@
+"""Nothing that happens in a task's life changes a result: whatever ends it, and wherever it goes on, the results are
+those of one process that nothing disturbs. One random life per seed, over operators of each kind
+(`compat_tests.apps.times`)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from compat_tests.apps.times import expected, random_records, times
+from compat_tests.harness.feed import Sent
+from milestones import StreamsBuilder, serdes
+from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.state.memory_storage import MemoryTaskStorage
+from milestones.common.state.storage import TaskStorage
+from milestones.common.task.standby import StandbyTask
+from milestones.common.task.task import Task, TaskSettings
+from milestones.common.testing import StepClock
+from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.harness import message, named
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+NOW = 1_700_000_000_000
+INPUT = TopicPartition("app-in", 0)
+FAILS = b"fails"
+SEEDS = 6
+
+
+def refuse(_key: str, value: str) -> None:
+    if value == FAILS.decode():
+        raise ValueError(value)
+
+
+def failing_at_last() -> StreamsBuilder:
+    """The last operator fails some records, when all others have seen them."""
+    builder = times("app")
+    builder.stream("app-in", key=serdes.STRING, value=serdes.STRING).peek(refuse)
+    return builder
+
+
+class Life:
+    """A task, its successors and their standby; what Kafka has: input, changelogs, committed offsets, outputs."""
+
+    def __init__(self, records: list[Sent], *, exactly_once: bool, logs_at_commit: bool) -> None:
+        (self.sub,) = failing_at_last().build().resolve("app")
+        self.id = TaskId(self.sub.id, 0)
+        self.settings = TaskSettings(
+            "app", StepClock(NOW), lambda _: 1, transactional_id="tx" if exactly_once else "",
+            logs_at_commit=logs_at_commit, processing_handler=LogAndContinue(),
+        )  # fmt: skip
+        self.records, self.exactly_once = records, exactly_once
+        self.at, self.metadata = 0, ""
+        self.changelogs: dict[str, list[Output]] = {topic: [] for topic in self.sub.changelogs.values()}
+        self.sent: list[Output] = []
+        self.results: list[tuple[Any, ...]] = []
+        self.standby: StandbyTask | None = None
+        self.begin(self.empty())
+
+    def empty(self) -> TaskStorage:
+        return MemoryTaskStorage(self.id, self.sub.stores)
+
+    def begin(self, storage: TaskStorage) -> None:
+        self.storage = storage
+        self.task = Task(self.id, self.sub, [INPUT], self.settings, lambda: storage)
+        self.task.open()
+        self.follow(self.task)
+        self.go_on()
+
+    def follow(self, task: Task | StandbyTask, most: int = 1_000) -> None:
+        offsets = task.changelog_offsets()
+        for store, topic in self.sub.changelogs.items():
+            first = offsets[store] or 0
+            found = self.changelogs[topic][first : first + most]
+            task.restore(store, [_logged(first + at, one) for at, one in enumerate(found)], first + len(found))
+
+    def go_on(self) -> None:
+        self.task.start({INPUT: self.at}, {INPUT: self.metadata})
+        rest = self.records[self.at :]
+        self.task.input.add(
+            INPUT, [message(self.at + n, one.key, one.value, one.timestamp, "app-in") for n, one in enumerate(rest)]
+        )
+
+    @property
+    def done(self) -> bool:
+        return self.at == len(self.records)
+
+    # -- what happens
+
+    def process(self) -> None:
+        self.task.process(1, 0)
+
+    def commit(self) -> None:
+        commit = self.task.freeze()
+        outputs = [*self.sent, *named(commit.all_outputs())]
+        self.sent = []
+        self.log(outputs)
+        self.results += [(one.key, one.value, one.timestamp) for one in outputs if one.topic == "app-out"]
+        ends = {store: len(self.changelogs[topic]) for store, topic in self.sub.changelogs.items()}
+        self.task.applied(commit, ends)
+        self.at, self.metadata = commit.offsets[INPUT], commit.metadata[INPUT]
+
+    def log(self, outputs: list[Output]) -> None:
+        for one in outputs:
+            if one.topic in self.changelogs:
+                self.changelogs[one.topic].append(one)
+
+    def lose(self) -> None:
+        """What isn't committed is void; at least once, the changelogs have it all the same."""
+        lost = [*self.sent, *named(self.task.take_outputs())]
+        self.sent = []
+        if not self.exactly_once:
+            self.log(lost)
+
+    def roll_back(self) -> None:
+        self.lose()
+        self.task.roll_back()
+        self.go_on()
+        self.task.initialise()
+
+    def die(self) -> None:
+        """As by kill -9: the next one has the disk as it is."""
+        self.lose()
+        self.begin(self.storage)
+
+    def die_with_the_disk(self) -> None:
+        self.lose()
+        self.begin(self.empty())
+
+    def follow_a_bit(self) -> None:
+        if self.standby is None:
+            storage = self.empty()
+            self.standby = StandbyTask(self.id, self.sub, lambda: storage)
+            self.standby.open()
+        self.standby.know({INPUT: self.metadata})
+        self.follow(self.standby, 7)
+
+    def promote(self) -> None:
+        """The standby becomes the task, and the task the standby."""
+        self.follow_a_bit()
+        assert self.standby is not None
+        self.lose()
+        promoted, given = self.standby.recycle(), self.task.recycle()
+        self.begin(promoted)
+        self.standby = StandbyTask(self.id, self.sub, lambda: given)
+        self.standby.open()
+
+
+def _logged(at: int, one: Output) -> Message:
+    return message(at, one.key, one.value, one.timestamp, one.topic, [*one.headers] if one.headers else None)
+
+
+Event = Callable[[Life], None]
+EVENTS: Mapping[bool, tuple[Event, ...]] = {
+    True: (Life.roll_back, Life.die, Life.die_with_the_disk, Life.follow_a_bit, Life.promote),
+    False: (Life.roll_back,),
+}
+"""By whether it is exactly once. At least once, what was in work is done twice in another process by its nature."""
+AFTER_A_COMMIT = (Life.die, Life.die_with_the_disk, Life.follow_a_bit, Life.promote)
+
+
+def lived(records: list[Sent], rng: random.Random, **settings: bool) -> list[tuple[Any, ...]]:
+    """The results of a random life."""
+    life = Life(records, **settings)
+    while not life.done:
+        for _ in range(rng.randint(1, 4)):
+            life.process()
+        if rng.random() < 0.6:
+            life.commit()
+            if rng.random() < 0.4:
+                rng.choice(AFTER_A_COMMIT)(life)
+        if rng.random() < 0.3:
+            rng.choice(EVENTS[life.exactly_once])(life)
+    return life.results
+
+
+@pytest.mark.parametrize("logs_at_commit", [False, True])
+@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_event_of_a_tasks_life_changes_a_result(seed: int, exactly_once: bool, logs_at_commit: bool) -> None:
+    rng = random.Random(seed)
+    records = random_records(rng, NOW, 40)
+    with_failures = [one._replace(value=FAILS) if rng.random() < 0.15 else one for one in records]
+    kept = [one for one in with_failures if one.value != FAILS]
+    found = lived(with_failures, rng, exactly_once=exactly_once, logs_at_commit=logs_at_commit)
+    assert found == expected(kept)
