@@ -19,6 +19,8 @@ POLICY = "cleanup.policy"
 UNLIMITED = "-1"
 LIMITS = ("retention.ms", "retention.bytes", *ANY_TIME)
 """Settings beyond which brokers delete or refuse records."""
+LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+"""Settings of how old, by their clock, brokers let records get before they compact them away."""
 
 
 def misfit(topic: InternalTopic, actual: Mapping[str, str]) -> str | None:
@@ -38,7 +40,7 @@ def misfit(topic: InternalTopic, actual: Mapping[str, str]) -> str | None:
 def too_tight(topic: InternalTopic, actual: Mapping[str, str]) -> dict[str, str]:
     """The settings by which a topic with these `actual` ones keeps and takes all that the application needs: limits of
     the topic that are lower than the application's. Those of age and size count where the topic deletes."""
-    limits = LIMITS if "delete" in _policies(actual) else tuple(ANY_TIME)
+    limits = (*(LIMITS if "delete" in _policies(actual) else ANY_TIME), *LAGS)
     return {
         limit: topic.settings[limit]
         for limit in limits
@@ -56,8 +58,9 @@ def kept_tight(topic: str, changes: Mapping[str, str], reason: object) -> str:
     told = ",".join(f"{name}={value}" for name, value in changes.items())
     return (
         f"internal topic {topic} needs {told}, and can't be given that ({reason}): its brokers delete records by age "
-        "or size, or refuse their times, whatever the application still needs. After a crash or a move, rows may be "
-        "missing. Give this principal the right ALTER_CONFIGS on the topic, or set it yourself: kafka-configs.sh "
+        "or size, compact them away, or refuse their times, whatever the application still needs. After a crash or a "
+        "move, rows may be missing. Give this principal the right ALTER_CONFIGS on the topic, or set it yourself: "
+        "kafka-configs.sh "
         f"--alter --entity-type topics --entity-name {topic} --add-config {told}"
     )
 

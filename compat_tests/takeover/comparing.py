@@ -37,8 +37,10 @@ SEQUENCE_BYTES = 4
 UNLIMITED = frozenset({"-1", str((1 << 63) - 1)})
 LIMITS = (
     "retention.ms", "retention.bytes", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms",
+    "min.compaction.lag.ms", "max.compaction.lag.ms",
 )  # fmt: skip
-"""Settings of internal topics that we raise: brokers delete nothing by their clock, and take records of all times."""
+"""Settings of internal topics that we raise: brokers delete and compact nothing by their clock, and take records of all
+times."""
 
 SUPPRESSED = "v"
 """The header of rows that wait in a suppression."""

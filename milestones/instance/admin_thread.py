@@ -28,6 +28,7 @@ from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
 from milestones.instance.changelog_trim import ChangelogTrim, Trim, own_limits
+from milestones.instance.compaction_watch import CompactionWatch, group_offsets, histories
 from milestones.instance.global_watch import GlobalWatch
 from milestones.instance.partition_offsets import AskBounds as AskBounds
 from milestones.instance.partition_offsets import Bounds as Bounds
@@ -122,6 +123,10 @@ class Housekeeper(threading.Thread):
         self._calls = AdminDesk()
         additional_ms = config.windowstore_changelog_additional_retention_ms
         self._trim = ChangelogTrim(additional_ms, own_limits(application.subtopologies))
+        settings, group = config.admin_settings(name), config.application_id
+        self._compaction = CompactionWatch(
+            histories(application.subtopologies), lambda: group_offsets(settings, group)
+        )
         self._to_purge: dict[TopicPartition, int] = {}
         self._purging: Answers[TopicPartition, Any] | None = None
         self._watching: Answers[str, dict[str, Described]] | None = None
@@ -135,6 +140,7 @@ class Housekeeper(threading.Thread):
                 while not self.requests.closed:
                     requests = self._next_requests()
                     self.run_once(cluster, self._clock.monotonic_ms(), requests)
+                self._compaction.end(lambda begin: self._ask(begin, cluster, self._clock.monotonic_ms()))
         except BaseException as error:
             self._tell(error)
             self._refuse_all(error)
@@ -161,7 +167,7 @@ class Housekeeper(threading.Thread):
         self._cleaning.close()
 
     def _next_requests(self) -> list[Request]:
-        awaited = self._purging or self._watching or self._ids or self._trim.waits
+        awaited = self._purging or self._watching or self._ids or self._trim.waits or self._compaction.waits
         try:
             self.requests.wait(0 if self._desk else STEP_MS if awaited else IDLE_MS)
             return self.requests.drain()
@@ -169,8 +175,8 @@ class Housekeeper(threading.Thread):
             return []
 
     def run_once(self, cluster: Cluster, now_ms: int, requests: Collection[Request]) -> None:
-        """1. put questions, hand out answers; 2. trim changelogs, and purge; 3. watch topics; 4. clean the state
-        directory."""
+        """1. put questions, hand out answers; 2. trim changelogs, purge, and have others compacted; 3. watch topics;
+        4. clean the state directory."""
         self._desk.ask([request for request in requests if isinstance(request, AskBounds)])
         self._ids.ask([request for request in requests if isinstance(request, AskTopicIds)])
         for request in requests:
@@ -185,6 +191,7 @@ class Housekeeper(threading.Thread):
         self._calls.run_once(cluster, now_ms)
         self._to_purge |= self._trim.run_once(lambda begin: self._ask(begin, cluster, now_ms))
         self._purge(cluster, now_ms)
+        self._compaction.run_once(lambda begin: self._ask(begin, cluster, now_ms), now_ms, self._clock.wall_ms())
         self._watch(cluster, now_ms)
         self._clean(now_ms)
 

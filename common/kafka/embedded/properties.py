@@ -63,9 +63,13 @@ _PATIENT = {"broker.session.timeout.ms": "30000"}
 # Test data have times of their own, such as those of a test driver's clock: what is deleted by age looks like a loss.
 _KEEPING = {"log.retention.ms": "-1"}
 
-DELETES_BY_AGE = {"log.retention.ms": str(7 * 24 * 3_600_000), "log.retention.check.interval.ms": "1000"}
-"""Properties of a broker that deletes by age as one in production, and looks each second in place of five minutes: what
-needs its records for longer must have said so when its topic was made."""
+DELETES_BY_AGE = {
+    "log.retention.ms": str(7 * 24 * 3_600_000),
+    "log.retention.check.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
+}
+"""Properties of a broker that deletes by age, and compacts, as one in production, and looks each second in place of
+five minutes, or fifteen seconds: what needs its records for longer must have said so when its topic was made."""
 
 # A missing topic is an error in Kafka Streams; a broker that makes it up in passing would hide that.
 _STRICT = {"auto.create.topics.enable": "false"}

@@ -73,14 +73,10 @@ CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.typ
 """Topic settings of a changelog, as Kafka Streams makes them, but for those of the store's kind."""
 
 
-HISTORY_MARGIN_MS: Final = 86_400_000
-"""How much longer than its history a versioned store has its changelog keep each version, as Kafka Streams does."""
+LONGEST_LAG: Final = str((1 << 63) - 1)
+"""Of the compaction of a topic, ms: none of its records is compacted away."""
 
-LONGEST_RETENTION_MS: Final = (1 << 63) - 1
-"""Of a topic."""
-
-
-_NEEDED: Final = ("retention.ms", "retention.bytes", "min.compaction.lag.ms")
+_NEEDED: Final = ("retention.ms", "retention.bytes", "min.compaction.lag.ms", "max.compaction.lag.ms")
 """Topic settings that say how long a store needs its records."""
 
 Row = tuple["bytes | None", "int | None"]
@@ -152,10 +148,10 @@ def _bounded(_: StoreSpec) -> Mapping[str, str]:
     return {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
-def _with_lag(spec: StoreSpec) -> Mapping[str, str]:
-    """No version may be compacted away before it is older than the history, and a day: a restoration needs each."""
-    lag_ms = min(spec.retention_ms + HISTORY_MARGIN_MS, LONGEST_RETENTION_MS)
-    return {"min.compaction.lag.ms": str(lag_ms)}
+def _with_all(_: StoreSpec) -> Mapping[str, str]:
+    """A restoration needs each version of the history, by the store's time. A broker would compact by its clock, to
+    which the times of the records may have no relation."""
+    return {"min.compaction.lag.ms": LONGEST_LAG, "max.compaction.lag.ms": LONGEST_LAG}
 
 
 def _of_history(spec: StoreSpec) -> str:
@@ -229,7 +225,7 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
         reader=SessionReader,
     ),
     "versioned": Kind(
-        VersionedStore, VersionedLayout, value=_timed_value, topic=_with_lag, arrangement=_of_history,
+        VersionedStore, VersionedLayout, value=_timed_value, topic=_with_all, arrangement=_of_history,
         reader=VersionedStore, whole=True, history=True,
     ),
     "lru": Kind(LruStore, LruLayout, reader=LruReader, whole=True, history=True),

@@ -36,7 +36,7 @@ class VersionedStore(TimedRows[K, V]):
     versioned: ClassVar[bool] = True
 
     def __init__(self, parts: StoreParts) -> None:
-        self._observed = parts.cells.cell(observed_time(parts.spec.name), -1)
+        self._observed = parts.cells.time(observed_time(parts.spec.name))
         self._versions = Versions(parts.layers, parts.spec)
         self.last_put: int = STILL
         """What `put` has returned last: operators forward by it."""

@@ -141,6 +141,7 @@ def test_a_topic_that_would_lose_records_is_refused_with_the_command_that_mends_
 
 
 WINDOWS = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1", **ANY_TIME}
+VERSIONS = {"min.compaction.lag.ms": str(2**63 - 1)}
 HOUR_AHEAD = {"message.timestamp.after.max.ms": "3600000"}
 
 
@@ -160,6 +161,8 @@ HOUR_AHEAD = {"message.timestamp.after.max.ms": "3600000"}
             {"message.timestamp.after.max.ms": str(2**63 - 1)},
         ),
         (WINDOWS, {}, {}),
+        (VERSIONS, {"cleanup.policy": "compact", "min.compaction.lag.ms": "90000000"}, VERSIONS),
+        ({**VERSIONS, "min.compaction.lag.ms": "9"}, {**VERSIONS, "cleanup.policy": "compact"}, {}),
     ],
 )
 def test_limits_of_a_topic_that_are_lower_than_the_application_s_are_raised_and_none_is_lowered(

@@ -319,12 +319,12 @@ def test_the_changelog_has_the_plain_key_and_value_at_the_time_of_the_version() 
     assert [output[2:5] for output in life.changelog] == [(b"k", b"v", 5), (b"k", None, 6)]
 
 
-def test_no_version_is_compacted_away_before_it_is_older_than_the_history_and_a_day() -> None:
-    settings = changelog_settings(spec_of(), {})
+def test_brokers_compact_no_version_away_by_their_clock_unless_the_user_says_so() -> None:
+    settings = changelog_settings(spec_of(), {"min.compaction.lag.ms": "7"})
     assert settings["cleanup.policy"] == "compact"
-    assert settings["min.compaction.lag.ms"] == str(HISTORY_MS + 86_400_000)
-    forever = changelog_settings(spec_of(retention_ms=2**63 - 1), {})
-    assert forever["min.compaction.lag.ms"] == str(2**63 - 1)
+    assert settings["min.compaction.lag.ms"] == settings["max.compaction.lag.ms"] == str(2**63 - 1)
+    own = spec_of(changelog_config={"min.compaction.lag.ms": "7"})
+    assert changelog_settings(own, {})["min.compaction.lag.ms"] == "7"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,205 @@
+"""`CompactionWatch`: lets brokers compact what versioned stores no longer need, while the application runs.
+
+    each hour: committed times of the group, settings ---> how old records must be ---> settings of the changelogs
+
+Brokers compare the times of records with their clock. So `min.compaction.lag.ms` of a changelog, which is made without
+end, is set to the clock's distance to the oldest version that the store of any partition needs, and `MARGIN_MS`.
+
+*Guarantees*: nothing that a store needs by its committed time is compacted away while an instance looks, and none
+otherwise within `MARGIN_MS`; nothing is after an orderly end. A changelog of which a partition has no committed time is
+left as it is made. Nothing waits.
+*Assumes*: committed times only rise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.blocking_call import called_aside
+from milestones.common.kafka.clients import text_of
+from milestones.common.kafka.failures import caught
+from milestones.common.kafka.groups import GroupReader
+from milestones.common.kafka.topics import ALL, settings_in
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.state.stores.kinds import LONGEST_LAG
+from milestones.common.state.times import observed_time
+from milestones.common.task.metadata import OffsetMetadata
+
+if TYPE_CHECKING:
+    from milestones.common.kafka.admin import Answers, Begin
+    from milestones.common.kafka.topics import Cluster
+    from milestones.common.topology.nodes import SubTopology
+
+log: Final = logging.getLogger(__name__)
+
+LAG: Final = "min.compaction.lag.ms"
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+FIRST_MS, LOOK_MS = 60_000, HOUR_MS
+"""The time from the start to the first look, and between two looks."""
+
+MARGIN_MS: Final = 7 * DAY_MS
+"""How much longer than needed versions are kept: the time that an application has to be started again after all of its
+instances have died."""
+
+TIMEOUT_MS: Final = 10_000
+GROUP: Final = "the group"
+"""The key of an answer about committed offsets; no topic can be called so."""
+
+Committed = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True)
+class KeptHistory:
+    """What a versioned store's changelog is to keep. `time`: the entry of committed metadata with the store's time.
+    `own`: whether the application sets the lag itself, so that it is compared only."""
+
+    topic: str
+    time: str
+    history_ms: int
+    own: bool
+
+    def first_needed(self, partitions: int, times: Mapping[tuple[int, str], int]) -> int | None:
+        """The time of the oldest version that any partition's store needs; None while that of one isn't known."""
+        found = [times.get((partition, self.time)) for partition in range(partitions)]
+        known = [time for time in found if time is not None]
+        return min(known) - self.history_ms if known and len(known) == partitions else None
+
+
+def histories(subtopologies: Iterable[SubTopology]) -> list[KeptHistory]:
+    """Those of all stores that have such a changelog of their own."""
+    return [
+        KeptHistory(
+            sub.changelogs[spec.name], observed_time(spec.name), spec.retention_ms, own=LAG in spec.changelog_config
+        )
+        for sub in subtopologies
+        for spec in sub.stores
+        if spec.kind == "versioned" and spec.logged and spec.source_topic is None
+    ]
+
+
+def committed_times(committed: Committed) -> dict[tuple[int, str], int]:
+    """The times that committed metadata has, by partition and the time's name."""
+    found: dict[tuple[int, str], int] = {}
+    for at, offset in committed.items():
+        for name, value in OffsetMetadata.decode(offset.metadata).others.items():
+            found[at.partition, name] = max(value, found.get((at.partition, name), value))
+    return found
+
+
+class CompactionWatch:
+    """*Owns*: the question and the change under way, the topics whose lag isn't `LONGEST_LAG`. `read`: reads the
+    group's committed offsets, in a thread of its own."""
+
+    def __init__(self, watched: Iterable[KeptHistory], read: Callable[[], Committed]) -> None:
+        self._watched = {one.topic: one for one in watched}
+        self._read = read
+        self._next_ms: int | None = None
+        self._asked: Answers[str, Any] | None = None
+        self._changing: tuple[dict[str, dict[str, str]], Answers[str, None]] | None = None
+        self._lowered: set[str] = set()
+        self._warned: set[str] = set()
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is due."""
+        return self._asked is not None or self._changing is not None
+
+    def run_once(self, ask: Callable[[Begin[str, Any]], Answers[str, Any]], now_ms: int, wall_ms: int) -> None:
+        """1. note how a change went; 2. take what a look has found, and begin the changes; 3. look, when it is time."""
+        if self._changing is not None and self._changing[1].done():
+            self._note()
+        if self._asked is not None and self._asked.done() and self._changing is None:
+            asked, self._asked = self._asked, None
+            changes = self._changes(asked, wall_ms)
+            if changes:
+                self._changing = changes, ask(lambda cluster: cluster.start_changing_settings(changes))
+        if self._next_ms is None:
+            self._next_ms = now_ms + FIRST_MS
+        if self._watched and now_ms >= self._next_ms and not self.waits:
+            self._next_ms = now_ms + LOOK_MS
+            self._asked = ask(self._look)
+
+    def _look(self, cluster: Cluster) -> dict[str, Any]:
+        topics = list(self._watched)
+        group = called_aside("committed-times", self._read)
+        return {GROUP: group, **cluster.start_looking(topics), **cluster.start_reading_settings(topics)}
+
+    def _changes(self, asked: Answers[str, Any], wall_ms: int) -> dict[str, dict[str, str]]:
+        """The settings that are to be changed, by topic."""
+        try:
+            answers = asked.result()
+            times = committed_times(answers[GROUP].result())
+            described = answers[ALL].result()
+            actual = {topic: settings_in(answers[topic].result()) for topic in self._watched}
+        except (KafkaException, MilestonesError) as error:
+            log.info("what changelogs of versioned stores need can't be looked at now: %s", error)
+            return {}
+        changes: dict[str, dict[str, str]] = {}
+        for topic, one in self._watched.items():
+            if topic not in described or LAG not in actual[topic]:
+                continue
+            lag_ms = int(actual[topic][LAG])
+            first = one.first_needed(described[topic].partitions, times)
+            if one.own:
+                self._compare(topic, lag_ms, first, wall_ms)
+            elif (wanted := wanted_lag(lag_ms, first, wall_ms)) is not None:
+                changes[topic] = {LAG: wanted}
+            elif lag_ms != int(LONGEST_LAG):
+                self._lowered.add(topic)
+        return changes
+
+    def _compare(self, topic: str, lag_ms: int, first: int | None, wall_ms: int) -> None:
+        """Warn, once, when brokers may compact away what the store needs."""
+        if first is None or wall_ms - first <= lag_ms or topic in self._warned:
+            return
+        self._warned.add(topic)
+        log.warning(
+            "changelog %s: its versioned store needs versions of the last %d ms by the clock, as its time is that of "
+            "its records, and the topic's own setting %s=%d lets brokers compact them away sooner: after a crash or a "
+            "move, versions may be missing. Leave %s out of the store's changelog_config, and the changelog keeps what "
+            "the store needs",
+            topic, wall_ms - first, LAG, lag_ms, LAG,
+        )  # fmt: skip
+
+    def _note(self) -> None:
+        assert self._changing is not None
+        (changes, answers), self._changing = self._changing, None
+        error = answers.exception()
+        for topic, change in changes.items():
+            failed = error or caught(lambda topic=topic: answers.result()[topic].result(), Exception)  # type: ignore[misc]
+            if failed is None:
+                self._lowered.add(topic)
+                log.info("changelog %s has %s=%s now, by its store's time", topic, LAG, change[LAG])
+            else:
+                text = text_of(failed) if isinstance(failed, KafkaException) else failed
+                log.info("changelog %s can't be given %s=%s now: %s", topic, LAG, change[LAG], text)
+
+    def end(self, ask: Callable[[Begin[str, Any]], object]) -> None:
+        """Have brokers compact nothing while no instance looks; the answer isn't waited for."""
+        changes = {topic: {LAG: LONGEST_LAG} for topic in self._lowered}
+        if changes:
+            ask(lambda cluster: cluster.start_changing_settings(changes))
+
+
+def wanted_lag(lag_ms: int, first: int | None, wall_ms: int) -> str | None:
+    """The lag that a changelog is to get in place of its present one; None when that one will do. `first`: the time of
+    the oldest version that is needed, None where it isn't known."""
+    if first is None:
+        return LONGEST_LAG if lag_ms != int(LONGEST_LAG) else None
+    wanted = min(max(0, wall_ms - first + MARGIN_MS), int(LONGEST_LAG))
+    return str(wanted) if not wanted - HOUR_MS <= lag_ms <= wanted + DAY_MS else None
+
+
+def group_offsets(settings: Mapping[str, Any], group: str) -> Committed:
+    """All that the group has committed, with its metadata."""
+    with closing(GroupReader(settings, group, timeout_ms=TIMEOUT_MS)) as reader:
+        return reader.offsets()
