@@ -274,6 +274,26 @@ def pairs(app: str) -> StreamsBuilder:
     return builder
 
 
+PAID_WITHIN_MS, USUAL_GRACE_MS, LONG_GRACE_MS = 120_000, 1_800_000, 86_400_000
+"""Of `paid`: how much later a payment may be; the grace, and one that is longer than a backlog."""
+
+
+def paid(app: str, grace_ms: int = USUAL_GRACE_MS) -> StreamsBuilder:
+    """The orders of `in`, rekeyed by their values, each with its payment of `other`, or with None."""
+    builder = StreamsBuilder()
+    orders, payments = (builder.stream(f"{app}-{name}", key=TEXT, value=TEXT) for name in ("in", "other"))
+    orders.select_key(lambda _, order: order).left_join(
+        payments, lambda order, payment: f"{order}+{payment}", within=JoinWindows(0, PAID_WITHIN_MS, grace=grace_ms),
+        name="by-order", key=TEXT, value=TEXT, other_value=TEXT,
+    ).to(f"{app}-out", key=TEXT, value=TEXT)  # fmt: skip
+    return builder
+
+
+def paid_late(app: str) -> StreamsBuilder:
+    """The same, with a grace that is longer than a backlog."""
+    return paid(app, LONG_GRACE_MS)
+
+
 LONG_AGO_MS = 300_000
 """The size of the windows, the gap of the sessions, the time between joined records in `long_ago`."""
 
@@ -344,7 +364,7 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     for made in (
         copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, two_counts, several, later, fragile,
         unwritable, calls, noting, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
-        foreign_keys, lookups, pairs, long_ago, plain, times, upserts,
+        foreign_keys, lookups, pairs, paid, paid_late, long_ago, plain, times, upserts,
     )
 }  # fmt: skip
 
