@@ -35,24 +35,31 @@ UNCHANGEABLE: Final[frozenset[type]] = frozenset({
 
 def copy_of(value: Any) -> Any:
     """A copy of `value`."""
-    if value.__class__ in UNCHANGEABLE:
+    kind = value.__class__
+    if kind in UNCHANGEABLE:
         return value
     try:
-        return _copied(value)
+        return (_COPIERS.get(kind) or _copier_of(kind))(value)
     except RecursionError:  # it is in itself
         return _deep(value)
 
 
 def _copied(value: Any) -> Any:
+    """`copy_of`, inside."""
     kind = value.__class__
-    copier = _COPIERS.get(kind)
-    if copier is None:
-        copier = _COPIERS[kind] = _copier(kind)
-    return copier(value)
+    return (_COPIERS.get(kind) or _copier_of(kind))(value)
+
+
+def _copier_of(kind: type) -> Callable[[Any], Any]:
+    return _COPIERS.setdefault(kind, _copier(kind))
 
 
 def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    return {key: one if one.__class__ in UNCHANGEABLE else _copied(one) for key, one in value.items()}
+    copied = value.copy()
+    for key, one in value.items():
+        if one.__class__ not in UNCHANGEABLE:
+            copied[key] = _copied(one)
+    return copied
 
 
 def _list(value: list[Any]) -> list[Any]:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from milestones.common.copies import UNCHANGEABLE, copy_of
+from milestones.common.copies import copy_of
 from milestones.common.state.times import time_name
 from milestones.common.topology.join_windows import JoinWindows
 from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE
@@ -97,9 +97,13 @@ class InnerSide:
             if key is None or value is None:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
-            kept = value.__class__ in UNCHANGEABLE
-            for time, other in fetch(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms)):
-                forward(key, join(key, value if kept else copy_of(value), other), max(timestamp, time))
+            last = None
+            for row in fetch(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms)):
+                if last is not None:
+                    forward(key, join(key, copy_of(value), last[1]), max(timestamp, last[0]))
+                last = row
+            if last is not None:  # the last result may have the value itself
+                forward(key, join(key, value, last[1]), max(timestamp, last[0]))
 
         return process
 
@@ -172,7 +176,7 @@ class OuterSide(InnerSide):
         (before_ms, after_ms), left, alone = self.reach(), self.left, self.alone
         waiting = Waiting(self, context)
         observed, wait, matched, send_closed = waiting.observed, waiting.add, waiting.matched, waiting.send_closed
-        dropped, node = context.dropped, context.node
+        dropped, node, pass_over = context.dropped, context.node, self._passing(context)
         patience = _PATIENCE[self.unmatched](self.windows.grace_ms)
         own_ms, kept_ms = patience.own, before_ms + (patience.partner if self.other_alone else FOREVER)
 
@@ -189,23 +193,36 @@ class OuterSide(InnerSide):
                 return
             if timestamp == now:
                 send_closed()
-            first, last, found = max(0, timestamp - before_ms), max(0, timestamp + after_ms), False
+            first, last = max(0, timestamp - before_ms), max(0, timestamp + after_ms)
             if first < now - kept_ms:
                 done, first = first, now - kept_ms
-                if any(fetch(key, done, min(first - 1, last))):
-                    dropped(node, PARTNER_IS_DONE)
-            kept = value.__class__ in UNCHANGEABLE
-            for time, other in fetch(key, first, last):
-                found = True
-                matched(Unmatched(time, not left, key))
-                forward(key, join(key, value if kept else copy_of(value), other), max(timestamp, time))
-            if alone and not found:
+                pass_over(key, done, min(first - 1, last))
+            row = None
+            for following in fetch(key, first, last):
+                if row is not None:
+                    matched(Unmatched(row[0], not left, key))
+                    forward(key, join(key, copy_of(value), row[1]), max(timestamp, row[0]))
+                row = following
+            if row is not None:  # the last result may have the value itself
+                matched(Unmatched(row[0], not left, key))
+                forward(key, join(key, value, row[1]), max(timestamp, row[0]))
+            elif alone:
                 if last + own_ms < now:
                     forward(key, join(key, value, None), timestamp)
                 else:
                     wait(Unmatched(timestamp, left, key), value)
 
         return process
+
+    def _passing(self, context: OperatorContext) -> Callable[[Any, int, int], None]:
+        """A function that counts a record which passes partners of these times: their own time is over."""
+        fetch, dropped, node = context.store(self.other).fetch, context.dropped, context.node
+
+        def pass_over(key: Any, first: int, last: int) -> None:
+            if any(fetch(key, first, last)):
+                dropped(node, PARTNER_IS_DONE)
+
+        return pass_over
 
 
 class Waiting:
