@@ -20,7 +20,8 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from milestones.common.errors import ConfigError
+from milestones.common.errors import ConfigError, MilestonesError
+from milestones.common.python_program import python
 from milestones.pipeline.java import java_home
 
 LOOPBACK = "127.0.0.1"
@@ -83,6 +84,14 @@ def is_near(master: str) -> bool:
     return master.startswith("local")
 
 
+def _python(name: str) -> str:
+    """The Python of this program, for Spark's workers. `MilestonesError`."""
+    try:
+        return python("Spark")
+    except OSError as error:
+        raise MilestonesError(f"{error}; set {name} to a Python that has this package") from error
+
+
 def prepare(master: str) -> Path:
     """Set the environment in which Spark starts, once; the folder of this process. A driver that listens on loopback
     couldn't be reached by executors elsewhere."""
@@ -90,8 +99,9 @@ def prepare(master: str) -> Path:
     if _folder is None:
         _folder = Path(tempfile.mkdtemp(prefix="milestones-spark-"))
         atexit.register(shutil.rmtree, _folder, ignore_errors=True)
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+            if name not in os.environ:
+                os.environ[name] = _python(name)
         os.environ["JAVA_HOME"] = str(java_home(_folder))
         os.environ.setdefault("SPARK_HOME", str(_home(_folder)))
     if is_near(master):

@@ -11,12 +11,14 @@ import subprocess
 import sys
 from typing import Any
 
+from milestones.common.python_program import python
+
 
 def begin(module: str, **pipes: Any) -> subprocess.Popen[Any]:
-    """Start `python -m module`, its input a pipe; `pipes`: as of `Popen`. `OSError`."""
+    """Start `python -m module`, its input a pipe; `pipes`: as of `Popen`. `OSError`, also of a frozen program."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(
-        [sys.executable, "-m", module],
+        [python(f"the helper process {module}"), "-m", module],
         stdin=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,

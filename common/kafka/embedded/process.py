@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import IO
 
 from milestones.common.kafka.embedded import supervisor
 from milestones.common.kafka.embedded.errors import EmbeddedKafkaError
+from milestones.common.python_program import python
 
 
 class SupervisedProcess:
@@ -31,7 +31,11 @@ class SupervisedProcess:
 
     def __init__(self, folder: Path | None = None, lock: int | None = None) -> None:
         script = str(Path(supervisor.__file__).resolve())
-        argv = [sys.executable, "-I", "-S", script, str(os.getpid()), *([str(folder)] if folder else [])]
+        try:
+            executable = python("a broker of one's own")
+        except OSError as error:
+            raise EmbeddedKafkaError(f"{error}; use a Kafka that runs") from error
+        argv = [executable, "-I", "-S", script, str(os.getpid()), *([str(folder)] if folder else [])]
         self._supervisor = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
