@@ -22,6 +22,19 @@ def typed(error: BaseException) -> str:
     return f"{type(error).__name__}: {text_of(error)}"
 
 
+def like(error: BaseException) -> BaseException:
+    """An error of the same class and content, with `error` as its cause; `error` itself where its class makes none."""
+    kind = type(error)
+    try:
+        own = kind.__new__(kind, *error.args)
+        own.args = error.args
+        own.__dict__.update(error.__dict__)
+    except Exception:  # whatever a class of the user's does
+        return error
+    own.__cause__ = error
+    return own
+
+
 def is_interrupt(error: BaseException) -> bool:
     """Whether Ctrl-C has interrupted the program: Python raises it in the main thread, whatever runs there."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()

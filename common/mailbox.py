@@ -14,6 +14,7 @@ from threading import Condition
 from typing import Generic, TypeVar
 
 from milestones.common.errors import MilestonesError
+from milestones.common.last_words import like
 
 T = TypeVar("T")
 
@@ -129,6 +130,8 @@ class Mailbox(Generic[T]):
         return self._changed.wait_for(ready, max(timeout_ms, 0) / 1000)
 
     def _closing_error(self) -> BaseException:
+        """An error of the caller's own: one that several threads raise would gather the frames of them all, and lose
+        those of the owner's end, which its cause has."""
         if self._error is None:
             return MailboxClosedError(f"{self.name} is closed")
-        return self._error.with_traceback(None)
+        return like(self._error)

@@ -55,6 +55,52 @@ def test_after_the_close_what_was_in_comes_out_and_then_the_owner_s_error():
             ask()
 
 
+class FaultyDiskError(StateError):
+    """As errors that say more than they are given."""
+
+    def __init__(self, disk: str, *, of: int) -> None:
+        super().__init__(f"disk {disk} of {of}")
+        self.disk = disk
+
+
+def died() -> BaseException:
+    try:
+        try:
+            raise KeyError("row")
+        except KeyError:
+            raise FaultyDiskError("sda", of=2)  # noqa: B904 - the context is what is looked at
+    except FaultyDiskError as error:
+        return error
+
+
+def test_each_thread_that_meets_a_dead_owner_has_an_error_of_its_own_and_the_owner_s_stays_as_it_was():
+    box: Mailbox[int] = Mailbox(1)
+    error = died()
+    at, context = error.__traceback__, error.__context__
+    box.close(error)
+    met: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            raise OSError("what this thread was in")
+        except OSError:
+            try:
+                box.get(0)
+            except StateError as own:
+                met.append(own)
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(own) for own in met}) == 20
+    assert {(type(own), str(own), own.disk, own.__cause__) for own in met} == {
+        (FaultyDiskError, "disk sda of 2", "sda", error)
+    }
+    assert (error.__traceback__, error.__context__) == (at, context)
+
+
 def test_a_close_without_an_error_has_an_error_of_its_own_and_the_first_close_counts():
     box: Mailbox[int] = Mailbox(1, "inbox")
     box.close()
