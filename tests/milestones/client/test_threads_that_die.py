@@ -145,6 +145,35 @@ def test_the_client_is_in_error_within_seconds_when_a_thread_dies(
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("thread", sorted(AT_THE_START))
+def test_a_running_client_whose_restoring_thread_dies_is_in_error_and_another_one_has_its_tasks(
+    app: App, monkeypatch: pytest.MonkeyPatch, thread: str
+) -> None:
+    """These work while a client runs when another one comes: a task is closed, or goes on as a standby."""
+    stage, owner, name = ENDS[thread]
+    step = getattr(owner, name)
+    app.create({"in": 2, "out": 1})
+    settings: dict[str, Any] = {"milestones": stage, "num_standby_replicas": int(thread == "UpdaterThread")}
+    first = app.start(app.counting(), "first", client_id="first", **settings)
+    app.runs(first, 2)
+
+    def step_or_die(*given: Any, **named: Any) -> Any:
+        if threading.current_thread().name.startswith("first"):
+            raise RuntimeError("planted")
+        return step(*given, **named)
+
+    monkeypatch.setattr(owner, name, step_or_die)
+    second = app.start(app.counting(), "second", client_id="second", **settings)
+    assert first.wait(WAIT_S), str(first.status())
+    assert first.state is StreamsState.ERROR
+    assert "planted" in f"{first.error} {getattr(first.error, '__cause__', None)}"
+    app.runs(second, 2)
+    for partition in range(2):
+        app.write("a", partition=partition, key=str(partition))
+    assert {record.key for record in app.take("out", 2)} == {b"0", b"1"}
+
+
+@pytest.mark.kafka
 @ERRORS
 @pytest.mark.parametrize(
     ("stage", "owner"), [("m3", EngineMetricsThread), ("m6", SnapshotFetcher)], ids=["metrics", "snapshots"]
