@@ -19,16 +19,20 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from compat_tests.java.bench import ABSENT, CACHES, DECLARED, DIFFERS, EQUAL, Compared, Line, absent, check
+from compat_tests.java.bench import ABSENT, CACHES, DECLARED, DIFFERS, EQUAL, Compared, Line, absent, check, some_cases
+from compat_tests.java.comparing import DifferenceError
 from compat_tests.java.jvm import BenchError, Java
-from compat_tests.java.ours import Ours
+from compat_tests.java.ours import Ours, OursInItsOrder
 from compat_tests.java.plan_program import caches_of, entry_of
-from compat_tests.java.plans import random_plan
+from compat_tests.java.plans import random_plan_of
 from compat_tests.java.topologies import ALL
+from compat_tests.java.ways import difference_between_ways
 from milestones.common.kafka.embedded.errors import EmbeddedKafkaError
 
 EXAMPLES, PLAN_EXAMPLES = 100, 2
 """Cases of each topology, and of each plan."""
+WAYS = 3
+"""In how many ways our side runs a case of a plan, besides the plain one."""
 WIDTH = 132
 """Columns where there is no terminal."""
 FAILS_TO_MERGE = "Found a null keyChangingChild node"
@@ -43,6 +47,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--examples", type=_count,
                         help=f"cases per topology; default: {EXAMPLES}, of each plan {PLAN_EXAMPLES}")
     parser.add_argument("--count", type=_count, default=100, help="how many plans; default: %(default)s")
+    parser.add_argument("--ours", action="store_true",
+                        help="run plans on our side only: with restarts, roll-backs, long commits, several partitions")
     parser.add_argument("--seed", type=int, help="of the cases; default: another one each time")
     parser.add_argument("--topology", action="append", metavar="NAME", help="only this one; may be given several times")
     parser.add_argument("--cache", action="append", type=_bytes, metavar="BYTES",
@@ -94,7 +100,8 @@ def table(lines: Iterable[Line]) -> Table:
 def run(arguments: argparse.Namespace, seed: int, out: Console) -> list[Line]:
     """Run what the arguments ask for."""
     if arguments.what == "plans":
-        return run_plans(arguments.count, arguments.examples or PLAN_EXAMPLES, seed, out)
+        running = run_ours if arguments.ours else run_plans
+        return running(arguments.count, arguments.examples or PLAN_EXAMPLES, seed, out)
     with Java() as java:
         names, ours = chosen(java.names(), arguments.topology), Ours(ALL)
         here = [ALL[name] for name in names if name in ALL]
@@ -108,24 +115,49 @@ def run(arguments: argparse.Namespace, seed: int, out: Console) -> list[Line]:
 
 def run_plans(count: int, examples: int, seed: int, out: Console) -> list[Line]:
     """Run `count` random plans. The same seed gives the same plans."""
-    lines = []
     with Java() as java:
-        for number in track(range(count), "plans", console=out, transient=True):
-            entry = entry_of(random_plan(random.Random(f"{seed} {number}")))
-            try:
-                line = check(entry, Ours({entry.name: entry}), java, examples, seed, caches_of(entry), shrink=False)
-            except BenchError as error:
-                if FAILS_TO_MERGE not in str(error):
-                    raise
-                line = Line(entry.name, DECLARED, Compared(), "Java can't merge its repartition topics")
-            lines.append(line)
-    return lines
+        return [
+            _compared(random_plan_of(seed, number), f"{seed} {number}", java, examples, seed)
+            for number in track(range(count), "plans", console=out, transient=True)
+        ]
+
+
+def _compared(plan: str, ways: str, java: Java, examples: int, seed: int) -> Line:
+    """Compare a plan with Java, and in some ways, by the seed `ways`, with itself."""
+    entry = entry_of(plan)
+    ours, in_its_order = (kind({entry.name: entry}) for kind in (Ours, OursInItsOrder))
+    try:
+        return check(
+            entry, ours, java, examples, seed, caches_of(entry), shrink=False, otherwise=in_its_order,
+            also=lambda case: difference_between_ways(entry, case, ways, WAYS),
+        )  # fmt: skip
+    except BenchError as error:
+        if FAILS_TO_MERGE not in str(error):
+            raise
+        return Line(entry.name, DECLARED, Compared(), "Java can't merge its repartition topics")
+
+
+def run_ours(count: int, examples: int, seed: int, out: Console) -> list[Line]:
+    """As `run_plans`, on our side only."""
+    numbers = track(range(count), "plans", console=out, transient=True)
+    return [_alone(random_plan_of(seed, number), f"{seed} {number}", examples) for number in numbers]
+
+
+def _alone(plan: str, ways: str, examples: int) -> Line:
+    entry, compared = entry_of(plan), Compared()
+    for case in some_cases(entry.inputs, examples, ways):
+        found = difference_between_ways(entry, case, ways, WAYS)
+        compared.examples += 1
+        if found is not None:
+            return Line(entry.name, DIFFERS, compared, str(DifferenceError(found, case)))
+    return Line(entry.name, EQUAL, compared)
 
 
 def _command_of(line: Line, arguments: argparse.Namespace, seed: int) -> str:
     """The arguments that compare a topology, or the plans, once more."""
     if arguments.what == "plans":
-        return f"plans --count {arguments.count} --seed {seed} --examples {arguments.examples or PLAN_EXAMPLES}"
+        of = "plans --ours" if arguments.ours else "plans"
+        return f"{of} --count {arguments.count} --seed {seed} --examples {arguments.examples or PLAN_EXAMPLES}"
     return f"--topology {line.topology} --seed {seed} --examples {arguments.examples or EXAMPLES}"
 
 

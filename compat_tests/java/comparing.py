@@ -20,6 +20,7 @@ from itertools import zip_longest
 from compat_tests.java.cases import Case, Outcome, Outputs, Row
 
 CHANGELOG = "-changelog"
+JAVA = "java"
 UNORDERED = re.compile(r"(-KTABLE-SUPPRESS-STATE-STORE-\d+|-held-store)-changelog$")
 """Topics whose records Kafka Streams writes in no defined order; those of suppress by the name `held`, too."""
 SHOWN = 8
@@ -47,7 +48,7 @@ def difference(ours: Outcome, java: Outcome, cache: int) -> str | None:
 def _by_record(ours: Outcome, java: Outcome) -> str | None:
     for number, (mine, theirs) in enumerate(zip(ours.outputs, java.outputs, strict=False)):
         for topic in sorted(mine.keys() | theirs.keys()):
-            found = _rows(*(_ordered(topic, step.get(topic, [])) for step in (mine, theirs)))
+            found = first_difference(topic, mine.get(topic, []), theirs.get(topic, []))
             if found is not None:
                 return f"{topic}, written {_when(number)}:\n{found}"
     return None
@@ -57,18 +58,20 @@ def _ordered(topic: str, rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.key or b"") if UNORDERED.search(topic) else rows
 
 
-def _rows(mine: list[Row], theirs: list[Row]) -> str | None:
+def first_difference(topic: str, mine: list[Row], theirs: list[Row], other: str = JAVA) -> str | None:
+    """How what was written to a topic differs, None if it doesn't. `other`: whose are `theirs`."""
+    mine, theirs = _ordered(topic, mine), _ordered(topic, theirs)
     if mine == theirs:
         return None
     pairs = list(zip_longest(mine, theirs))
     first = next(index for index, (one, other) in enumerate(pairs) if one != other)
     from_, to = max(0, first - SHOWN // 2), first + SHOWN // 2
     lines = []
-    for one, other in pairs[from_:to]:
-        if one == other:
-            lines.append(f"  both  {one}")
+    for pair in pairs[from_:to]:
+        if pair[0] == pair[1]:
+            lines.append(f"  both  {pair[0]}")
         else:
-            lines += [f"  {who}  {row}" for who, row in (("ours", one), ("java", other)) if row is not None]
+            lines += [f"  {who}  {row}" for who, row in zip(("ours", other), pair, strict=True) if row is not None]
     more = [f"  (of {len(mine)} and {len(theirs)} records)"] if len(pairs) > to - from_ else []
     return "\n".join(lines + more)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
 
 from compat_tests.java.cases import WALL_MS, Advance, Case, Outcome, Outputs, Row
+from compat_tests.java.fed import AsJava, FedDriver
 from compat_tests.java.registry import Entry, settings_of
 from milestones.common import serdes
 from milestones.common.testing.driver import TopologyTestDriver
@@ -17,6 +19,8 @@ AS_JAVA: Mapping[str, str] = {"stream_join_unmatched": "at_once"}
 
 class Ours:
     """As `jvm.Java`, by the runtime's own tasks and stores."""
+
+    _driver: ClassVar[Callable[..., TopologyTestDriver]] = TopologyTestDriver
 
     def __init__(self, entries: Mapping[str, Entry], **settings: Any) -> None:
         """`settings`: of the config, besides those of the bench and over `AS_JAVA`."""
@@ -33,7 +37,7 @@ class Ours:
     def run(self, topology: str, case: Case, cache: int, optimization: str = "none") -> Outcome:
         """What the steps lead to, with so many bytes of cache."""
         entry, outputs = self._entries[topology], list[Outputs]()
-        driver = TopologyTestDriver(
+        driver = self._driver(
             entry.build(),
             start_time_ms=WALL_MS,
             topics=entry.inputs,
@@ -56,6 +60,13 @@ class Ours:
                     return Outcome(outputs, f"{type(error).__name__}: {error}")
                 outputs.append(_read(driver))
         return Outcome(outputs)
+
+
+class OursInItsOrder(Ours):
+    """Records that wait for several tasks come in the order that they have in the one task of Java's test driver. It is
+    another one than ours, where their times are equal, or where one task's record is written later."""
+
+    _driver = staticmethod(partial(FedDriver, order=AsJava))
 
 
 def _read(driver: TopologyTestDriver) -> Outputs:

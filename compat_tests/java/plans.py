@@ -93,6 +93,11 @@ def random_plan(rng: random.Random, most: int = 10) -> str:
     return text_of({"ops": draft.ops, "settings": settings})
 
 
+def random_plan_of(seed: object, number: int) -> str:
+    """A plan, the same for the same seed and number."""
+    return random_plan(random.Random(f"{seed} {number}"))
+
+
 def text_of(plan: Mapping[str, Any]) -> str:
     """A plan as text, always the same."""
     return json.dumps(plan, sort_keys=True, separators=(",", ":"))

@@ -21,11 +21,11 @@ from compat_tests.java.bench import ABSENT, DECLARED, DIFFERS, EQUAL, absent, ch
 from compat_tests.java.cases import TEXT, Advance, Case, Outcome, Pipe, Row, shown
 from compat_tests.java.comparing import DifferenceError, difference, last_rows
 from compat_tests.java.declared import DECLARED as DECLARED_TABLE
-from compat_tests.java.declared import Declared, declared_for
+from compat_tests.java.declared import EQUAL_TIMES, Declared, declared_for
 from compat_tests.java.jvm import BenchError, Java
 from compat_tests.java.ours import Ours
 from compat_tests.java.plan_program import entry_of
-from compat_tests.java.plans import random_plan, text_of
+from compat_tests.java.plans import random_plan, random_plan_of, text_of
 from compat_tests.java.registry import Entry, Registry
 from compat_tests.java.topologies import ALL
 from milestones.common.kafka.embedded.errors import JarsError, JavaNotFoundError
@@ -123,6 +123,13 @@ def test_a_plan_that_differs_is_told(java: Java, monkeypatch: pytest.MonkeyPatch
     line = check(entry, Ours({plan: entry}), java, 5, SEED, [0], shrink=False)
     assert line.result == DIFFERS
     assert "out, written in step" in line.why
+
+
+@pytest.mark.java
+def test_records_of_equal_times_are_compared_in_the_order_of_javas_one_task(java: Java) -> None:
+    line = command._compared(random_plan_of(9300, 28), "9300 28", java, 4, 9300)
+    assert line.result == DECLARED
+    assert EQUAL_TIMES in line.why
 
 
 @pytest.mark.java
