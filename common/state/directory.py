@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -122,6 +122,18 @@ class StateDirectory:
     def static_ids(self) -> frozenset[str]:
         """Every static id that was recorded and not forgotten since, by this process or an earlier one."""
         return self._manifest.static_ids
+
+    @property
+    def source_ids(self) -> Mapping[str, str]:
+        """Kafka's ids of source topics, as `record_sources` was told last."""
+        return self._manifest.source_ids
+
+    def record_sources(self, ids: Mapping[str, str]) -> None:
+        """Write down which topics the application reads, by Kafka's ids."""
+        with self._identity_lock:
+            if ids != self._manifest.source_ids:
+                self._manifest = replace(self._manifest, source_ids=dict(ids))
+                self._manifest.write(self.path)
 
     def record_ids(self, *, transactional: Set[str] = frozenset(), static: Set[str] = frozenset()) -> None:
         """Write ids down, synced: called before the first transaction under them, and before the first join."""

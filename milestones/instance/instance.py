@@ -31,6 +31,7 @@ from milestones.instance.context import Decide, ThreadContext, ThreadEvent
 from milestones.instance.global_watch import uncompacted
 from milestones.instance.ids import InstanceIds
 from milestones.instance.snapshot_fetcher import snapshot_source
+from milestones.instance.topic_ids import refuse_skipped
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -108,6 +109,7 @@ class Instance:
             forbidden = cluster.seen(application.named_topics - existing.keys()).forbidden
             raise SourceTopicError(application.missing_topics(existing, forbidden))
         self.sources = frozenset(application.external_topics(existing))
+        self._compare_sources(cluster)
         self.global_partitions = application.global_partitions(existing)
         if self.global_partitions:
             self.memory.say(Account.CLIENT_QUEUES, self._config.global_queue_bytes(self.client_id))
@@ -116,6 +118,19 @@ class Instance:
         self._warn_of_lost_rows(cluster)
         self._ids.retire_others(numbers)
         self._snapshots.start()
+
+    def _compare_sources(self, cluster: Cluster) -> None:
+        """Compare the topics that aren't begun at their first records with those of the last start. `SourceTopicError`
+        of one that was made anew meanwhile."""
+        policies = {topic: self._application.offset_reset(topic) for topic in self.sources}
+        begun_late = {t for t, policy in policies.items() if (policy or self._config.auto_offset_reset) != "earliest"}
+        found = cluster.look(begun_late) if begun_late else {}
+        ids = {topic: told.id for topic, told in found.items() if told.id is not None}
+        known = self._directory.source_ids
+        if any(known.get(topic, id) != id for topic, id in ids.items()):
+            partitions = [TopicPartition(t, number) for t in ids for number in range(found[t].partitions)]
+            refuse_skipped(found, known, cluster.committed(self._config.application_id, partitions).keys())
+        self._directory.record_sources({**known, **ids} if ids else known)
 
     def _warn_of_lost_rows(self, cluster: Cluster) -> None:
         """Warn of topics of global stores that aren't compacted, where the principal may see their settings."""

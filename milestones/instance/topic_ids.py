@@ -156,6 +156,22 @@ def former_topics(
     return {topic: _former(topic, internal=topic in internal) for topic in sorted(unlike(found, known))}
 
 
+def refuse_skipped(
+    now: Mapping[str, Described], before: Mapping[str, str], committed: Collection[TopicPartition]
+) -> None:
+    """Raise a `SourceTopicError` for a topic that isn't begun at its first record, and has another id than `before` the
+    start: brokers drop committed offsets together with their topic, so that all records of the new one would be
+    skipped. `committed`: the partitions of which an offset is; where one is of all, it says where to begin."""
+    for topic, told in sorted(now.items()):
+        all_committed = all(TopicPartition(topic, number) in committed for number in range(told.partitions))
+        if before.get(topic, told.id) != told.id and not all_committed:
+            raise SourceTopicError(
+                f"source topic {topic} was deleted and made anew while the application was stopped, no offset of it is "
+                "committed any more, and auto_offset_reset has new records only read: those that it holds now would be "
+                f"skipped. Stop all instances, then: {KEPT.format(topic=topic)}; with `--to latest` it skips them"
+            )
+
+
 def _former(topic: str, *, internal: bool) -> SourceTopicError:
     what = f"topic {topic} was deleted and made anew: the committed offsets belong to the former topic"
     if internal:

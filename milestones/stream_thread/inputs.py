@@ -144,7 +144,7 @@ class Inputs:
     def _take_bounds(self, answer: Bounds, unknown: frozenset[TopicPartition]) -> None:
         if answer.task in self._waiting and unknown <= answer.bounds.keys():
             task, committed = self._waiting.pop(answer.task)
-            self._feed(task, committed, {p: self._reset(p, answer) for p in unknown})
+            self._feed(task, committed, {p: self._begin(p, answer) for p in unknown})
         for partition in self._lost.keys() & answer.bounds.keys():
             self._skip(partition, answer)
 
@@ -224,6 +224,17 @@ class Inputs:
             return "earliest"
         policy = self._application.offset_reset(partition.topic)
         return self._config.auto_offset_reset if policy is None else policy
+
+    def _begin(self, partition: TopicPartition, answer: Bounds) -> int:
+        """Where a partition begins of which nothing is committed; a warning of records that are skipped."""
+        position, (first, _) = self._reset(partition, answer), answer.bounds[partition]
+        if position > first:
+            log.warning(
+                "%s begins at offset %d: nothing is committed of it, and auto_offset_reset has the %d offsets before "
+                "skipped. In the first start of an application that is as it should be; else its offsets have expired, "
+                "or the topic was made anew", partition, position, position - first,
+            )  # fmt: skip
+        return position
 
     def _reset(self, partition: TopicPartition, answer: Bounds) -> int:
         """The first position without a usable committed offset, as the reset policy says."""

@@ -117,3 +117,35 @@ def test_a_topic_that_was_made_anew_while_the_application_was_stopped_is_process
     new = make_anew(app, 8)
     app.start(topology(app), **settings)
     app.until(lambda: processed(app).keys() >= set(new), "all of the new topic is processed")
+
+
+@STAGES
+def test_a_topic_that_was_made_anew_under_a_stopped_application_that_begins_at_ends_is_told_and_nothing_is_skipped(
+    app: App, stage: str, guarantee: str
+) -> None:
+    settings: dict[str, Any] = {
+        "milestones": stage, "processing_guarantee": guarantee, "auto_offset_reset": "latest",
+    }  # fmt: skip
+    app.create({"in": 1, "out": 1})
+    streams = app.start(topology(app), **settings)
+    app.until(lambda: app.probe.committed(app.id), "where it begins is committed")
+    app.write(*OLD)
+    app.until(lambda: processed(app).keys() >= set(OLD), "what has come since is processed")
+    streams.close()
+    new = make_anew(app, 3)
+    for _ in range(2):
+        with pytest.raises(SourceTopicError, match=f"milestones reset --only {app['in']} --execute") as refused:
+            app.start(topology(app), **settings)
+        assert refused.value.exit_code == 2
+    app.until(lambda: invoke(["reset", "-a", app.id, "-b", app.kafka, "--only", app["in"], "--execute"]) == 0, "reset")
+    app.start(topology(app), **settings).close()
+    app.start(topology(app), **settings)
+    app.until(lambda: processed(app).keys() >= set(new), "all of the new topic is processed")
+
+
+def test_a_start_that_skips_records_says_how_many(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    app.create({"in": 1, "out": 1}).write(*OLD)
+    app.start(topology(app), auto_offset_reset="latest")
+    app.until(lambda: app.probe.committed(app.id), "where it begins is committed")
+    assert f"{app['in']}-0 begins at offset 5: nothing is committed of it" in caplog.text
+    assert "the 5 offsets before skipped" in caplog.text
