@@ -47,17 +47,19 @@ class SessionStore(SegmentedRows[K, V]):
         """Set the value of a session; None deletes."""
         self.put_raw(session, value)
 
-    def put_raw(self, session: Windowed[Any], value: Any) -> None:
-        """Set the plain value of a session; None deletes."""
+    def put_raw(self, session: Windowed[Any], value: Any) -> bool:
+        """Set the plain value of a session; None deletes. Returns False when the session is gone already."""
         self._given(session.key, "put")
-        self.put_at(self._place(session), value, session.end)
+        return self.put_at(self._place(session), value, session.end)
 
-    def put_at(self, place: bytes, value: Any, end: int) -> None:
-        """Set the value at `place`, of a session with this end; None deletes."""
-        if self._may_put(end):
-            self._put_unread(place, value)
-            if self._closing:
-                self._note_closing(place, there=value is not None)
+    def put_at(self, place: bytes, value: Any, end: int) -> bool:
+        """Set the value at `place`, of a session with this end; None deletes. Returns False when it is gone already."""
+        if not self._may_put(end):
+            return False
+        self._put_unread(place, value)
+        if self._closing:
+            self._note_closing(place, there=value is not None)
+        return True
 
     def remove(self, session: Windowed[K]) -> None:
         """Remove a session."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from milestones.common.topology.operators.aggregates import Aggregator, Initializer, initial
 from milestones.common.topology.operators.tables import NULL_KEY
-from milestones.common.topology.operators.window_aggregates import closing, observed_time, skipping
+from milestones.common.topology.operators.window_aggregates import GONE, closing, observed_time, skipping
 from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.topology.windows import SessionWindows
 from milestones.common.windowed import Windowed
@@ -69,7 +69,8 @@ class SessionAggregate:
                         update(session, its, None)
                 aggregate = aggregator(key, value, aggregate)
                 session = Windowed(key, start, end)
-                store.put_raw(session, aggregate)
+                if not store.put_raw(session, aggregate):
+                    dropped(node, GONE)
                 update(session, None, aggregate)
             record.timestamp = before
             if emit is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from milestones.common.copies import copy_of
@@ -31,6 +32,8 @@ from milestones.common.topology.windows import SlidingWindows, TimeWindows, Unli
 from milestones.common.windowed import Windowed
 
 LATE = "its window has closed"
+GONE = "its window is gone from the store, whose changelog was ahead of the committed offsets"
+"""At least once, after a crash: the store has the times of records that come again."""
 
 TimedValue = tuple[Any, int]
 """A value and its time, ms."""
@@ -45,11 +48,11 @@ class WindowTable(TableStore, Protocol):
 
     def row_at(self, place: bytes, start: int) -> TimedValue | None: ...
 
-    def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> None:
-        """None deletes, at that time."""
+    def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
+        """None deletes, at that time. Returns False when the window is gone already."""
         ...
 
-    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> None: ...
+    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool: ...
 
     def backward_rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, TimedValue]]:
         """(start, row) of the windows that start from `first` to `last`, the last one first."""
@@ -123,7 +126,8 @@ class WindowAggregate:
                 new = aggregator(key, copy_of(value) if several else value, old)
                 if again:
                     old = initializer() if row is None else row_at(place, start)[0]  # type: ignore[index]  # it is there
-                put_at(place, new, timestamp if new is None else newest, start)
+                if not put_at(place, new, timestamp if new is None else newest, start):
+                    dropped(node, GONE)
                 forward(Windowed(key, start, end), (new, old) if send_old_values else new, newest)
             if closed:
                 skip(key, value, timestamp, closed, taken)
@@ -228,7 +232,7 @@ class SlidingWindowAggregate:
         observed, skip = observed_time(context, self.store, self.on_close, grace_ms), skipping(context, self.late)
         dropped, node = context.dropped, context.node
         emit = closing(context, store, self.store, self._closed) if self.on_close else None
-        sliding = _Sliding(store, forward, self)
+        sliding = _Sliding(store, forward, self, partial(dropped, node, GONE))
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
@@ -259,8 +263,10 @@ class _Sliding:
     """The windows that one record changes or makes. `taken`: whether one of them has taken the record; `closed`: how
     many haven't, as they have closed."""
 
-    def __init__(self, store: WindowTable, forward: Process, aggregate: SlidingWindowAggregate) -> None:
-        self._store, self._forward = store, forward
+    def __init__(
+        self, store: WindowTable, forward: Process, aggregate: SlidingWindowAggregate, gone: Callable[[], None]
+    ) -> None:
+        self._store, self._forward, self._gone = store, forward, gone
         self.closed, self.taken = 0, False
         self._initializer, self._aggregator = initial(aggregate.initializer), aggregate.aggregator
         self._difference_ms, self._send_old_values = aggregate.windows.difference_ms, aggregate.send_old_values
@@ -344,7 +350,8 @@ class _Sliding:
         self._put(key, start, sent, new, newest, timestamp if new is None else newest)
 
     def _put(self, key: Any, start: int, old: Any, new: Any, timestamp: int, logged: int) -> None:
-        self._store.put_window(key, new, logged, start)
+        if not self._store.put_window(key, new, logged, start):
+            self._gone()
         windowed = Windowed(key, start, start + self._difference_ms)
         self._forward(windowed, (new, old) if self._send_old_values else new, timestamp)
 

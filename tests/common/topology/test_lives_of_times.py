@@ -188,3 +188,26 @@ def test_no_event_of_a_tasks_life_changes_a_result(seed: int, exactly_once: bool
     kept = [one for one in with_failures if one.value != FAILS]
     found = lived(with_failures, rng, exactly_once=exactly_once, logs_at_commit=logs_at_commit)
     assert found == expected(kept)
+
+
+LEAP_MS = 600_000
+"""Beyond the retention of windows."""
+
+
+@pytest.mark.parametrize("end", [Life.die, Life.die_with_the_disk])
+def test_at_least_once_what_a_crash_has_made_too_late_for_a_store_counts_as_dropped(end: Event) -> None:
+    """The changelog is ahead of the committed offset, and so is the time of a store that is restored from it, as in
+    Kafka Streams: of what is processed again it takes no old windows."""
+    records = [Sent(b"a", b"%d" % number, NOW) for number in range(4)] + [Sent(b"b", b"later", NOW + LEAP_MS)]
+    life = Life(records, exactly_once=False, logs_at_commit=False)
+    for number in range(len(records)):
+        if number == 2:
+            life.commit()
+        life.process()
+    end(life)
+    for _ in records:
+        life.process()
+    dropped = life.task._task_context.dropped_records
+    for store, windows in {"tumbling": 1, "hopping": 3, "sliding": 1, "session": 1}.items():
+        (node,) = [node.name for node in life.sub.nodes if store in getattr(node, "stores", ())]
+        assert dropped[node] == 2 * windows, store
