@@ -36,14 +36,13 @@ from milestones.common.config.value_types import (
     legal_name,
     optional,
 )
+from milestones.common.config.watch_keys import WatchKeys
 from milestones.common.errors import ConfigError
 from milestones.common.state.spec import DEFAULT_FORMAT, HEADERS_FORMAT
 from milestones.common.windowed import AFTER_GRACE, AT_ONCE
 
 SHUTDOWN_CLIENT, END_TASK, REPLACE = "shutdown_client", "end_task", "replace"
 """What a task that fails for good does."""
-PROCESSING, RUNNING = "processing", "running"
-"""What `/readyz` asks for."""
 AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
 OLDER_PROTOCOLS = ("v1",)
 """The group's protocols without the newest."""
@@ -424,31 +423,9 @@ class KafkaKeys:
         doc="The broker aborts a transaction that is open for longer; it is committed before half of that. Only under "
         "`exactly_once_v2`.",
     )
-    metrics_recording_level: Final = ConfigKey(
-        choice("INFO", "DEBUG", "TRACE"), "INFO", "low",
-        doc="How much is measured; `DEBUG` counts the records of each node, which costs something per record.",
-    )
-    metrics_sample_window_ms: Final = ConfigKey(
-        integer(at_least=1000), 30_000, "low",
-        doc="The time over which rates, averages and maxima are taken.",
-    )
-    metrics_host: Final = ConfigKey(
-        TEXT, "127.0.0.1", "low",
-        doc="Address on which `metrics_port` listens.",
-    )
-    metrics_port: Final = ConfigKey(
-        optional(integer(at_least=0, at_most=65535)), None, "low",
-        doc="Port of an HTTP endpoint: `/metrics` for Prometheus, `/livez` and `/readyz` for probes, `/status` for "
-        "`milestones status` and scripts; 0 takes a free one. Without it there is none.",
-    )
-    readiness: Final = ConfigKey(
-        choice(PROCESSING, RUNNING), PROCESSING, "low",
-        doc="What `/readyz` asks for. `processing`: the client is RUNNING, and no task stands still because it has "
-        "ended (`task_failed`) or the disk of its state is full. `running`: the client is RUNNING.",
-    )
 
 
-class Keys(ApplicationKeys, ThreadKeys, StateKeys, KafkaKeys):
+class Keys(ApplicationKeys, ThreadKeys, StateKeys, KafkaKeys, WatchKeys):
     """All keys, as typed attributes of a config."""
 
     _values: Mapping[str, Any]
@@ -456,7 +433,7 @@ class Keys(ApplicationKeys, ThreadKeys, StateKeys, KafkaKeys):
 
 KEYS: Mapping[str, ConfigKey[Any]] = {
     name: key
-    for group in (ApplicationKeys, ThreadKeys, StateKeys, KafkaKeys)
+    for group in (ApplicationKeys, ThreadKeys, StateKeys, KafkaKeys, WatchKeys)
     for name, key in vars(group).items()
     if isinstance(key, ConfigKey)
 }

@@ -18,6 +18,7 @@ from milestones.common.config.passthrough import CONTROLLED, CONTROLLED_TOPIC
 from milestones.common.config.sources import ENVIRONMENT_PREFIX
 from milestones.common.config.thread_keys import ThreadKeys
 from milestones.common.config.unknown_keys import LATER, NO_COUNTERPART
+from milestones.common.config.watch_keys import WatchKeys
 from milestones.common.kafka.sasl import MECHANISMS
 from milestones.common.kafka.wire_security import HONOURED, REFUSED, REFUSED_FAMILIES
 
@@ -86,7 +87,8 @@ def _tables() -> Iterator[str]:
         "Application": ApplicationKeys,
         "Processing threads": ThreadKeys,
         "State and memory": StateKeys,
-        "Kafka and metrics": KafkaKeys,
+        "Kafka": KafkaKeys,
+        "Metrics, probes and logs": WatchKeys,
     }
     for title, group in groups.items():
         yield f"## {title}\n"

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,7 +15,6 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from milestones.client.process_runner import LOG_FORMAT
 from milestones.common.config import ConfigErrors
 from milestones.common.errors import MilestonesError
 
@@ -66,13 +63,6 @@ def verbose_option(command: Command) -> Command:
 def is_verbose(context: click.Context) -> bool:
     """Whether `--verbose` was given."""
     return bool(context.find_root().meta.get(_VERBOSE, False))
-
-
-def log_to_stderr(*, verbose: bool) -> None:
-    """Log to stderr, one line per event, as `Streams.run` does; with `verbose` also the thread and the logger. A
-    program that has set up its logs keeps its set-up."""
-    form = "%(asctime)s %(levelname)-7s [%(threadName)s] %(name)s: %(message)s" if verbose else LOG_FORMAT
-    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if verbose else logging.INFO, format=form)
 
 
 def show_error(error: BaseException, *, verbose: bool) -> int:

@@ -23,7 +23,6 @@ from milestones.cli.console import (
     OK,
     err,
     is_verbose,
-    log_to_stderr,
     out,
     show_error,
     show_usage_error,
@@ -36,6 +35,7 @@ from milestones.cli.snapshots import snapshots
 from milestones.cli.spark import spark
 from milestones.cli.state import state
 from milestones.cli.status import status
+from milestones.client.logs import log_to_stderr
 from milestones.flags import STAGES
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def run(
             raise click.BadParameter("it is empty; `milestones stages` lists the stages", param_hint="--stage")
         given["milestones"] = stage
     streams = load_streams(app, file, given)
-    log_to_stderr(verbose=verbose)
+    log_to_stderr(streams.config.log_level, streams.config.log_format, verbose=verbose)
     with _profiled(streams, stacks) if profile or stacks is not None else nullcontext():
         code = streams.run()
     if streams.error is not None and (verbose or err().is_terminal):  # else the log, which has it, is enough

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from milestones.common.config.keys import PROCESSING
+from milestones.common.config.watch_keys import PROCESSING
 from milestones.common.metrics import EndedTaskMetrics, HeartbeatMetrics, StateDatabaseMetrics
 from milestones.instance.states import StreamsState
 

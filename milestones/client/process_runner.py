@@ -13,7 +13,6 @@ import logging
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from milestones.client.logs import log_to_stderr
 from milestones.common.diagnostics import text_of
 from milestones.common.errors import MilestonesError
 
@@ -35,7 +35,6 @@ LOOK_S = 0.2
 SAME_S = 0.5
 """A signal that comes again so soon is the same one: a program that ends others may send a signal to the process and to
 the process group."""
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None], leave_group: bool) -> int:
@@ -46,7 +45,7 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
             "run() waits for signals, which Python gives to the main thread only; in another thread use start(), "
             "wait() and close()"
         )
-    log_to_stderr()
+    log_to_stderr(config.log_level, config.log_format)
     log.info(
         "%s runs on %s: stage %s, %s, state in %s; Ctrl-C ends it",
         config.application_id, config.bootstrap_servers, supervisor.stage, config.processing_guarantee,
@@ -69,12 +68,6 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
             log.error("%s", text_of(supervisor.error))
         return code
     return INTERRUPTED if signal.SIGINT in received else 0
-
-
-def log_to_stderr() -> None:
-    """Log to stderr, unless the program has set up its logs: one line per event, INFO and worse."""
-    if not logging.getLogger().handlers:
-        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
 
 
 @contextmanager

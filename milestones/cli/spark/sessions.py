@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import rich_click as click
 
-from milestones.cli.console import is_verbose, log_to_stderr, verbose_option
+from milestones.cli.console import is_verbose, verbose_option
 from milestones.cli.loading import load_streams
 from milestones.cli.settings import config_options, no_pair
+from milestones.client.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,8 +70,8 @@ def on_spark(command: Callable[..., int]) -> Callable[..., int]:
         given: dict[str, str],
         **own: Any,
     ) -> int:
-        log_to_stderr(verbose=is_verbose(context))
         streams = load_streams(app, file, given)
+        log_to_stderr(streams.config.log_level, streams.config.log_format, verbose=is_verbose(context))
 
         def start(what: str) -> AbstractContextManager[SparkSession]:
             return session(f"{streams.config.application_id} {what}".rstrip(), master, spark_settings)

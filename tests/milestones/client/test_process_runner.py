@@ -182,21 +182,6 @@ def test_one_line_says_what_runs_where(program: Program, caplog: pytest.LogCaptu
     assert "app runs on localhost:1: stage baseline, at_least_once, state in " in caplog.messages[0]
 
 
-def test_logs_go_to_stderr_unless_the_program_has_set_them_up(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = own.append  # type: ignore[method-assign]
-    monkeypatch.setattr(logging.root, "level", logging.INFO)
-    for handlers in ([handler], []):
-        monkeypatch.setattr(logging.root, "handlers", handlers)
-        running.log_to_stderr()
-        logging.getLogger("milestones.a").info("hello")
-    assert len(own) == 1
-    assert capsys.readouterr().err.count("INFO    hello") == 1
-
-
 def test_a_thread_that_is_awaited_is_named_with_the_place_it_is_in(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

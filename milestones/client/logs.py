@@ -1,0 +1,60 @@
+"""The logs of a process that runs a client: to stderr, as lines of text or of JSON.
+
+*Guarantees*: a program that has set up its logs keeps its set-up. A line of JSON is one event, whatever its message or
+its traceback has in it, and always one that a reader of JSON takes.
+*Assumes*: called before the first event, by the thread that begins the client.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+
+from milestones.common.config.watch_keys import JSON, TEXT_LINES
+from milestones.common.diagnostics import shortened
+
+LINE: Final = "%(asctime)s %(levelname)-7s %(message)s"
+VERBOSE_LINE: Final = "%(asctime)s %(levelname)-7s [%(threadName)s] %(name)s: %(message)s"
+MOST_OF_A_TRACEBACK: Final = 20_000
+"""Characters: collectors of logs cut or split lines that are much longer."""
+
+OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+"""What every event has; all else was given as `extra`."""
+
+
+class JsonLines(logging.Formatter):
+    """Each event as an object on a line: `time` (UTC), `level`, `logger`, `thread`, `message`, with `error` for a
+    traceback, and the event's `extra` under their names."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "thread": record.threadName,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            event["error"] = shortened("".join(traceback.format_exception(record.exc_info[1])), MOST_OF_A_TRACEBACK)
+        event |= {name: value for name, value in vars(record).items() if name not in OWN and name not in event}
+        try:
+            return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except TypeError:  # of a text that is no Unicode, or an object that can't be shown
+            plain = {name: str(value).encode(errors="backslashreplace").decode() for name, value in event.items()}
+            return orjson.dumps(plain).decode()
+
+
+def log_to_stderr(level: str = "INFO", form: str = TEXT_LINES, *, verbose: bool = False) -> None:
+    """Log to stderr what is of this level or worse, Python's warnings too, unless the program has set up its logs.
+    `verbose`: all levels, and with the thread and the logger."""
+    if logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == JSON else logging.Formatter(VERBOSE_LINE if verbose else LINE))
+    logging.basicConfig(level="DEBUG" if verbose else level, handlers=[handler])
+    logging.captureWarnings(True)
