@@ -24,7 +24,8 @@ from tests.common.topology.restarting import RestartingDriver
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-EXAMPLES = 20
+EXAMPLES, NIGHTLY = 7, 60
+"""Cases of each topology: all of them are many."""
 INPUTS = 5
 ANEW = {
     r"lru_store_calls": "the order of use is that of the keys",
@@ -86,6 +87,12 @@ def check(name: str, examples: int = EXAMPLES) -> None:
 @pytest.mark.parametrize("name", MOVED)
 def test_a_restart_before_each_step_changes_no_result(name: str) -> None:
     check(name)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", MOVED)
+def test_nor_does_it_in_many_more_cases(name: str) -> None:
+    check(name, NIGHTLY)
 
 
 FAULTS: dict[str, tuple[type, str, Any]] = {
