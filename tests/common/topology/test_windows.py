@@ -196,6 +196,27 @@ def test_sessions_without_a_gap_have_the_records_of_one_key_and_time(grace: int)
     assert found == [("a@100-100", 1), ("a@100-100", 2), ("a@101-101", 1), ("a@103-103", 1)]
 
 
+@pytest.mark.parametrize(
+    ("retention", "joined"), [(15, [("a@893-893", 1)]), (1_000, [("a@884-893", 2)])]
+)
+def test_a_record_in_time_makes_a_session_that_was_sent_longer_only_while_the_store_has_it(
+    retention: int, joined: list[tuple[str, int]]
+) -> None:
+    """As in Kafka Streams: the longer session is another one."""
+    builder = StreamsBuilder()
+    windowed = builder.stream("i", key=str, value=str).group_by_key().windowed_by(
+        SessionWindows(10, grace=0), emit="on_close"
+    )  # fmt: skip
+    counts = windowed.count("counts", retention=retention).to_stream(lambda one, _: f"{one.key}@{one.start}-{one.end}")
+    counts.to("o", key=str, value=int)
+    with TopologyTestDriver(builder) as driver:
+        topic = driver.create_input_topic("i", key=str, value=str)
+        for key, timestamp in (("a", 884), ("b", 900), ("a", 893), ("b", 2_000)):
+            topic.pipe(key, "", timestamp=timestamp)
+        found = driver.create_output_topic("o", key=str, value=int).read_key_values()
+    assert found == [("a@884-884", 1), *joined, ("b@900-900", 1)]
+
+
 def test_durations_may_be_timedeltas() -> None:
     windows = TimeWindows(timedelta(minutes=5), grace=timedelta(seconds=30), advance=timedelta(minutes=1))
     assert (windows.size_ms, windows.grace_ms, windows.advance_ms) == (300_000, 30_000, 60_000)
