@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 WRITTEN = frozenset({"output", "dead letter"})
 """The kinds of topics that the application only writes."""
 
+MOST_NAMES = 4
+"""Stores that a warning names."""
+
 
 @dataclass(frozen=True)
 class Application:
@@ -162,6 +165,18 @@ class Application:
         matches."""
         matched = matching(self.source_patterns, set(existing) - internal_names(self.subtopologies))
         return matched.union(self.source_topics) - self.repartition_topics
+
+    def passing_state(self, config: StreamsConfig) -> str | None:
+        """The warning about stores on the disk in the directory for temporary files, where nobody has chosen that; None
+        without."""
+        stores = sorted({spec.name for sub in self.subtopologies for spec in sub.stores if spec.persistent})
+        if not stores or config.origin("state_dir") != "default":
+            return None
+        return (
+            f"the state of {', '.join(stores[:MOST_NAMES])}{' and others' if stores[MOST_NAMES:] else ''} lies in "
+            f"{config.state_dir}, as state_dir isn't set: a machine that starts anew, or a new container, has none of "
+            "it, and reads all of it from the changelogs; set state_dir to a place that lasts"
+        )
 
     def fed_back(self) -> str | None:
         """The warning about topics that the application writes and reads by a pattern, which may never end; None

@@ -113,8 +113,10 @@ class Instance:
         self.global_partitions = application.global_partitions(existing)
         if self.global_partitions:
             self.memory.say(Account.CLIENT_QUEUES, self._config.global_queue_bytes(self.client_id))
-        for warning in filter(None, (unused_dead_letters(self._config), application.fed_back())):
-            log.warning("%s", warning)
+        config = self._config
+        for warning in (unused_dead_letters(config), application.fed_back(), application.passing_state(config)):
+            if warning is not None:
+                log.warning("%s", warning)
         self._warn_of_lost_rows(cluster)
         self._ids.retire_others(numbers)
         self._snapshots.start()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import pytest
+
+from milestones import Processor, stores
 from milestones.common import serdes
 from milestones.common.config import StreamsConfig
 from milestones.common.topology import StreamsBuilder
@@ -49,3 +53,19 @@ def test_topics_that_may_not_be_seen_are_no_missing_ones_and_the_text_names_the_
 def test_a_topic_takes_the_offset_reset_of_the_source_whose_pattern_matches_it() -> None:
     assert application().offset_reset("in-1") == "latest"
     assert application().offset_reset("named") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "warned"),
+    [("persistent", {}, True), ("persistent", {"state_dir": "/var/lib/words"}, False), ("in memory", {}, False)],
+)
+def test_state_in_the_directory_for_temporary_files_that_nobody_has_chosen_is_warned_of(
+    kind: str, settings: dict[str, Any], warned: bool
+) -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(stores.key_value("counts", str, int, in_memory=kind == "in memory"))
+    builder.stream("in", key=str, value=str).process(Processor, "counts")
+    config = StreamsConfig(variables={}, application_id="words", **settings)
+    warning = Application.of(builder.build(), config).passing_state(config)
+    assert (warning is not None) == warned
+    assert warning is None or ("the state of counts lies in" in warning and "set state_dir" in warning)
