@@ -237,7 +237,9 @@ class Housekeeper(threading.Thread):
     def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
         """The errors of the application's topics that were made anew, by name, which the client is told. A thread that
         is about to restore or to read from such a topic learns of it before the next look."""
-        changed = {**self._internal.changed(self._ours(found)), **self._sources.changed(found)}
+        changed = {
+            **self._internal.changed(self._ours(found)), **self._sources.changed(found), **self._globals.changed(found),
+        }  # fmt: skip
         for error in changed.values():
             self._tell(error)
         return changed

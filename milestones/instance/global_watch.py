@@ -42,17 +42,22 @@ class GlobalWatch:
             )
             for topic in sorted(gone)
         ]
+        return [*news, *self.changed(found).values()]
+
+    def changed(self, found: Mapping[str, Described]) -> dict[str, SourceTopicError]:
+        """The errors of topics that aren't as they were seen first, by topic; for looks at some topics."""
+        news: dict[str, SourceTopicError] = {}
         for topic in sorted(found.keys() & set(self._topics)):
             told = found[topic]
             before = self._seen.setdefault(topic, told)
             if before.id != told.id and None not in (before.id, told.id):
-                news.append(SourceTopicError(
+                news[topic] = SourceTopicError(
                     f"topic {topic} of a global store was deleted and made anew under the running application: restart "
                     "it, and the store is read anew"
-                ))  # fmt: skip
+                )
             elif before.partitions != told.partitions:
-                news.append(SourceTopicError(
+                news[topic] = SourceTopicError(
                     f"topic {topic} of a global store had {before.partitions} partitions and has {told.partitions} "
                     "now, so keys have moved between them: restart the application, and all of them are read"
-                ))  # fmt: skip
+                )
         return news

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Uuid
 
+from milestones import StreamsBuilder
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import TopicPartition
+from milestones.common.records import GLOBAL, TopicPartition
 from milestones.instance.admin_thread import (
     WATCH_INTERVAL_MS,
     AskBounds,
@@ -133,6 +134,20 @@ def test_nobody_is_told_where_a_source_begins_that_was_made_anew_between_two_loo
     (answer,) = question.reply_to.drain()
     assert isinstance(answer.error, SourceTopicError)
     assert "made anew" in str(k.errors[0])
+
+
+def test_no_global_store_is_read_from_a_topic_that_was_made_anew_between_two_looks() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    builder.global_table("rows")
+    k, rows = Keeping(builder.build()), frozenset({TopicPartition("rows", 0)})
+    k.cluster.counts["rows"] = 1
+    k.step(AskBounds(GLOBAL, rows, Mailbox(1), topic_ids=True))
+    k.cluster.ids["rows"] = 2
+    k.step(after := AskBounds(GLOBAL, rows, Mailbox(1), topic_ids=True))
+    (answer,) = after.reply_to.drain()
+    assert isinstance(answer.error, SourceTopicError)
+    assert "topic rows of a global store was deleted and made anew" in str(k.errors[0])
 
 
 def ask_ids(known: Mapping[TopicPartition, str], *topics: str) -> AskTopicIds:
