@@ -162,7 +162,7 @@ class OffsetsRefusedError(MembershipError):
 
 class SecurityError(MembershipError):
     """Kafka refused the login, or TLS with it isn't possible: `security_protocol`, or a `sasl_` or `ssl_` setting; or
-    the principal has no right to a transactional id."""
+    the principal has no right to the group, or to a transactional id."""
 
     exit_code = 2
 

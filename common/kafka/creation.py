@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.clock import Clock, SystemClock
-from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
+from milestones.common.errors import KafkaUnreachableError, SourceTopicError
 from milestones.common.kafka.admin import Admin, Begin, OwnAdmin, answered, by_another_client, rest
 from milestones.common.kafka.answers import described_in, settings_in
 from milestones.common.kafka.clients import text_of
@@ -59,7 +59,7 @@ class TopicCreation:
 
     def steps(self) -> Generator[None, None, None]:
         """Make the missing topics; when it ends, all exist. `SourceTopicError` for a topic that doesn't fit;
-        `MilestonesError` for one that can't be made; Kafka's last error when `patience_ms` is over."""
+        `SourceTopicError` for one that can't be made; Kafka's last error when `patience_ms` is over."""
         until_ms, pause_ms = self._clock.monotonic_ms() + self._patience_ms, SHORTEST_PAUSE_MS
         while True:
             try:
@@ -123,7 +123,7 @@ class TopicCreation:
                 return None
             if is_passing(exception):
                 return exception
-            raise MilestonesError(
+            raise SourceTopicError(
                 f"can't create internal topic {topic.name} ({topic.partitions} partitions): {error}; "
                 "check replication_factor, this principal's rights and the brokers' policies"
             ) from exception

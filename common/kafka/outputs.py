@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka.admin import TopicMetadata  # type: ignore[attr-defined]
 
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.clients import text_of
@@ -19,7 +21,7 @@ WHY_S = 1.0
 """The time for which Kafka is asked why outputs wait."""
 
 NAMED = 10
-"""The most partitions named in a text."""
+"""The most topics or partitions named in a text."""
 
 _TOPIC = itemgetter(0)
 
@@ -64,21 +66,35 @@ def last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) 
     return last
 
 
-def why_full(producer: Producer, topics: Collection[str]) -> str:
-    """Why outputs for these topics wait: the partitions without a leader, as far as Kafka says. No topics: none of them
-    is known to the client."""
+class WhyFull(NamedTuple):
+    """Why outputs wait, for people; `missing`: topics of theirs that don't exist."""
+
+    text: str
+    missing: tuple[str, ...] = ()
+
+
+def why_full(producer: Producer, topics: Collection[str]) -> WhyFull:
+    """Why outputs for these topics wait: topics that don't exist, the partitions without a leader, as far as Kafka
+    says. No topics: none of them is known to the client."""
     if not topics:
-        return "the client knows none of their topics yet; check that each topic that the application writes to exists"
-    lacking: list[str] = []
+        return WhyFull(
+            "the client knows none of their topics yet; check that each topic that the application writes to exists"
+        )
     try:
         found = producer.list_topics(timeout=WHY_S).topics
     except KafkaException as error:
-        return f"Kafka can't be asked why: {text_of(error)}; check that the brokers are up"
-    for topic in sorted(topics):
-        if topic not in found:
-            lacking.append(f"{topic} (no such topic)")
-        else:
-            lacking += [f"{topic}-{one.id}" for one in found[topic].partitions.values() if one.leader < 0]
+        return WhyFull(f"Kafka can't be asked why: {text_of(error)}; check that the brokers are up")
+    missing = tuple(sorted(set(topics) - found.keys()))
+    if missing:
+        named = ", ".join(missing[:NAMED])
+        return WhyFull(f"there is no topic {named}, or this principal may not see it; create what is missing", missing)
+    return WhyFull(_why_slow(found, topics))
+
+
+def _why_slow(found: Mapping[str, TopicMetadata], topics: Collection[str]) -> str:
+    lacking = [
+        f"{topic}-{one.id}" for topic in sorted(topics) for one in found[topic].partitions.values() if one.leader < 0
+    ]
     if lacking:
         more = "" if len(lacking) <= NAMED else f" and {len(lacking) - NAMED} more"
         return f"without a leader: {', '.join(lacking[:NAMED])}{more}; check the brokers that have their replicas"

@@ -37,7 +37,7 @@ from milestones.common.kafka.blocking_call import LateError
 from milestones.common.kafka.changelog_ends import ChangelogEnds, unknown
 from milestones.common.kafka.clients import client_log
 from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, caught, error_of
-from milestones.common.kafka.outputs import last_of_changelogs, reported, unwritable, why_full
+from milestones.common.kafka.outputs import WhyFull, last_of_changelogs, reported, unwritable, why_full
 from milestones.common.kafka.producer_log import ProducerWatch, watched
 from milestones.common.kafka.refusals import Refused, RefusedInTransactionError, refusals_explained
 from milestones.common.kafka.transaction_offsets import TransactionOffsets
@@ -252,11 +252,12 @@ class OutputProducer(BegunCalls):
             self._reports[task, dead_letters] = acknowledge, refuse
         return self._reports[task, dead_letters]
 
-    def why_full(self, topics: Collection[str]) -> str:
+    def why_full(self, topics: Collection[str]) -> WhyFull:
         """Why outputs for these topics wait, as far as Kafka says within `WHY_S`."""
         self._check_free()
         with self._waiting():
-            return f"{len(self._producer)} records wait in the client; {why_full(self._producer, topics)}"
+            why = why_full(self._producer, topics)
+            return why._replace(text=f"{len(self._producer)} records wait in the client; {why.text}")
 
     @property
     def unacknowledged(self) -> int:

@@ -55,7 +55,13 @@ from milestones.baseline.refused_outputs import (
     is_about_one,
     must_be_of_one,
 )
-from milestones.common.errors import ProcessingError, ProductionError, TimeoutExceededError, UnsentError
+from milestones.common.errors import (
+    ProcessingError,
+    ProductionError,
+    SourceTopicError,
+    TimeoutExceededError,
+    UnsentError,
+)
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.failures import TOO_LARGE, UNKNOWN_TOPIC, is_retriable
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
@@ -150,7 +156,8 @@ class OutputSender:
             log.info("outputs wait for room in the client: what it has isn't taken by Kafka")
         if now_ms - self._full_since_ms > limit_ms:
             why = self._clients.producer.why_full({output[0] for output in left})
-            raise TimeoutExceededError(f"no output could be sent within task_timeout_ms ({limit_ms}): {why}")
+            kind = SourceTopicError if why.missing else TimeoutExceededError
+            raise kind(f"no output could be sent within task_timeout_ms ({limit_ms}): {why.text}")
 
     def push_letters(self, within_ms: int) -> Steps[bool]:
         """Send the dead letters that wait, in steps, until none of them has left for `within_ms`; whether all have."""
@@ -182,7 +189,7 @@ class OutputSender:
         """A flush has made room and there is still none."""
         letters = self._clients.producer.letters
         why = self._clients.producer.why_full({letter[0] for waiting in letters.values() for letter in waiting})
-        what = f"dead letters found no room in the client: {why}"
+        what = f"dead letters found no room in the client: {why.text}"
         raise UnsentError(what, letters) if self._config.exactly_once else CommitRetriableError(what)
 
     def _flush(self) -> Steps[None]:
@@ -201,7 +208,7 @@ class OutputSender:
                 raise error
             left = producer.unacknowledged
             if left >= before or self._clock.monotonic_ms() >= until_ms:
-                raise CommitRetriableError(f"{text_of(error)}: {producer.why_full(self._topics())}")
+                raise CommitRetriableError(f"{text_of(error)}: {producer.why_full(self._topics()).text}")
             before = left
 
     def _flush_for(self, within_ms: int) -> Steps[None]:

@@ -14,6 +14,7 @@ from milestones.common.kafka.admin import AdminCall
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
+from milestones.common.kafka.outputs import WhyFull
 from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.steps import Steps
@@ -196,6 +197,7 @@ class FakeProducer:
         self._under_way: tuple[str, Callable[[], None]] | None = None
         self.age: int | None = None
         self.room: int | None = None
+        self.missing_topics: tuple[str, ...] = ()
         self.while_full: Callable[[], None] = lambda: None
 
     def fail(self, call: str, *errors: Exception) -> None:
@@ -237,8 +239,8 @@ class FakeProducer:
     def _room_for(self, outputs: Sequence[Emitted]) -> int:
         return len(outputs) if self.room is None else max(0, min(self.room - len(self.sent), len(outputs)))
 
-    def why_full(self, topics: Collection[str]) -> str:
-        return f"without a leader: {', '.join(sorted(topics))}"
+    def why_full(self, topics: Collection[str]) -> WhyFull:
+        return WhyFull(f"without a leader: {', '.join(sorted(topics))}", self.missing_topics)
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
         self.known = frozenset(tasks)

@@ -7,11 +7,13 @@ ends the member otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from milestones.common.errors import MembershipError, MilestonesError, TaskMigratedError
+from milestones.common.errors import MembershipError, MilestonesError, SecurityError, TaskMigratedError
 from milestones.common.kafka.membership.settings import MemberSettings
 
 
@@ -85,6 +87,20 @@ TABLE: dict[ErrorCode, tuple[Reaction, str]] = {
 _NO_COMMON_PROTOCOL = ErrorCode.inconsistent_group_protocol
 
 
+class RefusedSettingError(MembershipError):
+    """Kafka doesn't take a setting with which a member joins."""
+
+    exit_code = 2
+
+
+_KINDS: Final[Mapping[ErrorCode, type[MembershipError]]] = {
+    ErrorCode.group_authorization_failed: SecurityError,
+    ErrorCode.invalid_session_timeout: RefusedSettingError,
+    ErrorCode.invalid_group_id: RefusedSettingError,
+}
+"""The errors of codes that mean a wrong setting or a missing right."""
+
+
 def reaction_to(code: ErrorCode) -> Reaction:
     known = TABLE.get(code)
     if known is not None:
@@ -109,4 +125,4 @@ def failure(settings: MemberSettings, request: str, code: ErrorCode, others: str
     offered = ""
     if has_strangers(code):
         offered = f" (this member offers {', '.join(settings.protocols)}{f'; {others}' if others else ''})"
-    return MembershipError(f"group {settings.group_id}, {request}: {explain(code)}{offered}")
+    return _KINDS.get(code, MembershipError)(f"group {settings.group_id}, {request}: {explain(code)}{offered}")

@@ -17,6 +17,7 @@ from milestones.common.kafka.internal_topics import ANY_TIME, REPARTITION_SETTIN
 from milestones.common.kafka.topics import Cluster
 from milestones.common.state.stores.kinds import CHANGELOG_SETTINGS
 from milestones.common.testing import StepClock
+from milestones.testing import Not, until
 from tests.common.kafka.fake_cluster import FakeCluster, answered
 from tests.topics import named, new_topic
 
@@ -228,9 +229,13 @@ def test_a_changelog_that_kafka_streams_has_made_keeps_and_takes_records_of_all_
     theirs = {"cleanup.policy": "compact,delete", "retention.ms": "86400005", "segment.bytes": "2000000"}
     name, cluster = new_topic(kafka, **theirs), Cluster({"bootstrap.servers": kafka})
     create_topics(cluster, [InternalTopic(name, 1, WINDOWS)], -1)
-    found = cluster.topic_settings([name])[name]
-    assert {setting: found[setting] for setting in WINDOWS} == WINDOWS
-    assert found["segment.bytes"] == "2000000"
+
+    def settled() -> object:  # a broker shows a change once it has read it from the controller's log
+        found = cluster.topic_settings([name])[name]
+        return {setting: found[setting] for setting in WINDOWS} == WINDOWS or Not(found)
+
+    until(settled, "the limits are raised")
+    assert cluster.topic_settings([name])[name]["segment.bytes"] == "2000000"
 
 
 @pytest.mark.kafka

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.baseline.collection import ROOM_MS
-from milestones.common.errors import TimeoutExceededError
+from milestones.common.errors import SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.membership import Assigned, CommitRetriableError, JoinNeeded
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.records import TaskId
@@ -102,6 +102,15 @@ def test_without_any_room_for_task_timeout_the_thread_ends_and_names_what_has_no
     with pytest.raises(TimeoutExceededError, match=r"task_timeout_ms \(1000\): without a leader: .*out"):
         r.step(100)
     assert r.world.clock.monotonic_ms() < 3_000
+
+
+def test_without_room_for_a_topic_that_is_missing_the_thread_ends_with_the_exit_code_of_a_missing_topic() -> None:
+    r = Running(World(passing(), {**ALOS, "task_timeout_ms": 1_000})).run(0)
+    r.world.producer.room, r.world.producer.missing_topics = 0, ("out",)
+    put(r.world, 0, "a")
+    with pytest.raises(SourceTopicError, match="no output could be sent") as ended:
+        r.step(100)
+    assert ended.value.exit_code == 2
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
