@@ -87,18 +87,11 @@ TABLE: dict[ErrorCode, tuple[Reaction, str]] = {
 _NO_COMMON_PROTOCOL = ErrorCode.inconsistent_group_protocol
 
 
-class RefusedSettingError(MembershipError):
-    """Kafka doesn't take a setting with which a member joins."""
-
-    exit_code = 2
-
-
-_KINDS: Final[Mapping[ErrorCode, type[MembershipError]]] = {
-    ErrorCode.group_authorization_failed: SecurityError,
-    ErrorCode.invalid_session_timeout: RefusedSettingError,
-    ErrorCode.invalid_group_id: RefusedSettingError,
+_WRONG_SETTING: Final = 2
+_EXIT_CODES: Final[Mapping[ErrorCode, int]] = {
+    ErrorCode.invalid_session_timeout: _WRONG_SETTING,
+    ErrorCode.invalid_group_id: _WRONG_SETTING,
 }
-"""The errors of codes that mean a wrong setting or a missing right."""
 
 
 def reaction_to(code: ErrorCode) -> Reaction:
@@ -125,4 +118,7 @@ def failure(settings: MemberSettings, request: str, code: ErrorCode, others: str
     offered = ""
     if has_strangers(code):
         offered = f" (this member offers {', '.join(settings.protocols)}{f'; {others}' if others else ''})"
-    return _KINDS.get(code, MembershipError)(f"group {settings.group_id}, {request}: {explain(code)}{offered}")
+    kind = SecurityError if code is ErrorCode.group_authorization_failed else MembershipError
+    error = kind(f"group {settings.group_id}, {request}: {explain(code)}{offered}")
+    error.exit_code = _EXIT_CODES.get(code, kind.exit_code)
+    return error

@@ -16,7 +16,8 @@ from milestones.common.kafka.membership import (
 )
 from milestones.common.kafka.membership.events import Close, Join, Rejoin
 from milestones.common.kafka.membership.protocol import assignment_bytes, read_subscription
-from milestones.common.kafka.membership.reactions import TABLE, Reaction, reaction_to
+from milestones.common.kafka.membership.reactions import TABLE, Reaction, failure, reaction_to
+from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.kafka.membership.states import MemberState, check_move
 from milestones.common.kafka.wire import ConnectionLostError
 from tests.common.kafka.fake_broker import LOSSES, codes_of
@@ -342,3 +343,17 @@ def test_the_thread_may_sleep_until_the_next_heartbeat_and_looks_at_once_for_an_
 def test_a_move_that_the_table_doesn_t_have_is_a_bug():
     with pytest.raises(AssertionError, match="CLOSED to STABLE"):
         check_move(MemberState.CLOSED, MemberState.STABLE)
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        (ErrorCode.group_authorization_failed, 2), (ErrorCode.invalid_session_timeout, 2),
+        (ErrorCode.invalid_group_id, 2), (ErrorCode.inconsistent_group_protocol, 1),
+        (ErrorCode.unknown_server_error, 1),
+    ],
+)  # fmt: skip
+def test_a_missing_right_and_a_wrong_setting_end_with_the_exit_code_of_what_a_restart_doesn_t_mend(
+    code: ErrorCode, exit_code: int
+) -> None:
+    assert failure(MemberSettings("g", {}), "JoinGroup", code).exit_code == exit_code
