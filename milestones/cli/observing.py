@@ -153,7 +153,7 @@ def scrape(address: str, client_id: str) -> Scraped | str:
     """What the metrics at `host:port` say of the instance to which the member `client_id` belongs, or why there are
     none. The address may be outdated, and another instance's by now."""
     try:
-        text = _get(address, "/metrics")
+        text = fetched(address, "/metrics")
     except (OSError, ValueError, http.client.HTTPException) as error:
         return f"no metrics at {address}: {error}"
     try:
@@ -163,12 +163,13 @@ def scrape(address: str, client_id: str) -> Scraped | str:
     if not found.client_id or not client_id.startswith(found.client_id):
         return f"no metrics at {address}: those are of {found.client_id or 'another program'}"
     try:
-        return with_page(found, _get(address, "/status"))
+        return with_page(found, fetched(address, "/status"))
     except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
         return found  # of a release that has no such page
 
 
-def _get(address: str, path: str) -> str:
+def fetched(address: str, path: str) -> str:
+    """The page. `OSError`, `ValueError`, `HTTPException`."""
     connection = http.client.HTTPConnection(address, timeout=SCRAPE_TIMEOUT_S)
     try:
         connection.request("GET", path)

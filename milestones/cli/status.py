@@ -21,6 +21,7 @@ from milestones.common.errors import KafkaUnreachableError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from milestones.cli.instances import InstancesObserver
     from milestones.cli.observing import ClusterObserver
     from milestones.cli.picture import Picture
 
@@ -32,6 +33,10 @@ INTERVAL_MS = 1_000
 @config_options
 @click.option("--once", is_flag=True, help="Print it once. So it is where the output is no terminal.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it once, as JSON.")
+@click.option(
+    "--metrics", multiple=True, metavar="HOST:PORT",
+    help="Ask these instances at their metrics_port, and not Kafka: for when it is away. May be given several times.",
+)
 @click.option("--tasks/--threads", default=None, help="A row for each task, or for each thread. [default: what fits]")
 @verbose_option
 def status(
@@ -40,6 +45,7 @@ def status(
     given: dict[str, str],
     once: bool,
     as_json: bool,
+    metrics: tuple[str, ...],
     tasks: bool | None,
 ) -> int:
     """Show the instances of an application, with their threads, tasks and lags.
@@ -58,10 +64,9 @@ def status(
       milestones status -a words -b localhost:9092
       milestones status -a words --once
       milestones status -a words --json
+      milestones status --metrics 10.0.0.7:9400 --metrics 10.0.0.8:9400
     """
-    from milestones.cli.observing import ClusterObserver
-
-    observer = ClusterObserver(load_config(app, file, given))
+    observer = _observer(app, file, given, metrics)
     console = tables()
     try:
         picture = _first(observer)
@@ -76,13 +81,23 @@ def status(
     return OK
 
 
-def _first(observer: ClusterObserver) -> Picture:
+def _observer(
+    app: str | None, file: Path | None, given: dict[str, str], metrics: tuple[str, ...]
+) -> ClusterObserver | InstancesObserver:
+    """Who looks: at Kafka and the instances it knows, or at these instances only."""
+    from milestones.cli.instances import InstancesObserver
+    from milestones.cli.observing import ClusterObserver
+
+    return InstancesObserver(metrics) if metrics else ClusterObserver(load_config(app, file, given))
+
+
+def _first(observer: ClusterObserver | InstancesObserver) -> Picture:
     try:
         return observer.first()
     except KafkaUnreachableError as error:
         raise KafkaUnreachableError(
-            f"{error}. Only Kafka knows all instances; each says what it does by itself: `curl HOST:PORT/status`, with "
-            "its metrics_port"
+            f"{error}. Only Kafka knows all instances; those that you name are asked by themselves: `milestones status "
+            "--metrics HOST:PORT`, with their metrics_port"
         ) from error
 
 
@@ -100,7 +115,9 @@ def _view(picture: Picture, console: Console, tasks: bool | None, *, unlimited: 
     return view(picture, SystemClock().wall_ms(), tasks=fits if tasks is None else tasks)
 
 
-def _watch(observer: ClusterObserver, console: Console, picture: Picture, tasks: bool | None) -> None:
+def _watch(
+    observer: ClusterObserver | InstancesObserver, console: Console, picture: Picture, tasks: bool | None
+) -> None:
     """Until Ctrl-C. A Kafka that doesn't answer for a while is a line below what was seen last."""
     from dataclasses import replace
 

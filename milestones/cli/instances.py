@@ -1,0 +1,92 @@
+"""Looks at instances by what they serve at `metrics_port` alone: for times when Kafka is away.
+
+*Guarantees*: nothing is changed, and Kafka isn't asked. An address that doesn't answer is a note in the picture.
+*Assumes*: one thread.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+
+from milestones.cli.observing import SCRAPES_AT_ONCE, fetched, read_metrics, with_page
+from milestones.cli.picture import THREAD, Member, Picture, Scraped, picture
+from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.groups import DescribedGroup, DescribedMember
+from milestones.common.records import GLOBAL, TaskId
+
+NOT_ASKED = DescribedGroup("Kafka isn't asked", "consumer", "", ())
+APPLICATION = re.compile(r'application_id="([^"]*)"')
+STANDBY = "standby"
+
+
+class InstancesObserver:
+    """*Owns*: the threads that ask. `addresses`: `HOST:PORT`, or the URL of a page there."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._addresses = [address.partition("://")[2] or address for address in addresses]
+        self._addresses = [address.partition("/")[0] for address in self._addresses]
+        self._pool = ThreadPoolExecutor(SCRAPES_AT_ONCE, thread_name_prefix="metrics")
+
+    def first(self) -> Picture:
+        """A picture with instances in it. `MilestonesError` when none answers."""
+        found = self.again()
+        if not found.instances:
+            raise MilestonesError(f"no instance answers: {'; '.join(found.notes)}")
+        return found
+
+    def again(self) -> Picture:
+        """A picture of those that answer now."""
+        members: list[Member] = []
+        scraped: dict[str, Scraped | str] = {}
+        applications: set[str] = set()
+        notes: list[str] = []
+        for address, answer in zip(self._addresses, self._pool.map(_look, self._addresses), strict=True):
+            if isinstance(answer, str):
+                notes.append(answer)
+                continue
+            application, seen, page = answer
+            member = _member(address, seen, page)
+            scraped[address] = seen
+            members.append(member)
+            applications.add(application)
+            notes.append(_lag(member.name, page["lags"]))
+        return picture(", ".join(sorted(applications)), NOT_ASKED, members, {}, scraped, notes)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _look(address: str) -> tuple[str, Scraped, dict[str, Any]] | str:
+    """The application's id, what the instance's metrics say, and its page; or why there are none."""
+    try:
+        metrics, status = fetched(address, "/metrics"), fetched(address, "/status")
+        seen = with_page(read_metrics(metrics), status)
+        application = APPLICATION.search(metrics)
+        if application is None or not seen.client_id:
+            return f"no metrics at {address}: those are of another program"
+        return application[1], seen, orjson.loads(status)
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as error:
+        return f"no metrics at {address}: {error}"
+
+
+def _member(address: str, seen: Scraped, page: Mapping[str, Any]) -> Member:
+    """The instance as one member, whose tasks are those of all its threads: pages don't tell them apart."""
+    polls = [name for name in page["threads"] if THREAD.fullmatch(name)]
+    name = polls[0] if len(polls) == 1 else seen.client_id
+    roles = {TaskId.parse(task): role for task, role in page["tasks"].items() if task != str(GLOBAL)}
+    standby = frozenset(task for task, role in roles.items() if role == STANDBY)
+    active = (roles.keys() | {TaskId.parse(task) for task in page["ended"]}) - standby
+    described = DescribedMember(address, name, address.rpartition(":")[0], None, b"", b"")
+    said = Subscription(address, page["stage"], len(polls), (), "")
+    return Member(described, said, Assignment(frozenset(active), standby=standby))
+
+
+def _lag(name: str, lags: Mapping[str, int]) -> str:
+    return f"{name}: input lag {sum(lags.values()):,} in {len(lags)} partitions, as it was last known"
