@@ -40,20 +40,20 @@ def processed(app: App) -> Counter[str]:
     return Counter((record.key or b"").decode() for record in KafkaProbe(app.kafka).read(app["out"]))
 
 
-def make_anew(app: App, count: int) -> list[str]:
+def make_anew(app: App, count: int, name: str = "in") -> list[str]:
     """Faster than any look at the topics; the records of the new one."""
     lines = [f"new {number}" for number in range(count)]
-    app.probe.admin.delete_topics([app["in"]])[app["in"]].result()
+    app.probe.admin.delete_topics([app[name]])[app[name]].result()
 
     def made() -> bool:
         try:
-            app.create({"in": 1})
+            app.create({name: 1})
         except KafkaException:
             return False
         return True
 
     app.until(made, "it is made again")
-    app.write(*lines)
+    app.write(*lines, to=name)
     return lines
 
 
@@ -149,3 +149,44 @@ def test_a_start_that_skips_records_says_how_many(app: App, caplog: pytest.LogCa
     app.until(lambda: app.probe.committed(app.id), "where it begins is committed")
     assert f"{app['in']}-0 begins at offset 5: nothing is committed of it" in caplog.text
     assert "the 5 offsets before skipped" in caplog.text
+
+
+@pytest.mark.parametrize("stage", ["baseline", "m6"])
+@pytest.mark.parametrize("disk", ["kept", "empty"])
+def test_tables_of_topics_that_were_made_anew_while_the_application_was_stopped_have_the_new_rows_alone(
+    app: App, stage: str, disk: str
+) -> None:
+    """A table whose changelog is its input, and a global one."""
+
+    def tables() -> StreamsBuilder:
+        builder = StreamsBuilder()
+        rows = builder.table(app["in"], "rows", key=serdes.STRING, value=serdes.STRING)
+        everywhere = builder.global_table(app["global"], "everywhere", key=serdes.STRING, value=serdes.STRING)
+        asked = builder.stream(app["ask"], key=serdes.STRING, value=serdes.STRING)
+        both = asked.left_join(rows, lambda _, row: str(row)).left_join(
+            everywhere, lambda row, other: f"{row} {other}", on=lambda key, _: key
+        )
+        both.to(app["out"], key=serdes.STRING, value=serdes.STRING)
+        return builder
+
+    def answer(key: str) -> str:
+        app.write("?", to="ask", key=key)
+        (record,) = app.take("out", 1)
+        return (record.value or b"").decode()
+
+    settings: dict[str, Any] = {"milestones": stage, "topology_optimization": "all"}
+    names = {"in": 1, "global": 1}
+    app.create({**names, "ask": 1, "out": 1})
+    for name in names:
+        app.write("former", to=name, key="a")
+    streams = app.start(tables(), **settings)
+    app.until(lambda: 1 in app.probe.committed(app.id).values(), "the row is processed")
+    assert answer("a") == "former former"
+    streams.close()
+    for name in names:
+        make_anew(app, 0, name)
+        for value in ("first", "second", "last"):
+            app.write(value, to=name, key="b")
+    app.start(tables(), "one" if disk == "kept" else "another", **settings)
+    app.until(lambda: 3 in app.probe.committed(app.id).values(), "the new rows are processed")
+    assert (answer("a"), answer("b")) == ("None None", "last last")
