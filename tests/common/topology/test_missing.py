@@ -51,11 +51,12 @@ def test_what_is_missing_says_what_to_do_instead(given: object, name: str, inste
 
 
 def test_a_processors_context_says_so_too() -> None:
+    asked = ("getStateStore", "store", "stateStore", "currentStreamTimeMs", "stateDir", "keySerde", "nonsense")
     told: list[str] = []
 
     class Asks(Processor):
         def process(self, record: object) -> None:
-            for name in ("getStateStore", "currentStreamTimeMs", "stateDir", "keySerde", "nonsense"):
+            for name in asked:
                 with pytest.raises(AttributeError) as error:
                     getattr(self.context, name)
                 told.append(str(error.value).partition("attribute ")[2])
@@ -66,6 +67,8 @@ def test_a_processors_context_says_so_too() -> None:
         driver.create_input_topic("in", key=serdes.STRING, value=serdes.STRING).pipe("a", "1")
     assert told == [
         "'getStateStore': its name is get_state_store",
+        "'store': a processor's stores are had by get_state_store('name')",
+        "'stateStore': a processor's stores are had by get_state_store('name')",
         "'currentStreamTimeMs': its name is current_stream_time_ms",
         "'stateDir': a processor has stores, no folder",
         "'keySerde': the default is app_configs['default_key_serde']",
