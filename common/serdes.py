@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar
+from typing import Any, Final, Generic, NoReturn, SupportsIndex, TypeVar
 
 import msgspec
 import orjson
@@ -299,6 +299,10 @@ UUID: Serde[uuid.UUID] = Serde(
 )
 JSON: Serde[Any] = Serde(_write_json, msgspec.json.Decoder().decode, name="JSON")
 VOID: Serde[None] = Serde(_void, _void, name="VOID", immutable=True)
+
+EXACT: Final[tuple[Serde[Any], ...]] = (STRING, BYTES, BOOLEAN, SHORT, INTEGER, LONG, UUID)
+"""Serdes that read what they have written, where it is of the very type that they read: floats may lose digits, other
+serdes may round, or read a float for a whole number."""
 
 _INT32 = struct.Struct(">i")
 _CONSTANT_SIZE, _VARIABLE_SIZE = 0, 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
+from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -75,9 +77,12 @@ def _object(value: Any, encode: Encode) -> Any:
     return copied
 
 
-def _fields(kind: Any) -> Any:
-    """The names of a class's fields: of a dataclass, a Struct, a pydantic model, an attrs class."""
-    for place in ("__struct_fields__", "__dataclass_fields__", "__pydantic_fields__"):
-        if (names := getattr(kind, place, None)) is not None:
-            return names
-    return [field.name for field in getattr(kind, "__attrs_attrs__", ())]
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    """The names of what is written of a class's objects: a dataclass, a Struct, a pydantic model, an attrs class."""
+    if (names := getattr(kind, "__pydantic_fields__", None)) is not None:
+        return (*names, "__pydantic_extra__")
+    if (names := getattr(kind, "__struct_fields__", None)) is not None:
+        return tuple(names)
+    found = fields(kind) if is_dataclass(kind) else getattr(kind, "__attrs_attrs__", ())
+    return tuple(field.name for field in found)

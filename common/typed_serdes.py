@@ -7,7 +7,8 @@
 | a dataclass, an attrs class, `msgspec.Struct`, `TypedDict`, `NamedTuple`, enum, `dict`, a union... | JSON by msgspec |
 
 *Guarantees*: what is read is of the type, or an error says what isn't, and where; what is written can be read, or is
-refused with the same words. A set is written in the order of its elements' bytes, so that equal sets have equal bytes.
+refused with the same words, unless `check=False`. Equal values have equal bytes: a set is written in the order of its
+elements' bytes, a whole number in a field of floats as a float (where it is checked).
 Values that can't be changed are known as such, so that stores share them: frozen classes whose fields can't be changed
 either.
 *Assumes*: a class is imported from where it is defined, when its serde travels to another process.
@@ -93,7 +94,7 @@ class JsonSerde(Serde[Any]):
 
     def __init__(
         self, kind: Any, dump: Callable[[Any], bytes], load: Callable[[bytes], Any], *, plain: Callable[[Any], Any],
-        immutable: bool, check: bool,
+        immutable: bool, check: bool, floats: bool,
     ) -> None:  # fmt: skip
         of_class = kind if isinstance(kind, type) and get_origin(kind) is None and _is_record(kind) else object
 
@@ -108,10 +109,10 @@ class JsonSerde(Serde[Any]):
         def write_readable(value: Any) -> bytes:
             data = write(value)
             try:
-                load(data)
+                read = load(data)
             except Exception as error:
                 raise TypeError(f"it couldn't be read again: {error}") from error
-            return data
+            return dump(read) if floats else data  # 1 in a field of floats is 1.0, once it is read
 
         super().__init__(
             write_readable if check else write, load, name=f"JSON({_name(kind)})", immutable=immutable
@@ -136,9 +137,19 @@ class _MsgspecSerde(JsonSerde):
                 raise _no_serde(kind, f"JSON doesn't know {_name(each.cls)}")
         encode = msgspec.json.Encoder().encode
         ordered = any(isinstance(each, _MAY_HAVE_SETS) for each in seen)
+        records = [each.cls for each in seen if isinstance(each, kinds.StructType | kinds.DataclassType)]
+
+        def encode_in_order(value: Any) -> bytes:
+            return encode(in_order(value, encode))
+
+        def encode_any(value: Any) -> bytes:
+            """A subclass may have sets that the class doesn't have."""
+            return encode_in_order(value) if any(map(type.__subclasses__, records)) else encode(value)
+
         super().__init__(
-            kind, (lambda value: encode(in_order(value, encode))) if ordered else encode, decoder.decode,
+            kind, encode_in_order if ordered else encode_any if records else encode, decoder.decode,
             plain=msgspec.to_builtins, immutable=not any(map(is_mutable, seen)), check=check,
+            floats=any(isinstance(each, kinds.FloatType) for each in seen),
         )  # fmt: skip
 
 
@@ -151,10 +162,10 @@ class _PydanticSerde(JsonSerde):
 
         adapter = TypeAdapter(kind)
         dump, schema = adapter.dump_json, str(adapter.core_schema)
-        ordered = any(f"'type': '{name}'" in schema for name in ("set", "frozenset", "any"))
+        ordered = any(text in schema for text in _MAY_HAVE_SETS_IN_SCHEMA)
         super().__init__(
             kind, (lambda value: dump(in_order(value, to_json))) if ordered else dump, adapter.validate_json,
-            plain=adapter.dump_python, immutable=False, check=check,
+            plain=adapter.dump_python, immutable=False, check=check, floats="'type': 'float'" in schema,
         )  # fmt: skip
 
 
@@ -164,6 +175,9 @@ def _json(kind: Any, check: bool) -> Serde[Any]:
 
 
 _MAY_HAVE_SETS = kinds.SetType, kinds.FrozenSetType, kinds.AnyType
+_MAY_HAVE_SETS_IN_SCHEMA = (
+    "'type': 'set'", "'type': 'frozenset'", "'type': 'any'", "'extra_fields_behavior': 'allow'",
+)  # fmt: skip
 
 
 def _no_serde(kind: Any, why: str) -> TypeError:

@@ -12,7 +12,7 @@ import uuid
 from collections import namedtuple
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple, Optional, TypedDict
+from typing import Any, ClassVar, NamedTuple, Optional, TypedDict
 
 import msgspec
 import pydantic
@@ -235,6 +235,26 @@ class Noted(NamedTuple):
     notes: frozenset[str]
 
 
+class Open(pydantic.BaseModel, extra="allow"):
+    name: str
+
+
+@dataclasses.dataclass
+class Named:
+    name: str
+
+
+@dataclasses.dataclass
+class NamedAndTagged(Named):
+    tags: set[str] = dataclasses.field(default_factory=set)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    KNOWN: ClassVar[set[str]] = {"a", "b"}
+    tags: frozenset[str]
+
+
 SETS = """
 from tests.common.test_typed_serdes import *
 TEXTS = [f"text {n}" for n in range(20)]
@@ -249,11 +269,14 @@ for kind, value in [
     (frozenset[Colour], frozenset(Colour)),
     (dict[int, set[str]], {2: set(TEXTS), 1: set()}),
     (serdes.list_serde(serdes.of(frozenset[str])), [frozenset(TEXTS)]),
+    (Slotted, Slotted(frozenset(TEXTS))),
 ]:
     serde = serdes.of(kind)
     data = serde.serialize("t", value)
     assert serde.deserialize("t", data) == value
     print(data)
+for kind, value in [(Open, Open(name="x", tags=set(TEXTS))), (Named, NamedAndTagged("x", set(TEXTS)))]:
+    print(serdes.of(kind).serialize("t", value))
 """
 
 
@@ -270,7 +293,7 @@ def test_equal_sets_have_equal_bytes_in_every_process() -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     first = written(1)
-    assert first.count("\n") == 10
+    assert first.count("\n") == 13
     assert written(2) == written(3) == first
 
 
@@ -279,6 +302,30 @@ def test_a_value_with_sets_is_not_changed_by_being_written() -> None:
     serdes.of(Tagged).serialize("t", value)
     assert value == Tagged("x", frozenset("cab"), {"a": {2, 1}})
     assert type(value.tags) is frozenset
+
+
+@dataclasses.dataclass(frozen=True)
+class Height:
+    metres: float
+
+
+class Weight(pydantic.BaseModel):
+    grams: float
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "equal"),
+    [
+        (Height, Height(1), Height(1.0)),
+        (dict[str, float], {"a": 1}, {"a": 1.0}),
+        (tuple[float, int], (1, 2), (1.0, 2)),
+        (Weight, Weight.model_construct(grams=1), Weight(grams=1.0)),
+    ],
+)
+def test_a_whole_number_is_written_as_the_equal_number_of_a_field_of_floats(kind: Any, value: Any, equal: Any) -> None:
+    serde = serdes.of(kind)
+    assert value == equal
+    assert serde.serialize("t", value) == serde.serialize("t", equal)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, NoR
 
 from milestones.common.errors import MilestonesError, SerializationError, StateError
 from milestones.common.records import Headers, RecordMetadata, TaskId
-from milestones.common.serdes import Serde, unwritable
+from milestones.common.serdes import EXACT, Serde, unwritable
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
 from milestones.common.state.layers import ABSENT, StoreLayers
@@ -86,7 +86,7 @@ class Rows(Generic[K, V]):
 
     versioned: ClassVar[bool] = False
 
-    __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type",
+    __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact", "_exact_type",
                  "_last_row", "_layers", "_listener", "_log", "_log_put", "_read_cache", "_record", "_remembered",
                  "_send_old_values", "_serdes", "_task", "_topic", "buffer", "immutable", "name")  # fmt: skip
 
@@ -103,9 +103,10 @@ class Rows(Generic[K, V]):
         self._send_old_values = False
         self.immutable: bool = parts.value.immutable
         """Whether values can't be changed. Others are decoded anew by each read."""
-        # A value is remembered as it was put only when it has the very type that its deserialiser gives: 1 in a store
-        # of floats is 1.0 when it is read again.
+        # A value is remembered as it was put only when it has the very type that its deserialiser gives, and that one
+        # is known to give the value itself: 1 in a store of floats is 1.0 when it is read again.
         self._exact_type: type = _NoType
+        self._exact = any(parts.value is each for each in EXACT)
         self._last_row: LastRow | None = None
         self.close()
 
@@ -234,8 +235,7 @@ class Rows(Generic[K, V]):
         return value
 
     def _type_to_remember(self, value: Any) -> type:
-        # A float may lose digits in its serde: only what was read is remembered.
-        return _NoType if type(value) is float else type(value)
+        return type(value) if self._exact else _NoType
 
     def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
         for key, value in scanned:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from milestones.common.state.stores.rows import REMEMBERED_BYTES, StoreParts
+from milestones.common.typed_serdes import of
 
 TEXT, LONG, JSON = serdes.STRING, serdes.LONG, serdes.JSON
 SPEC = StoreSpec("store")
@@ -61,6 +64,33 @@ def test_a_value_reads_the_same_whether_it_is_remembered_or_not() -> None:
         o.layers.remembered.clear()
         again = o.store.get("k")
         assert (type(first), first) == (type(again), again)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: float
+
+
+TENTHS: Serde[Any] = Serde(lambda value: f"{value:.1f}".encode(), lambda data: Decimal(data.decode()), immutable=True)
+
+
+@pytest.mark.parametrize("kind", [KeyValueStore, TimestampedKeyValueStore])
+@pytest.mark.parametrize(
+    ("serde", "value"),
+    [(of(Point), Point(1)), (of(tuple[float, float]), (1, 2)), (TENTHS, Decimal("0.123"))],
+    ids=["a field of floats", "a tuple of floats", "a serde that rounds"],
+)
+def test_a_value_that_its_serde_changes_reads_the_same_before_and_after_a_restart(
+    kind: Any, serde: Serde[Any], value: Any
+) -> None:
+    o = Opened(kind, value=serde)
+    row = value if kind is KeyValueStore else ValueAndTimestamp(value, 1)
+    o.store.put("other", row)
+    o.store.get("other")
+    o.store.put("k", row)
+    first = repr(o.store.get("k"))
+    o.layers.remembered.clear()
+    assert first == repr(o.store.get("k"))
 
 
 def test_keys_that_are_equal_in_python_but_not_in_bytes_are_different_keys() -> None:

@@ -4,6 +4,7 @@ sees; what crashes and roll-backs do to them, tests/common/task/test_foreign_key
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -299,3 +300,25 @@ def test_a_foreign_key_that_cannot_be_asked_for_is_told_when_the_topology_is_bui
     left.join(right, both, foreign_key=function, name="of")
     with pytest.raises(TopologyError, match=rf"of-subscription-registration-processor: .*{why}"):
         builder.build()
+
+
+@dataclass(frozen=True)
+class Order:
+    customer: str
+    price: float
+
+
+def test_rows_with_a_whole_number_in_a_field_of_floats_are_joined() -> None:
+    builder = StreamsBuilder()
+    orders = builder.table("orders", value=str).map_values(
+        lambda customer: Order(customer, 2), value=Order, store="made"
+    )
+    customers = builder.table("customers", value=str)
+    joined = orders.join(
+        customers, lambda order, name: f"{name} {order.price}", foreign_key=lambda _, order: order.customer
+    )
+    joined.to_stream().to("out", value=str)
+    with TopologyTestDriver(builder.build(), default_key_serde=serdes.STRING) as driver:
+        driver.create_input_topic("customers", value=str).pipe("ada", "Ada")
+        driver.create_input_topic("orders", value=str).pipe("o1", "ada")
+        assert driver.create_output_topic("out", value=str).read_key_values() == [("o1", "Ada 2.0")]
