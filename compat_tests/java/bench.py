@@ -155,10 +155,10 @@ def text_difference(name: str, ours: Side, java: Side, optimizations: Sequence[s
 def _check_cases(comparison: _Comparison, examples: int, seed: int, shrink: bool, compared: Compared) -> None:
     def same(case: Case) -> None:
         outcome = None
-        for cache, outcome, reason in comparison.outcomes(case):
+        for cache, outcome, reasons in comparison.outcomes(case):
             compared.add(outcome, cache)
-            compared.declared += reason is not None
-            compared.reasons.update([] if reason is None else [reason])
+            compared.declared += bool(reasons)
+            compared.reasons.update(reasons)
         compared.examples += 1
         compared.errors += outcome is not None and outcome.error is not None
 
@@ -220,15 +220,15 @@ class _Comparison:
     otherwise: Side | None
     also: Callable[[Case], str | None]
 
-    def outcomes(self, case: Case) -> Iterator[tuple[int, Outcome, str | None]]:
-        """Of each way to run it: the cache, our outcome as far as it is Java's too, and the reason of the declared
-        difference that was left out for that. `DifferenceError`."""
+    def outcomes(self, case: Case) -> Iterator[tuple[int, Outcome, list[str]]]:
+        """Of each way to run it: the cache, our outcome as far as it is Java's too, and the reasons of the declared
+        differences that were left out for that. `DifferenceError`."""
         for cache, optimization in self.ways:
             yield cache, *self._same(case, cache, optimization)
         if (found := self.also(case)) is not None:
             raise DifferenceError(f"{self.entry.name}, on our side: {found}", case)
 
-    def _same(self, case: Case, cache: int, optimization: str) -> tuple[Outcome, str | None]:
+    def _same(self, case: Case, cache: int, optimization: str) -> tuple[Outcome, list[str]]:
         arguments = self.entry.name, case, cache, optimization
         java, reasons = self.java.run(*arguments), list[str]()
         for side in (self.ours, self.otherwise):
@@ -236,12 +236,12 @@ class _Comparison:
                 break
             outcome = side.run(*arguments)
             if (found := difference(outcome, java, cache)) is None:
-                return outcome, " and ".join(reasons) or None
+                return outcome, reasons
             declared = self.declared
             if declared is not None and declared.of(case, cache):
                 rest = declared.rest(outcome)
                 if (found := difference(rest, declared.rest(java), cache)) is None:
-                    return rest, " and ".join([*reasons, declared.reason])
+                    return rest, [*reasons, declared.reason]
             reasons.append(EQUAL_TIMES)
         raise DifferenceError(f"{self.entry.name}, cache of {cache} bytes, optimization {optimization}: {found}", case)
 
