@@ -281,8 +281,13 @@ def heard() -> Iterator[list[str]]:
     logging.getLogger("milestones").removeHandler(handler)
 
 
+STAGES = [
+    "baseline", "m3", "m6", *(pytest.param(stage, marks=pytest.mark.nightly) for stage in ("m1", "m2", "m4", "m5")),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("stage", ["baseline", "m3", "m6"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_whatever_error_user_code_leaves_by_is_heard_of(
     kafka: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], heard: list[str], stage: str, error: str
 ) -> None:
