@@ -84,7 +84,7 @@ def status(
 def _observer(
     app: str | None, file: Path | None, given: dict[str, str], metrics: tuple[str, ...]
 ) -> ClusterObserver | InstancesObserver:
-    """Who looks: at Kafka and the instances it knows, or at these instances only."""
+    """What looks: at Kafka and the instances it knows, or at these instances only."""
     from milestones.cli.instances import InstancesObserver
     from milestones.cli.observing import ClusterObserver
 

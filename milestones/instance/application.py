@@ -167,7 +167,7 @@ class Application:
         return matched.union(self.source_topics) - self.repartition_topics
 
     def passing_state(self, config: StreamsConfig) -> str | None:
-        """The warning about stores on the disk in the directory for temporary files, where nobody has chosen that; None
+        """The warning about stores on the disk in the directory for temporary files, where no setting says so; None
         without."""
         stores = sorted({spec.name for sub in self.subtopologies for spec in sub.stores if spec.persistent})
         if not stores or config.origin("state_dir") != "default":
