@@ -3,6 +3,7 @@ has closed goes where late records go, and no window, session, join or time to l
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, cycle
@@ -67,11 +68,28 @@ def from_stage_to_stage(world: World) -> Iterator[Instance]:
         app.stop()
 
 
+def from_snapshots(world: World) -> Iterator[Instance]:
+    """The same instance, whose disk is lost each time, from the snapshots that it has made."""
+    if not world.has("state_manager"):
+        pytest.skip("instances make snapshots from m6 on")
+    live = {"snapshot_url": f"file://{world.directory}/snapshots", "snapshot_interval_ms": 1_000}
+    app = world.instance("times", **live, **ONE_THREAD).start()
+    yield app
+    app.says("a snapshot of store")
+    while True:
+        app.stop()
+        shutil.rmtree(app.state_dir)
+        yield app.start()
+        app.says("begins with the")
+
+
 ENDS = [stopped, killed, moved, promoted, from_stage_to_stage]
+FROM_SNAPSHOTS = pytest.param(from_snapshots, marks=pytest.mark.short_under("exactly_once_v2"), id="from snapshots")
+EVERY_END = [*(pytest.param(end, id=end.__name__.replace("_", " ")) for end in ENDS), FROM_SNAPSHOTS]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("goes_on", ENDS, ids=[end.__name__.replace("_", " ") for end in ENDS])
+@pytest.mark.parametrize("goes_on", EVERY_END)
 def test_what_is_late_is_late_for_whoever_goes_on(
     world: World, goes_on: Callable[[World], Iterator[Instance]]
 ) -> None:
