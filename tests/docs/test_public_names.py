@@ -175,6 +175,7 @@ def test_every_error_that_a_user_can_meet_is_public() -> None:
         if "Error)" in path.read_text():
             importlib.import_module(module_of(path))
     inside = {kind.__name__ for kind in below(MilestonesError) if kind.__module__ not in PUBLIC}
+    inside -= {kind.__name__ for kind in below(MilestonesError) if kind.__module__.startswith(SPARK)}
     assert {name for name in inside if not name.startswith("_")} == NEVER_MET
 
 

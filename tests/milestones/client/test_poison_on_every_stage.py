@@ -116,7 +116,12 @@ def number(metrics: str, name: str, label: str) -> float | None:
     return float(lines[0].rpartition(" ")[2]) if lines else None
 
 
-@pytest.fixture(params=[stage.name for stage in STAGES])
+BY_NIGHT = ("m1", "m3", "m4", "m5")
+
+
+@pytest.fixture(
+    params=[pytest.param(stage.name, marks=[pytest.mark.nightly] if stage.name in BY_NIGHT else []) for stage in STAGES]
+)
 def stage(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

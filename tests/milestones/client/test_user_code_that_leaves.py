@@ -282,7 +282,7 @@ def heard() -> Iterator[list[str]]:
 
 
 STAGES = [
-    "baseline", "m3", "m6", *(pytest.param(stage, marks=pytest.mark.nightly) for stage in ("m1", "m2", "m4", "m5")),
+    "baseline", "m6", *(pytest.param(stage, marks=pytest.mark.nightly) for stage in ("m1", "m2", "m3", "m4", "m5")),
 ]  # fmt: skip
 
 
