@@ -29,8 +29,8 @@ from compat_tests.java.topologies import ALL
 from compat_tests.java.ways import difference_between_ways
 from milestones.common.kafka.embedded.errors import EmbeddedKafkaError
 
-EXAMPLES, PLAN_EXAMPLES = 100, 2
-"""Cases of each topology, and of each plan."""
+EXAMPLES, PLAN_EXAMPLES = 100, 3
+"""Cases of each topology, and of each plan. The first case that hypothesis makes has no step."""
 WAYS = 3
 """In how many ways our side runs a case of a plan, besides the plain one."""
 WIDTH = 132

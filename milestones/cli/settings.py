@@ -1,6 +1,6 @@
 """Options that make a config: a file, single keys, short forms of the usual ones.
 
-*Guarantees*: what is given on the command line wins over every other source.
+*Guarantees*: what is given on the command line wins over every other source. A secret among it is warned of.
 *Assumes*: the environment is read by `StreamsConfig`.
 """
 
@@ -17,7 +17,9 @@ import rich_click as click
 
 from milestones.common.config import ConfigErrors
 from milestones.common.config.key import raise_all
+from milestones.common.config.sources import ENVIRONMENT_PREFIX
 from milestones.common.errors import ConfigError
+from milestones.common.secrets import is_secret
 
 CONFIG_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SHORT = {"application_id": "-a ID", "bootstrap_servers": "-b HOST:PORT"}
@@ -60,9 +62,19 @@ def config_options(command: Callable[..., int]) -> Callable[..., int]:
     def merging(*args: Any, given: dict[str, str], **options: Any) -> int:
         short = {key: options.pop(key) for key in SHORT}
         used = {key: value for key, value in short.items() if value is not None}
+        for key in filter(is_secret, given):
+            click.echo(f"warning: {visible(key)}", err=True)
         return command(*args, given=given | used, **options)
 
     return merging
+
+
+def visible(key: str) -> str:
+    """What to say of a secret that is an argument of the process."""
+    return (
+        f"{key} is an argument of this process, which all users of the machine can read in its list of processes: give "
+        f"it as {ENVIRONMENT_PREFIX}{key.upper()}, or in a file (--config)"
+    )
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milestones.common.errors import StateError
-from milestones.common.last_words import named, report
+from milestones.common.last_words import like, named, report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.disk import scratch
@@ -164,7 +164,8 @@ class FetchQueue:
         """The least `urgency` comes first; of equals, the one that was put first. `MailboxClosedError`."""
         with self._changed:
             if self.closed:
-                raise self._ended or MailboxClosedError("no snapshots are fetched any more")
+                closed = MailboxClosedError("no snapshots are fetched any more")
+                raise closed if self._ended is None else like(self._ended)
             self._put += 1
             heapq.heappush(self._heap, (urgency, self._put, job))
             self._changed.notify()

@@ -203,6 +203,18 @@ def test_verbose_shows_the_traceback_before_or_after_the_command(
         assert "Traceback" in capsys.readouterr().err
 
 
+def test_a_secret_on_the_command_line_is_warned_of_as_all_users_can_read_it(
+    words: Path, fake: type[FakeStreams], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["-a", "words", "-b", "here:1", "-s", "sasl.password=sesame", "-s", "sasl_username=ann"]
+    assert invoke(["run", str(words), *given]) == 0
+    said = capsys.readouterr().err
+    assert said.count("warning: ") == 1
+    assert "sasl_password is an argument of this process" in said
+    assert "MILESTONES_SASL_PASSWORD" in said
+    assert "sesame" not in said
+
+
 def test_an_interrupt_ends_with_130(words: Path, fake: type[FakeStreams], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: FakeStreams) -> int:
         raise KeyboardInterrupt
