@@ -72,7 +72,7 @@ def from_snapshots(world: World) -> Iterator[Instance]:
     """The same instance, whose disk is lost each time, from the snapshots that it has made."""
     if not world.has("state_manager"):
         pytest.skip("instances make snapshots from m6 on")
-    live = {"snapshot_url": f"file://{world.directory}/snapshots", "snapshot_interval_ms": 1_000}
+    live: dict[str, Any] = {"snapshot_url": f"file://{world.directory}/snapshots", "snapshot_interval_ms": 1_000}
     app = world.instance("times", **live, **ONE_THREAD).start()
     yield app
     app.says("a snapshot of store")

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import MilestonesError
+from milestones.common.kafka.answers import settings_in
 from milestones.common.kafka.blocking_call import called_aside
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.groups import GroupReader
-from milestones.common.kafka.topics import ALL, settings_in
+from milestones.common.kafka.topics import ALL
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.stores.kinds import LONGEST_LAG
 from milestones.common.state.times import observed_time
