@@ -24,7 +24,7 @@ from tests.common.topology.restarting import RestartingDriver
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-EXAMPLES, NIGHTLY = 7, 60
+EXAMPLES, NIGHTLY = 5, 60
 """Cases of each topology: all of them are many."""
 INPUTS = 5
 ANEW = {

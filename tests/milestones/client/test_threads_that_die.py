@@ -35,6 +35,11 @@ from tests.sources import files
 
 Failing = Callable[..., Any]
 ERRORS = pytest.mark.parametrize("error", [RuntimeError("planted"), SystemExit("planted")], ids=["Runtime", "Exit"])
+ON_A_BROKER = pytest.mark.parametrize(
+    "error",
+    [RuntimeError("planted"), pytest.param(SystemExit("planted"), marks=pytest.mark.nightly)],
+    ids=["Runtime", "Exit"],
+)
 WAIT_S = 30
 
 ENDS: dict[str, tuple[str, type, str]] = {
@@ -125,7 +130,7 @@ def failing(error: BaseException) -> Failing:
 
 
 @pytest.mark.kafka
-@ERRORS
+@ON_A_BROKER
 @pytest.mark.parametrize("thread", ENDS)
 def test_the_client_is_in_error_within_seconds_when_a_thread_dies(
     app: App, monkeypatch: pytest.MonkeyPatch, thread: str, error: BaseException
@@ -174,7 +179,7 @@ def test_a_running_client_whose_restoring_thread_dies_is_in_error_and_another_on
 
 
 @pytest.mark.kafka
-@ERRORS
+@ON_A_BROKER
 @pytest.mark.parametrize(
     ("stage", "owner"), [("m3", EngineMetricsThread), ("m6", SnapshotFetcher)], ids=["metrics", "snapshots"]
 )

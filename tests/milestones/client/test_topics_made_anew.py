@@ -20,7 +20,12 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 OLD = [f"old {number}" for number in range(5)]
 STAGES = pytest.mark.parametrize(
-    ("stage", "guarantee"), [("baseline", "at_least_once"), ("m3", "exactly_once_v2"), ("m6", "exactly_once_v2")]
+    ("stage", "guarantee"),
+    [
+        ("baseline", "at_least_once"),
+        pytest.param("m3", "exactly_once_v2", marks=pytest.mark.nightly),
+        ("m6", "exactly_once_v2"),
+    ],
 )
 KINDS = pytest.mark.parametrize("kind", ["by name", "by pattern"])
 
