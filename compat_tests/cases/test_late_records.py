@@ -83,9 +83,15 @@ def from_snapshots(world: World) -> Iterator[Instance]:
         app.says("begins with the")
 
 
-ENDS = [stopped, killed, moved, promoted, from_stage_to_stage]
-FROM_SNAPSHOTS = pytest.param(from_snapshots, marks=pytest.mark.short_under("exactly_once_v2"), id="from snapshots")
-EVERY_END = [*(pytest.param(end, id=end.__name__.replace("_", " ")) for end in ENDS), FROM_SNAPSHOTS]
+ENDS = {
+    stopped: pytest.mark.full,
+    killed: pytest.mark.short_under("exactly_once_v2"),
+    moved: pytest.mark.full,
+    promoted: pytest.mark.short_under("at_least_once"),
+    from_stage_to_stage: pytest.mark.full,
+    from_snapshots: pytest.mark.short_under("exactly_once_v2"),
+}
+EVERY_END = [pytest.param(end, marks=mark, id=end.__name__.replace("_", " ")) for end, mark in ENDS.items()]
 
 
 @pytest.mark.timeout(600)
