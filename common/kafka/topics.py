@@ -42,7 +42,7 @@ from milestones.common.kafka.internal_topics import InternalTopic
 from milestones.common.kafka.login import Login
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.common.kafka.topic_metadata import Described, MetadataReader, TopicsSeen, lost_as_transport
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 log: Final = logging.getLogger(__name__)
 
@@ -335,16 +335,17 @@ class Cluster(Owned):
         self.purged(self.start_purging(offsets))
 
     def start_reading_committed(
-        self, group: str, partitions: Iterable[TopicPartition]
-    ) -> Future[dict[TopicPartition, int]]:
-        """Begin `committed`, without waiting. A thread asks, by a connection of its own: a question to a coordinator
-        that librdkafka has given up ends the process (`abort`) once the coordinator answers again."""
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
+        """Begin `committed`, with the offsets' metadata, without waiting. A thread asks, by a connection of its own: a
+        question to a coordinator that librdkafka has given up ends the process (`abort`) once the coordinator answers
+        again."""
         self._check_owner()
-        asked, most_ms = list(partitions), int(self._timeout * 1000)
+        asked, most_ms = None if partitions is None else list(partitions), int(self._timeout * 1000)
 
-        def ask() -> dict[TopicPartition, int]:
+        def ask() -> dict[TopicPartition, OffsetAndMetadata]:
             with closing(GroupReader(self._settings, group, timeout_ms=most_ms)) as reader:
-                return reader.committed(asked)
+                return reader.offsets(asked)
 
         return called_aside(f"{self._settings.get('client.id', 'admin')}-committed", ask)
 

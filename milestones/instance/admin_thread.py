@@ -28,7 +28,7 @@ from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TopicPartition
 from milestones.instance.changelog_trim import ChangelogTrim, Trim, own_limits
-from milestones.instance.compaction_watch import CompactionWatch, group_offsets, histories
+from milestones.instance.compaction_watch import CompactionWatch, histories
 from milestones.instance.global_watch import GlobalWatch
 from milestones.instance.partition_offsets import AskBounds as AskBounds
 from milestones.instance.partition_offsets import Bounds as Bounds
@@ -123,10 +123,7 @@ class Housekeeper(threading.Thread):
         self._calls = AdminDesk()
         additional_ms = config.windowstore_changelog_additional_retention_ms
         self._trim = ChangelogTrim(additional_ms, own_limits(application.subtopologies))
-        settings, group = config.admin_settings(name), config.application_id
-        self._compaction = CompactionWatch(
-            histories(application.subtopologies), lambda: group_offsets(settings, group)
-        )
+        self._compaction = CompactionWatch(histories(application.subtopologies), config.application_id)
         self._to_purge: dict[TopicPartition, int] = {}
         self._purging: Answers[TopicPartition, Any] | None = None
         self._watching: Answers[str, dict[str, Described]] | None = None

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,10 +22,8 @@ from confluent_kafka import KafkaException
 
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.answers import settings_in
-from milestones.common.kafka.blocking_call import called_aside
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.failures import caught
-from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.topics import ALL
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.stores.kinds import LONGEST_LAG
@@ -51,7 +48,6 @@ MARGIN_MS: Final = 7 * DAY_MS
 """How much longer than needed versions are kept: the time that an application has to be started again after all of its
 instances have died."""
 
-TIMEOUT_MS: Final = 10_000
 GROUP: Final = "the group"
 """The key of an answer about committed offsets; no topic can be called so."""
 
@@ -97,12 +93,12 @@ def committed_times(committed: Committed) -> dict[tuple[int, str], int]:
 
 
 class CompactionWatch:
-    """*Owns*: the question and the change under way, the topics whose lag isn't `LONGEST_LAG`. `read`: reads the
-    group's committed offsets, in a thread of its own."""
+    """*Owns*: the question and the change under way, the topics whose lag isn't `LONGEST_LAG`. `group`: that of the
+    application."""
 
-    def __init__(self, watched: Iterable[KeptHistory], read: Callable[[], Committed]) -> None:
+    def __init__(self, watched: Iterable[KeptHistory], group: str) -> None:
         self._watched = {one.topic: one for one in watched}
-        self._read = read
+        self._group = group
         self._next_ms: int | None = None
         self._asked: Answers[str, Any] | None = None
         self._changing: tuple[dict[str, dict[str, str]], Answers[str, None]] | None = None
@@ -130,9 +126,8 @@ class CompactionWatch:
             self._asked = ask(self._look)
 
     def _look(self, cluster: Cluster) -> dict[str, Any]:
-        topics = list(self._watched)
-        group = called_aside("committed-times", self._read)
-        return {GROUP: group, **cluster.start_looking(topics), **cluster.start_reading_settings(topics)}
+        topics, committed = list(self._watched), cluster.start_reading_committed(self._group)
+        return {GROUP: committed, **cluster.start_looking(topics), **cluster.start_reading_settings(topics)}
 
     def _changes(self, asked: Answers[str, Any], wall_ms: int) -> dict[str, dict[str, str]]:
         """The settings that are to be changed, by topic."""
@@ -198,9 +193,3 @@ def wanted_lag(lag_ms: int, first: int | None, wall_ms: int) -> str | None:
         return LONGEST_LAG if lag_ms != int(LONGEST_LAG) else None
     wanted = min(max(0, wall_ms - first + MARGIN_MS), int(LONGEST_LAG))
     return str(wanted) if not wanted - HOUR_MS <= lag_ms <= wanted + DAY_MS else None
-
-
-def group_offsets(settings: Mapping[str, Any], group: str) -> Committed:
-    """All that the group has committed, with its metadata."""
-    with closing(GroupReader(settings, group, timeout_ms=TIMEOUT_MS)) as reader:
-        return reader.offsets()

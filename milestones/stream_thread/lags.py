@@ -99,7 +99,7 @@ class PartitionLags:
             return
         found = answers.result()
         try:
-            committed = found[COMMITTED].result()
+            committed = {partition: at.offset for partition, at in found[COMMITTED].result().items()}
         except MilestonesError:
             return
         for partition in self._asked:

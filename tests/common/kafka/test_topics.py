@@ -23,7 +23,7 @@ from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.internal_topics import InternalTopic
 from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.kafka.topics import ALL, Cluster
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.stores.kinds import CHANGELOG_SETTINGS
 from milestones.testing import KafkaProbe, until
 from tests.topics import named
@@ -93,7 +93,8 @@ def test_committed_offsets_that_came_too_late_come_when_they_are_asked_for_again
         with pytest.raises(KafkaUnreachableError):
             cluster.start_reading_committed("g", [at]).result(30)
         broker.unpause()
-        assert cluster.start_reading_committed("g", [at, TopicPartition("in", 1)]).result(30) == {at: 7}
+        asked = [at, TopicPartition("in", 1)]
+        assert cluster.start_reading_committed("g", asked).result(30) == {at: OffsetAndMetadata(7)}
 
 
 @pytest.mark.kafka

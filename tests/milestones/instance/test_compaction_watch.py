@@ -50,7 +50,12 @@ class Looked:
 
     def __init__(self, lag: str = LONGEST_LAG) -> None:
         self.lag, self.changed, self.looks = lag, list[str](), 0
+        self.committed = committed()
         self.refusal: Exception | None = None
+
+    def start_reading_committed(self, group: str) -> Any:
+        assert group == "app"
+        return answered(self.committed)
 
     def start_looking(self, topics: list[str]) -> dict[str, Any]:
         self.looks += 1
@@ -74,8 +79,8 @@ class Watching:
     """A watch over what the group has committed, by a clock of its own."""
 
     def __init__(self, cluster: Looked, one: KeptHistory = PRICES) -> None:
-        self.cluster, self.committed, self.now_ms = cluster, committed(), 0
-        self.watch = CompactionWatch([one], lambda: self.committed)
+        self.cluster, self.now_ms = cluster, 0
+        self.watch = CompactionWatch([one], "app")
         self.turn(0)
 
     def turn(self, after_ms: int) -> None:
@@ -92,21 +97,21 @@ class Watching:
 def test_while_the_time_of_a_partition_s_store_isn_t_known_nothing_is_compacted() -> None:
     one = Watching(Looked())
     for times in [(), (NOW,), (None, NOW)]:
-        one.committed = committed(*times)
+        one.cluster.committed = committed(*times)
         one.turn(HOUR_MS)
     assert (one.cluster.changed, one.cluster.looks) == ([], 3)
 
 
 def test_what_the_store_of_the_oldest_time_needs_and_a_week_more_is_kept() -> None:
     one = Watching(Looked())
-    one.committed = committed(NOW, IN_2015)
+    one.cluster.committed = committed(NOW, IN_2015)
     one.turn(FIRST_MS)
     assert one.cluster.changed == [str(NOW + FIRST_MS - IN_2015 + HISTORY_MS + MARGIN_MS)]
 
 
 def test_a_store_whose_time_stands_still_keeps_its_versions_however_long() -> None:
     one = Watching(Looked())
-    one.committed = committed(NOW, NOW)
+    one.cluster.committed = committed(NOW, NOW)
     for _ in range(30):
         one.turn(DAY_MS)
         oldest_kept = NOW + one.now_ms - int(one.cluster.lag)
@@ -116,7 +121,7 @@ def test_a_store_whose_time_stands_still_keeps_its_versions_however_long() -> No
 def test_a_store_whose_time_follows_the_clock_has_its_setting_changed_once() -> None:
     one = Watching(Looked())
     for hour in range(100):
-        one.committed = committed(NOW + hour * HOUR_MS, NOW + hour * HOUR_MS)
+        one.cluster.committed = committed(NOW + hour * HOUR_MS, NOW + hour * HOUR_MS)
         one.turn(HOUR_MS)
     assert len(one.cluster.changed) == 1
 
@@ -132,7 +137,7 @@ def test_nothing_is_compacted_while_no_instance_looks() -> None:
     one = Watching(Looked())
     one.watch.end(one.cluster.ask)
     assert one.cluster.changed == [], "none has let it be"
-    one.committed = committed(NOW, NOW)
+    one.cluster.committed = committed(NOW, NOW)
     one.turn(FIRST_MS)
     one.watch.end(one.cluster.ask)
     assert one.cluster.changed[1:] == [LONGEST_LAG]
@@ -140,7 +145,7 @@ def test_nothing_is_compacted_while_no_instance_looks() -> None:
 
 def test_an_end_closes_what_another_instance_has_opened() -> None:
     one = Watching(Looked(str(HISTORY_MS + MARGIN_MS)))
-    one.committed = committed(NOW, NOW)
+    one.cluster.committed = committed(NOW, NOW)
     one.turn(FIRST_MS)
     assert one.cluster.changed == []
     one.watch.end(one.cluster.ask)
@@ -151,7 +156,7 @@ def test_a_change_that_is_refused_is_said_and_tried_again(caplog: pytest.LogCapt
     caplog.set_level(logging.INFO)
     one = Watching(Looked())
     one.cluster.refusal = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    one.committed = committed(NOW, NOW)
+    one.cluster.committed = committed(NOW, NOW)
     one.turn(FIRST_MS)
     assert "changelog log can't be given min.compaction.lag.ms=" in caplog.text
     one.cluster.refusal = None
@@ -163,7 +168,7 @@ def test_a_lag_of_the_application_s_own_that_is_too_short_for_the_store_s_time_i
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     one = Watching(Looked(str(DAY_MS)), KeptHistory("log", TIME, HISTORY_MS, own=True))
-    one.committed = committed(NOW, IN_2015)
+    one.cluster.committed = committed(NOW, IN_2015)
     for _ in range(2):
         one.turn(HOUR_MS)
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

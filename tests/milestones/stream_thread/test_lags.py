@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.stream_thread.lags import ASK_MS, FIRST_MS, PartitionLags
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -41,7 +41,7 @@ class Cluster:
 
     def start_reading_committed(self, group: str, partitions: Any) -> Any:
         assert group == "app"
-        return done({at: self.committed[at] for at in partitions if at in self.committed})
+        return done({at: OffsetAndMetadata(self.committed[at]) for at in partitions if at in self.committed})
 
 
 class Asked:
