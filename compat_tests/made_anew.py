@@ -21,7 +21,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -100,13 +100,9 @@ class Run:
 
     def outcome(self, streams: Streams, new: set[str]) -> str:
         """How it ends: whichever comes first."""
-        until_s = time.monotonic() + WAIT_S
-        while time.monotonic() < until_s:
-            if streams.error is not None:
-                return self.heard(streams.error)
-            if new <= self.processed():
-                return ALL
-            time.sleep(0.5)
+        with suppress(DeadlineError):
+            until(lambda: streams.error is not None or new <= self.processed(), "it ends, or all is processed", WAIT_S)
+            return ALL if streams.error is None else self.heard(streams.error)
         return SILENT
 
     def heard(self, error: BaseException) -> str:

@@ -21,6 +21,10 @@ from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import OwnershipError
 from milestones.common.kafka.failures import error_of
 
+GIVEN_UP_S = 3_600.0
+"""The time-out of questions to a coordinator by an admin client, longer than any caller waits for the answer: one that
+librdkafka gives up ends the process (`abort`) once the coordinator answers again."""
+
 QUIET_MS = 10_000
 """The time for which the log leaves out repeated lines of a client."""
 

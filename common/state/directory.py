@@ -125,7 +125,7 @@ class StateDirectory:
 
     @property
     def source_ids(self) -> Mapping[str, str]:
-        """Kafka's ids of source topics, as `record_sources` was told last."""
+        """Kafka's ids of source topics, as `record_sources` has written them last."""
         return self._manifest.source_ids
 
     def record_sources(self, ids: Mapping[str, str]) -> None:

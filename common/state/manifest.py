@@ -47,8 +47,8 @@ class InstanceManifest:
     `transactional_ids`: every id that the instance has used and not retired since; a transaction of an obsolete id may
     be open until a producer initialises the id. `static_ids`: every static id that the instance has used and that
     hasn't left the group since; a member with an obsolete id keeps its tasks until its session ends. `source_ids`:
-    Kafka's id of each source topic that isn't begun at its first record, as of the last start. Earlier versions neither
-    read nor write these two fields.
+    Kafka's id of each source topic that isn't begun at its first record, noted at the last start. Earlier versions
+    neither read nor write these two fields.
     """
 
     application_id: str

@@ -28,14 +28,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from compat_tests.oracles.placement import java_hash
 from compat_tests.oracles.rows import Place, Row
+from milestones.common.kafka.clients import GIVEN_UP_S
 from milestones.common.kafka.groups import GroupReader
 from milestones.testing import KafkaProbe, TopicTail
 
 CALL_S = 15.0
 """How long one call may take."""
-GIVEN_UP_S = 3_600.0
-"""Of questions to a coordinator: longer than any run. One that librdkafka gives up ends the process (`abort`) once the
-coordinator answers again."""
 OF_A_TOPIC = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
 ACLS: Mapping[str, str] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -110,12 +108,7 @@ class Cluster(KafkaProbe):
     def members(self, group: str) -> dict[str, frozenset[Place]]:
         """The group's members as it is now, by client id, with their partitions; none while it rebalances, or while
         one that is dead is still in it beside its successor."""
-
-        def told(admin: AdminClient) -> Any:
-            (future,) = admin.describe_consumer_groups([group], request_timeout=GIVEN_UP_S).values()
-            return future.result(CALL_S)
-
-        described = self._ask(told)
+        described = self._described(group)
         ids = {member.client_id for member in described.members}
         if described.state.name != "STABLE" or len(ids) < len(described.members):
             return {}
@@ -128,12 +121,14 @@ class Cluster(KafkaProbe):
 
     def group_state(self, group: str) -> str:
         """The group's state by Kafka's name, such as STABLE, EMPTY (without members) or DEAD (there is none)."""
+        return str(self._described(group).state.name)
 
+    def _described(self, group: str) -> Any:
         def told(admin: AdminClient) -> Any:
             (future,) = admin.describe_consumer_groups([group], request_timeout=GIVEN_UP_S).values()
             return future.result(CALL_S)
 
-        return str(self._ask(told).state.name)
+        return self._ask(told)
 
     def topic_details(self, prefix: str) -> dict[str, TopicDetails]:
         """The topics whose names begin like this, as they are."""

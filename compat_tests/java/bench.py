@@ -166,7 +166,7 @@ def _check_cases(comparison: _Comparison, examples: int, seed: int, shrink: bool
 
 
 def some_cases(inputs: Mapping[str, Records], examples: int, seed: str) -> list[Case]:
-    """So many cases, the same for the same seed."""
+    """Draw `examples` cases, the same ones for the same seed."""
     found: list[Case] = []
     _try(found.append, inputs, examples, seed, shrink=False)
     return found

@@ -5,7 +5,7 @@
 *Guarantees*: a task gets a record when its turn has come in the `Order`, and none before, so that the same order gives
 the same records. After a restart a task has what its changelogs have, or what was kept on its disk, and the committed
 offsets with their metadata; nothing else.
-*Assumes*: sources have topics by name, all of so many partitions; what is piped goes to topics that the topology
+*Assumes*: sources have topics by name, all with `partitions` partitions; what is piped goes to topics that the topology
 doesn't write.
 """
 

@@ -3,12 +3,12 @@
 | way | the same as |
 |---|---|
 | restarts, elsewhere or where the disk was kept; each record twice, as after a roll-back; both, behind a cache | one run without any, record by record, changelogs too |
-| a stage whose changelogs have one record per key and commit, with restarts | the same, but for changelogs |
+| a stage whose changelogs have one record per key and commit, with restarts | the same, except for changelogs |
 | commits of several records each, with restarts: Spark's micro-batches | one run with a commit per record, where each task's topics are of one writer |
 | several partitions | each partition's records alone, where no task reads what another one writes; else one partition, where no operator looks at the time of its whole partition |
 | several partitions, with restarts | several partitions without any |
 
-*Guarantees*: the same seed tries the same ways. What is told is the first difference.
+*Guarantees*: the same seed tries the same ways. The first difference is reported.
 *Assumes*: the plain run is compared with Java's by `bench.py`.
 """  # noqa: E501  a row of a table
 
@@ -95,8 +95,8 @@ def _rows(topic: str, outputs: Iterable[Output]) -> list[Row]:
 
 
 def difference_between_ways(entry: Entry, case: Case, seed: str, most: int | None = None) -> str | None:
-    """The first difference of a way, with its name; None when all come to the same. `most`: only so many of them, by
-    chance."""
+    """The first difference of a way, with its name; None when all come to the same. `most`: how many ways are
+    tried, chosen by chance; None: all."""
     topology, rng = entry.build(), random.Random(seed)
     known: dict[Way, Written] = {}
 

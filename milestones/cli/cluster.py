@@ -20,7 +20,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.clients import client_log, text_of
+from milestones.common.kafka.clients import GIVEN_UP_S, client_log, text_of
 from milestones.common.kafka.failures import UNREACHABLE, error_of
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.login import Login
@@ -30,9 +30,6 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 TIMEOUT_S = 15.0
-GIVEN_UP_S = 3_600.0
-"""Of questions to a coordinator: longer than any reset, as `_answered` has the limit. One that librdkafka gives up ends
-the process (`abort`) once the coordinator answers again."""
 
 # What the client says of a broker that is away comes with the error, once.
 client_log.addHandler(logging.NullHandler())

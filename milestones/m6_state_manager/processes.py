@@ -15,7 +15,7 @@ from milestones.common.python_program import python
 
 
 def begin(module: str, **pipes: Any) -> subprocess.Popen[Any]:
-    """Start `python -m module`, its input a pipe; `pipes`: as of `Popen`. `OSError`, also of a frozen program."""
+    """Start `python -m module`, its input a pipe; `pipes`: as in `Popen`. `OSError`, also of a frozen program."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(
         [python(f"the helper process {module}"), "-m", module],
