@@ -203,6 +203,7 @@ def test_of_several_inputs_of_a_task_the_highest_time_counts() -> None:
     found = committed_times({
         TopicPartition("a", 0): OffsetAndMetadata(1, OffsetMetadata(others={TIME: 5}).encode()),
         TopicPartition("b", 0): OffsetAndMetadata(1, OffsetMetadata(others={TIME: 7}).encode()),
+        TopicPartition("c", 0): OffsetAndMetadata(1, OffsetMetadata(others={TIME: 6}).encode()),
         TopicPartition("c", 1): OffsetAndMetadata(1, ""),
     })  # fmt: skip
     assert found == {(0, TIME): 7}

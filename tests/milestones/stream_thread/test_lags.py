@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.stream_thread.lags import ASK_MS, FIRST_MS, PartitionLags
 
@@ -30,6 +31,7 @@ class Cluster:
     def __init__(self) -> None:
         self.firsts, self.ends, self.committed = {A: 0, B: 0}, {A: 10, B: 20}, {B: 5}
         self.read_committed: list[bool] = []
+        self.coordinator: MilestonesError | None = None
 
     def start_listing(self, partitions: Any, *, end: bool, committed: bool = False) -> dict[Any, Any]:
         self.read_committed.append(committed)
@@ -41,6 +43,8 @@ class Cluster:
 
     def start_reading_committed(self, group: str, partitions: Any) -> Any:
         assert group == "app"
+        if self.coordinator is not None:
+            return done(error=self.coordinator)
         return done({at: OffsetAndMetadata(self.committed[at]) for at in partitions if at in self.committed})
 
 
@@ -103,6 +107,18 @@ def test_while_kafka_does_not_answer_the_last_known_lag_stays_and_grows_old() ->
     del asked.cluster.ends[A]  # its leader is still away
     asked.after(ASK_MS)
     assert asked.after(0) == {A: (3, FIRST_MS + 2 * ASK_MS), B: (15, 0)}
+
+
+def test_while_the_coordinator_does_not_answer_the_last_known_lag_stays_and_the_thread_goes_on() -> None:
+    asked = Asked()
+    asked.after(0, {A: 3, B: 9})
+    asked.cluster.coordinator = KafkaUnreachableError("the group's offsets can't be read")
+    asked.after(FIRST_MS)
+    assert asked.after(ASK_MS) == {A: (3, FIRST_MS + ASK_MS), B: (9, FIRST_MS + ASK_MS)}
+    assert asked.after(0) == {A: (3, FIRST_MS + ASK_MS), B: (9, FIRST_MS + ASK_MS)}
+    asked.cluster.coordinator = None
+    asked.after(ASK_MS)
+    assert asked.after(0) == {A: (10, 0), B: (15, 0)}
 
 
 def test_a_member_that_the_group_has_lost_keeps_its_lags_until_another_assignment_takes_them_away() -> None:
