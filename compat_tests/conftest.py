@@ -21,6 +21,7 @@ import pytest
 
 from compat_tests import ALO, EOS, GUARANTEES
 from compat_tests.harness import brokers, workers
+from compat_tests.harness.instance import FORKS
 from compat_tests.harness.report import LOGS, Recorder, Results, command
 from compat_tests.harness.world import MakeWorld, World, new_world
 from compat_tests.random_topologies.campaign import Campaign
@@ -52,6 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     "first and the last one asked for: the K-th of N parts, the same ones each time; default: all")
     group.addoption("--until", type=float, default=None, metavar="SECONDS", help="what hasn't begun then, in seconds "
                     "since 1970, is left out, and told, but for the last stage's short selection; default: all runs")
+    group.addoption("--fresh", action="store_true", help="start each instance as a new interpreter; default: as a "
+                    "fork of one that has imported the runtime")
     group.addoption("--seed", type=int, default=None, help="of everything random; default: another one each time")
     group.addoption("--soak-minutes", type=float, default=60.0, help="how long each soak case goes on; default: 60")
     group.addoption("--report", type=Path, default=None, help=f"folder of the matrix; default: {REPORT}")
@@ -70,6 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "short_under(guarantee): the short selection runs it under this one only")
     config.addinivalue_line("markers", "last_stage: of the stages asked for it runs on the last one only")
     config.addinivalue_line("markers", "broker_faults: kills or pauses the broker; not on one of yours")
+    FORKS.fresh = FORKS.fresh or config.option.fresh
+    config.add_cleanup(FORKS.close)
     if (given := workers.handed(config)) is None:
         _lead(config)
     else:

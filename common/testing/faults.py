@@ -5,8 +5,8 @@
 `sleep=MS`. `point:action:nth@other` counts from when any thread has reached the point `other`. Several, separated by
 commas, arm several.
 
-*Guarantees*: unset, reaching a point costs one call of an empty function.
-*Assumes*: the environment is set before the process starts.
+*Guarantees*: unset, reaching a point costs one call that finds an empty list.
+*Assumes*: the environment is set before the process starts, or `arm` is called before it has threads.
 """
 
 from __future__ import annotations
@@ -128,17 +128,31 @@ def parse(text: str) -> list[Fault]:
     return faults
 
 
-def armed(environment: Mapping[str, str]) -> Callable[[str], None]:
-    """The function that `reach` is in a process with this environment."""
-    faults = parse(environment.get("MILESTONES_FAULT", ""))
-    if not faults:
-        return lambda _: None
+@dataclass
+class Armed:
+    """The faults of a process. *Concurrency*: changed before there are threads only."""
 
-    def reach_armed(point: str) -> None:
-        for fault in faults:
+    faults: list[Fault]
+
+    def reach(self, point: str) -> None:
+        """A thread is at this point."""
+        for fault in self.faults:
             fault.reach(point)
 
-    return reach_armed
+
+def armed(environment: Mapping[str, str]) -> Callable[[str], None]:
+    """The function that `reach` is in a process with this environment."""
+    return Armed(_named(environment)).reach
 
 
-reach = armed(os.environ)
+def arm(environment: Mapping[str, str]) -> None:
+    """Arm the faults of this environment in this process in place of its own: it is the fork of another process."""
+    _ours.faults = _named(environment)
+
+
+def _named(environment: Mapping[str, str]) -> list[Fault]:
+    return parse(environment.get("MILESTONES_FAULT", ""))
+
+
+_ours = Armed(_named(os.environ))
+reach = _ours.reach

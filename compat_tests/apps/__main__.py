@@ -1,4 +1,4 @@
-"""Runs one instance of an application under test.
+"""Runs one instance of an application under test; with `--serve-forks` alone, as many as are asked for (`forks.py`).
 
 *Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes all threads' stacks and the client's status into
 the log; SIGUSR2 adds a stream thread and SIGHUP removes one, SIGTTOU pauses processing and SIGTTIN has it go on, the
@@ -36,6 +36,7 @@ import psutil
 
 from compat_tests.apps import ADDED, PAUSED, REMOVED, RESUMED, STATE, STATUS, begin_log
 from compat_tests.apps.disk import watch_disk
+from compat_tests.apps.forks import SERVE, serve
 from compat_tests.apps.profiles import loaded, profiled
 from compat_tests.apps.refusals import refuse
 from compat_tests.apps.topologies import named
@@ -151,4 +152,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(main) if sys.argv[1:] == [SERVE] else main())

@@ -1,7 +1,7 @@
 """One instance of an application under test: a real process, started with nothing but a config.
 
 *Guarantees*: every process that was started is ended; its log is kept; what it printed is in the error of a failure.
-*Assumes*: `python -m compat_tests.apps`.
+*Assumes*: `python -m compat_tests.apps`, or a fork of it (`forks.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import Signals
@@ -22,6 +22,7 @@ from typing import Any, Self
 import psutil
 
 from compat_tests.apps import ADDED, PAUSED, REMOVED, RESUMED, STATE, STATUS
+from compat_tests.harness.forks import Forks, Process
 from compat_tests.harness.log_tail import log_tail
 from compat_tests.oracles.disk import nothing_used
 from compat_tests.oracles.findings import Findings
@@ -33,6 +34,8 @@ Settings = Mapping[str, Any]
 """Of an application's config."""
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_S = 60.0
+FORKS = Forks(ROOT)
+"""Of this process: where instances come from, unless it is to start each afresh."""
 RESTORED = re.compile(r": task (\d+_\d+) has restored (\d+) records$", re.MULTILINE)
 """What the log says of a task that was restored, before it runs."""
 
@@ -53,7 +56,7 @@ class Instance:
         self.config = {"state_dir": str(self.state_dir), "client_id": name, **config}
         self.log_file = directory / f"{name}.log"
         self._census_file = directory / f"{name}-census.json"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self.starts = 0
         self.stages = set[str]()
         """What its processes have been started as."""
@@ -103,8 +106,8 @@ class Instance:
         config_file = self._directory / f"{self.name}.toml"
         settings = {**self.config, **changes}
         config_file.write_text(as_toml(settings))
-        command = [sys.executable, "-m", *self.entry, self.topology, "--config", str(config_file)]
-        options = [
+        arguments = [
+            *(self.topology, "--config", str(config_file), "--census", str(self._census_file)),
             *(["--watch"] if watch else []),
             *(["--handler", handler] if handler is not None else []),
             *(["--refusals", str(refusals)] if refusals is not None else []),
@@ -115,18 +118,29 @@ class Instance:
         self.stages.add(settings.get("milestones", BASELINE))
         self.may_end = fault is not None
         with self.log_file.open("ab") as log:
-            log.write(f"---- start {self.starts}: {' '.join(command)} (fault {fault})\n".encode())
-            log.flush()
-            self._process = subprocess.Popen(
-                [*command, "--census", str(self._census_file), *options],
+            log.write(f"---- start {self.starts}: {' '.join((*self.entry, *arguments))} (fault {fault})\n".encode())
+        self._process = self._begin(arguments, environment(fault))
+        return self
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a process of it runs just what a server of forks has imported."""
+        return self.entry == Instance.entry and self.source == ROOT
+
+    def _begin(self, arguments: Sequence[str], variables: Mapping[str, str]) -> Process:
+        """The process: a fork where one can be had of the same code."""
+        if self.is_ours and not FORKS.fresh:
+            return FORKS.start(arguments, variables, self.log_file)
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", *self.entry, *arguments],
                 cwd=self.source,
-                env={**environment(fault), "PYTHONPATH": str(self.source)},
+                env={**variables, "PYTHONPATH": str(self.source)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        return self
 
     def signal(self, number: Signals) -> None:
         """Send a signal, if there is anybody to get it."""

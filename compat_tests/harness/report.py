@@ -233,4 +233,5 @@ def command(option: Namespace, id: str) -> str:
     parts = ["pytest", id, "--seed", str(option.seed), "--broker", option.broker, "--selection", option.selection]
     for name in ("stages", "older", "guarantee"):
         parts += [f"--{name}", getattr(option, name)] if getattr(option, name) else []
+    parts += ["--fresh"] if option.fresh else []
     return shlex.join(parts)

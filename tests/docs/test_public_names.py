@@ -61,6 +61,7 @@ ALLOWED = {
     "benchmarks/snapshot/work.py": "measures the engine by itself",
     "benchmarks/reads.py": "measures engines and stores by themselves",
     "benchmarks/stores/app.py": "times the opening of databases",
+    "compat_tests/apps/forks.py": "arms fault points",
     "compat_tests/apps/profiles.py": "does what `milestones run --profile` does",
     "compat_tests/apps/refusals.py": "fails where RocksDB is called",
     "compat_tests/apps/disk.py": "watches the runtime's engines from beside",
