@@ -155,13 +155,13 @@ class TaskStores:
         """The function that logs the store's writes. Sets `store.log`, which logs what a changelog must have anyway."""
         kind, spec = kind_of(store.spec), store.spec
         store.log = self._log(store, self._scope.outputs.append, record)
-        if store.log is not_logged or not (self._logs_at_commit or kind.logs_at_commit):
+        if store.log is not_logged or not (self._logs_at_commit or kind.logs_at_commit or spec.results_wait):
             return store.log
         history = kind.history or spec.logs_headers
         if store.commit_log is None:
             of = HistoryLog if history else CommitLog
             store.commit_log = of(store.layers, self._scope.touched, record, rows_have_times=kind.timed)
-        if self._logs_at_commit:
+        if self._logs_at_commit or history:
             store.log = self._log(store, store.commit_log.append, record)
         return store.log if history else store.commit_log.note
 

@@ -166,4 +166,5 @@ def _waiting(name: str, key: Choice, left: Choice, right: Choice, stores: JoinSt
         key_serde=MadeOf(UnmatchedSerde, (key,)),
         value_serde=MadeOf(unmatched_values, (left, right)),
         changelog_config=dict(stores.changelog_config),
+        results_wait=True,
     )

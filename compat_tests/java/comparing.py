@@ -4,6 +4,7 @@
 |---|---|
 | 0 | every record of every topic, changelogs and repartition topics too: key, value, timestamp, headers, in order |
 | 0, changelogs of suppress | the same, but for the order within a step, which is that of a hash set in Java |
+| 0, changelogs of records without a partner | the last record of each key of a step: ours is written at a commit |
 | above | the last record of each key of every topic; of a changelog only where it isn't a deletion |
 
 That an error ends the case is compared as well, and after which step; its text isn't.
@@ -23,6 +24,8 @@ CHANGELOG = "-changelog"
 JAVA = "java"
 UNORDERED = re.compile(r"(-KTABLE-SUPPRESS-STATE-STORE-\d+|-held-store)-changelog$")
 """Topics whose records Kafka Streams writes in no defined order; those of suppress by the name `held`, too."""
+WAITING = re.compile(r"SHARED-\d+-store-changelog$|-shared-join-store-changelog$")
+"""The changelogs of records that wait for a partner."""
 SHOWN = 8
 """Records of a topic that a difference shows, around the first that differs."""
 
@@ -55,6 +58,8 @@ def _by_record(ours: Outcome, java: Outcome) -> str | None:
 
 
 def _ordered(topic: str, rows: list[Row]) -> list[Row]:
+    if WAITING.search(topic):
+        rows = list({row.key: row for row in rows}.values())
     return sorted(rows, key=lambda row: row.key or b"") if UNORDERED.search(topic) else rows
 
 

@@ -104,23 +104,33 @@ class DirectCollection:
         self.held = held
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
-        unsent: dict[Task, Sequence[Emitted]] = {
-            task: boundary.all_outputs() for task, boundary in commit_set.items()
-        }
+        """At least once, Kafka gets the records of stores that log at a commit once it has the outputs: a crash between
+        the two loses no result that such a store has no more."""
+        outputs: dict[Task, Sequence[Emitted]] = {task: boundary.outputs for task, boundary in commit_set.items()}
+        logs: dict[Task, Sequence[Emitted]] = {task: [*at.changelog()] for task, at in commit_set.items()}
         try:
             if self._clients.producer.undecided:
                 yield from self._sender.decided()
             complete = yield from self._sender.push_letters(within_ms)
-            for task, outputs in unsent.items():
-                if outputs and complete:
-                    self._sender.must_be_in_session()
-                    unsent[task] = yield from self._push(task, outputs, within_ms)
-                complete = complete and not unsent[task]
+            complete = complete and (yield from self._push_all(outputs, within_ms))
+            if complete and any(logs.values()) and not self._config.exactly_once:
+                yield from self._sender.flush()
+            complete = complete and (yield from self._push_all(logs, within_ms))
         finally:  # also when one task's outputs can't be sent: the others' are still to be
-            for task, outputs in unsent.items():
-                if outputs:
-                    task.put_back(outputs)
+            for task in commit_set:
+                if rest := [*outputs[task], *logs[task]]:
+                    task.put_back(rest)
         return complete
+
+    def _push_all(self, unsent: dict[Task, Sequence[Emitted]], within_ms: int) -> Steps[bool]:
+        """Send what each task has, and leave in `unsent` what couldn't be sent; whether that is nothing."""
+        for task, outputs in unsent.items():
+            if outputs:
+                self._sender.must_be_in_session()
+                unsent[task] = yield from self._push(task, outputs, within_ms)
+                if unsent[task]:
+                    return False
+        return True
 
     def _push(self, task: Task, outputs: Sequence[Emitted], within_ms: int) -> Steps[Sequence[Emitted]]:
         """Send them; what is left once nothing has left for `within_ms`: a slow Kafka is waited for."""

@@ -174,8 +174,9 @@ class Kind:
     `windowed`: gives the key's bytes and the window of a changelog key, where keys have windows. `value`: gives the
     plain value and the time of a local value. `headers`: gives its headers, where values have some. `changelog`: makes
     the function that logs. `reader`: the class with which tasks read a global store, None for a kind that no global
-    store can have. `logs_at_commit`: whether the changelog gets the last write per key and commit, at the
-    commit, and the store logs nothing itself. `held`: gives how many updates a store keeps back, and their bytes.
+    store can have. `logs_at_commit`: whether the changelog gets its records at a commit, of each key the last one (but
+    for `history`), as what is deleted was sent on (`StoreSpec.results_wait`). `held`: gives how many updates a store
+    keeps back, and their bytes.
     `whole`: whether a commit has to be written in one step, as a replay of its changelog records wouldn't repair a part
     of it: rows depend on one another, or on reads. `history`: whether the changelog needs every write, also where a
     commit logs the last one of each key.
@@ -232,7 +233,7 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
     "expiring-key-value": Kind(ExpiringStore, ExpiringLayout, value=_timed_value, reader=ExpiringReader, history=True),
     "join-buffer": Kind(
         JoinBuffer, _plain, windowed=waiting_since, value=new_value, changelog=join_buffer_changelog,
-        history=True,
+        logs_at_commit=True, history=True,
     ),
     "timestamped-key-value-with-headers": Kind(
         TimestampedKeyValueStoreWithHeaders, _timestamped_with_headers, plain="timestamped-key-value", reads_plain=True,

@@ -10,7 +10,7 @@ import pytest
 from milestones import JoinWindows, StreamsBuilder, Topology, serdes
 from milestones.common.records import OffsetAndMetadata
 from milestones.common.topology.handlers import LogAndContinue
-from tests.common.task.harness import Harness, message
+from tests.common.task.harness import Harness, message, named
 
 TEXT = serdes.STRING
 OUT = "out"
@@ -114,6 +114,7 @@ def test_a_commit_without_an_answer_that_was_made_is_remembered_with_what_waits(
     life.sends("left", ("j", "b", 201))
     life.outputs()
     unanswered = life.task.freeze()
+    life.sent += named(unanswered.all_outputs())
     life.task.roll_back()
     life.task.compare({p: OffsetAndMetadata(at, unanswered.metadata[p]) for p, at in unanswered.offsets.items()})
     restore(life, life)

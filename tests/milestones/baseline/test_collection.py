@@ -26,7 +26,7 @@ def collection(guarantee: str, *, silent: bool = True) -> tuple[World, DirectCol
 
 def frozen(count: int = 1) -> dict[Any, Any]:
     """A task with a boundary of so many outputs."""
-    return {Task(): SimpleNamespace(all_outputs=lambda: [output()] * count)}
+    return {Task(): SimpleNamespace(outputs=[output()] * count, changelog=tuple)}
 
 
 def test_a_thread_that_stood_still_beyond_its_session_sends_nothing_that_no_transaction_fences() -> None:
@@ -96,3 +96,36 @@ def test_a_flush_waits_for_a_slow_kafka_as_long_as_it_acknowledges_anything() ->
     world.producer.fail("flush", *[TIMED_OUT] * 100)
     with pytest.raises(CommitRetriableError, match="without a leader"):
         to_the_end(collecting.flush())
+
+
+def logging_at_the_commit() -> dict[Any, Any]:
+    """A task with an output, and with a record of a store that logs at a commit."""
+    return {Task(): SimpleNamespace(outputs=[output()], changelog=lambda: [output("log")])}
+
+
+def test_at_least_once_kafka_gets_what_a_commit_logs_once_it_has_the_outputs() -> None:
+    """A crash between the two would lose a result that its store has no more."""
+    world, collecting = collection("at_least_once", silent=False)
+    assert to_the_end(collecting.send(logging_at_the_commit(), 1_000))
+    assert [sent.topic for _, sent in world.producer.sent] == ["out", "log"]
+    assert world.producer.calls == ["send", "flush", "send"]
+
+
+def test_what_a_commit_logs_waits_for_outputs_that_kafka_has_not() -> None:
+    world, collecting = collection("at_least_once", silent=False)
+    world.producer.fail("flush", RuntimeError("no broker"))
+    commit = logging_at_the_commit()
+    with pytest.raises(RuntimeError, match="no broker"):
+        to_the_end(collecting.send(commit, 1_000))
+    assert [sent.topic for _, sent in world.producer.sent] == ["out"]
+    (task,) = commit
+    assert task.outputs == [output("log")], "its next commit has it"
+
+
+@pytest.mark.parametrize(("guarantee", "commit"), [
+    ("exactly_once_v2", logging_at_the_commit()), ("at_least_once", frozen())
+])  # fmt: skip
+def test_a_transaction_and_a_commit_that_logs_nothing_wait_for_no_outputs(guarantee: str, commit: Any) -> None:
+    world, collecting = collection(guarantee, silent=False)
+    assert to_the_end(collecting.send(commit, 1_000))
+    assert "flush" not in world.producer.calls
