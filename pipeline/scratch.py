@@ -23,6 +23,8 @@ from milestones.common.state.engines.sst import taken_in
 from milestones.common.state.snapshots.repository import LocalSnapshot
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import layout_of
+from milestones.common.task.task_stores import without_gone
+from milestones.common.windowed import FOREVER
 from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, prefixed
 from milestones.pipeline.reading import RecordsDeletedError, beginning, read
 
@@ -32,10 +34,12 @@ SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB
 
 
 class ScratchStore:
-    """One store partition in `directory`. Keys are there as the snapshot has them that it begins with."""
+    """One store partition in `directory`. Keys are there as the snapshot has them that it begins with. By no time later
+    than `committed_time` (ms) is a row gone."""
 
-    def __init__(self, directory: Path, spec: StoreSpec) -> None:
+    def __init__(self, directory: Path, spec: StoreSpec, committed_time: int = FOREVER) -> None:
         self._spec, self._store, self._layout = spec, spec.name, layout_of(spec)
+        self._committed_time = committed_time
         self._engine = RocksDictEngines(SETTINGS).open(directory)
         self._namespace: Namespace = self._engine.open(spec.name)
         self._prefix = b""
@@ -82,8 +86,9 @@ class ScratchStore:
         records, expired = 0, list[Span]()
         for batch in read(consumer, changelog, first, end):
             entries = self._layout.restored(batch, self._namespace)
-            self._engine.apply({self._store: prefixed(entries, self._prefix)}, {})
-            if (gone := self._layout.expired()) != expired:
+            gone = self._layout.expired(min(self._layout.restored_time, self._committed_time))
+            self._engine.apply({self._store: prefixed(without_gone(entries, gone), self._prefix)}, {})
+            if gone != expired:
                 self._expire(gone)
                 expired = gone
             records += len(batch)

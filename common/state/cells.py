@@ -72,6 +72,8 @@ class Cells:
         self._kept: set[str] = set()
         self._others: dict[str, int] = {}
         self._most_times: int | None = None
+        self._exact = False
+        self._committed: Mapping[str, Any] = {}
 
     def cell(self, name: str, initial: Any) -> Cell:
         """The cell of that name; made with the value `initial` when the task asks for the name first."""
@@ -106,6 +108,22 @@ class Cells:
         """The number of a kept cell as of the last finished record, None when there is no such cell."""
         return self._cells[name].merged if name in self._kept else None
 
+    def know_exactly(self, committed: Mapping[str, int], *, exact: bool) -> None:
+        """`know`. `exact`: the numbers are those of the task's very last commit, so that a time without a number has
+        seen nothing yet."""
+        self.know(committed)
+        self._exact = exact
+
+    @property
+    def exact(self) -> bool:
+        """Whether each time is that of the last commit, and what rows tell beyond it isn't committed."""
+        return self._exact and self._most_times is None
+
+    def committed_time(self, name: str) -> int:
+        """The time of that name as of the last finished record, or the committed one where the task has no such cell.
+        """
+        return int(self._cells[name].merged) if name in self._kept else self.others(name)
+
     def know(self, committed: Mapping[str, int]) -> None:
         """Take the numbers that the committed offsets carry. One that is higher than this process's is another's."""
         for name, number in committed.items():
@@ -114,6 +132,14 @@ class Cells:
                 self._others[name] = number
                 if cell is not None:
                     cell.back(number)
+
+    def note_committed(self, values: Mapping[str, Any]) -> None:
+        """Take the values of the last commit that Kafka has confirmed. Any thread may call this."""
+        self._committed = values
+
+    def confirmed_time(self, name: str) -> int:
+        """The time of that name as of the last commit that Kafka has confirmed, `UNKNOWN` without."""
+        return int(self._committed.get(name, UNKNOWN))
 
     def values(self) -> Mapping[str, Any]:
         """By name, as of the last finished record."""

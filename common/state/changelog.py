@@ -146,14 +146,21 @@ class Layout(Protocol):
         `timestamp` where it has none of its own."""
         ...
 
-    def expired(self, observed: int | None = None) -> list[Span]:
-        """The spans of local keys that are gone when `observed` (ms) is the highest time of the store, by default of
-        the records that were restored."""
+    @property
+    def restored_time(self) -> int:
+        """The highest time (ms) of the records that were restored, -1 without any, or where no row is gone after a
+        time."""
+        ...
+
+    def expired(self, observed: int) -> list[Span]:
+        """The spans of local keys that are gone when `observed` (ms) is the highest time of the store."""
         ...
 
 
 class OneRowPerRecord:
-    """Each changelog record is the value of one local key."""
+    """Each changelog record is the value of one local key. No row is gone after a time."""
+
+    restored_time: int = UNKNOWN_TIMESTAMP
 
     def logs(self, local: bytes) -> bool:
         raise NotImplementedError
@@ -172,6 +179,9 @@ class OneRowPerRecord:
     def log_again(self, log: Log, doubt: bytes, stored: Namespace, timestamp: int) -> None:
         self.log_stored(log, doubt, stored.get(doubt), timestamp)
 
+    def expired(self, observed: int) -> list[Span]:
+        return []
+
 
 class SameKeys(OneRowPerRecord):
     """Local keys that are those of the changelog, for good."""
@@ -180,9 +190,6 @@ class SameKeys(OneRowPerRecord):
 
     def logs(self, local: bytes) -> bool:
         return True
-
-    def expired(self, observed: int | None = None) -> list[Span]:
-        return []
 
 
 class PlainLayout(SameKeys):

@@ -13,7 +13,7 @@ commit's number is higher than all numbers committed before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,7 @@ from milestones.common.state.refusals import Refusals
 from milestones.common.state.storage import CommitMade
 from milestones.common.state.times import is_time
 from milestones.common.task.boundary import Boundary, PendingCommit, Position, RollbackPoint
-from milestones.common.task.metadata import OffsetMetadata, topic_entry
+from milestones.common.task.metadata import OffsetMetadata, highest, topic_entry
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -84,7 +84,7 @@ class TaskCommits:
         it."""
         self._confirmed = max(self._confirmed, *(data.commit for data in known.values()))
         self._number = max(self._number, self._confirmed)
-        others = _highest(data.others for data in known.values())
+        others = highest(data.others for data in known.values())
         self._cells.know(others)
         self._others = {name: number for name, number in others.items() if not is_time(name)}
         self._without_times().check()
@@ -106,7 +106,7 @@ class TaskCommits:
     def _without_times(self) -> OffsetMetadata:
         entries = {**self._others, **dict.fromkeys(self._cells.kept_names, 0)}
         topics = {topic_entry(""): 0}
-        return OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, entries, topics)
+        return OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, entries, topics, 0)
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether Kafka has made a commit without an answer that was rolled back here: the committed offsets tell, or
@@ -121,6 +121,7 @@ class TaskCommits:
         if boundary is not None:
             self.committed = boundary
             self._cells.back(boundary.memory)
+            self._cells.note_committed(boundary.memory)
         return True
 
     def began(self) -> None:
@@ -128,6 +129,7 @@ class TaskCommits:
         rhythm."""
         self.incomplete = False
         self.committed = replace(self._progress(), punctuations=self.committed.punctuations)
+        self._cells.note_committed(self.committed.memory)
 
     def scheduled(self) -> None:
         """Note the punctuations that `init` has scheduled, so that they keep their times after each roll-back."""
@@ -173,9 +175,10 @@ class TaskCommits:
 
     def _metadata(self, progress: RollbackPoint) -> dict[TopicPartition, str]:
         entries = {**self._others, **self._cells.to_keep(progress.memory)}
+        number, id = self._number, self._transactional_id
         return {
             partition: OffsetMetadata(
-                at.stream_time, self._number, self._transactional_id, entries, self._identity(partition.topic)
+                at.stream_time, number, id, entries, self._identity(partition.topic), at.offset
             ).encode()
             for partition, at in progress.positions.items()
         }
@@ -190,6 +193,7 @@ class TaskCommits:
     def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
         """Note that Kafka has confirmed `commit`, which `apply` is to write."""
         self.committed = self._take(commit)
+        self._cells.note_committed(self.committed.memory)
         self._unanswered.clear()
         self._confirmed = commit.number
         times = {partition: at.stream_time for partition, at in self.committed.positions.items()}
@@ -255,12 +259,3 @@ class TaskCommits:
             )
         progress, self.pending = self.pending[1], None
         return progress
-
-
-def _highest(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The entries of all maps, the highest of each name, as Kafka Streams merges processors' metadata."""
-    merged: dict[str, int] = {}
-    for entries in maps:
-        for name, value in entries.items():
-            merged[name] = max(value, merged.get(name, value))
-    return merged

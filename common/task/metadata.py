@@ -9,7 +9,8 @@ for Kafka's id of the topic that the offset belongs to, so that a topic that was
 (`state/cells.py`), of the cell's name, times short ones (`state/times.py`), of which `room` says how many fit. Foreign
 entries are handed on, as Kafka Streams merges them: by the highest of each name, which is right for times, as they only
 rise. Kafka Streams hands on what a partition's metadata says of topics to the task's other partitions: of each, only
-its own topic's counts.
+its own topic's counts. One more entry says for which offset the metadata was written: where that isn't the committed
+one, Kafka Streams has committed since, and has handed on times that are those of before.
 
 *Guarantees*: the length of the text depends on the names only, so that metadata which fits when a task starts fits at
 each of its commits; no entry is left out. Unreadable metadata counts as empty.
@@ -27,10 +28,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from milestones.common.errors import MilestonesError
-from milestones.common.records import UNKNOWN_TIMESTAMP
+from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from milestones.common.state.times import NAME_BYTES
 
 log: Final = logging.getLogger(__name__)
@@ -43,6 +44,11 @@ COMMIT_PREFIX: Final = "milestones.commit:"
 
 TOPIC_PREFIX: Final = "milestones.topic:"
 """The beginning of the name of an entry about a topic, before what stands for the topic's name."""
+
+OFFSET_ENTRY: Final = "milestones.offset"
+"""The name of the entry about the offset that the metadata was written for."""
+
+UNKNOWN_OFFSET: Final = -1
 
 _VERSION: Final = 2
 _HEAD: Final = struct.Struct(">bq")
@@ -60,17 +66,21 @@ class OffsetMetadataError(MilestonesError):
 @dataclass(frozen=True)
 class OffsetMetadata:
     """Stream time of the partition (ms, -1 unknown), number and transactional id of the commit (0 and "" unknown),
-    the entries of other programs; `topics`: the ids of topics, as `number_of`, by `topic_entry`."""
+    the entries of other programs; `topics`: the ids of topics, as `number_of`, by `topic_entry`; `offset`: the one that
+    the metadata was written for (-1 unknown)."""
 
     stream_time: int = UNKNOWN_TIMESTAMP
     commit: int = 0
     transactional_id: str = ""
     others: Mapping[str, int] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
+    offset: int = UNKNOWN_OFFSET
 
     def encode(self) -> str:
         """The text for Kafka."""
         own = {COMMIT_PREFIX + self.transactional_id: self.commit} if self.commit else {}
+        if self.offset != UNKNOWN_OFFSET:
+            own[OFFSET_ENTRY] = self.offset
         return _encode(self.stream_time, {**self.others, **self.topics, **own})
 
     def topic_id(self, topic: str) -> int | None:
@@ -109,11 +119,40 @@ class OffsetMetadata:
         if version not in (1, _VERSION):
             log.warning("the metadata of a committed offset has version %d, this program knows 1 and 2", version)
             return cls()
+        offset = entries.pop(OFFSET_ENTRY, UNKNOWN_OFFSET)
         commits = {name: value for name, value in entries.items() if name.startswith(COMMIT_PREFIX)}
         topics = {name: value for name, value in entries.items() if name.startswith(TOPIC_PREFIX)}
         others = {name: value for name, value in entries.items() if name not in commits and name not in topics}
         name, commit = max(commits.items(), key=lambda item: item[1], default=(COMMIT_PREFIX, 0))
-        return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others, topics)
+        return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others, topics, offset)
+
+
+class CommittedNumbers(NamedTuple):
+    """The kept numbers of a task's last commit, by name; `exact`: whether they are those of that very commit. Else a
+    program that keeps no times has made it, or the offsets were set by hand, and the task's rows may tell more."""
+
+    numbers: Mapping[str, int]
+    exact: bool
+
+
+NOTHING_COMMITTED: Final = CommittedNumbers({}, exact=True)
+"""Of a task without committed offsets."""
+
+
+def committed_numbers(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> CommittedNumbers:
+    """What the committed offsets of a task's input say. Without any nothing is committed, and that is exact."""
+    found = {partition: OffsetMetadata.decode(at.metadata) for partition, at in committed.items()}
+    exact = all(metadata.offset == committed[partition].offset for partition, metadata in found.items())
+    return CommittedNumbers(highest(metadata.others for metadata in found.values()), exact)
+
+
+def highest(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The entries of all maps, the highest of each name, as Kafka Streams merges processors' metadata."""
+    merged: dict[str, int] = {}
+    for entries in maps:
+        for name, value in entries.items():
+            merged[name] = max(value, merged.get(name, value))
+    return merged
 
 
 @cache

@@ -1,8 +1,9 @@
 """A standby task: open stores that follow their changelogs, and nothing else.
 
 *Guarantees*: the stores are as the changelogs' committed records make them, up to the standby's offsets. A standby has
-no program, no input and no outputs, so only its changelogs change its stores. Windows that the group hasn't committed
-as emitted stay, as long as the standby is told what the group has committed.
+no program, no input and no outputs, so only its changelogs change its stores. Rows that are gone after a time go by the
+times that the group has committed, and windows that it hasn't committed as emitted stay; until the standby knows what
+is committed, all stay.
 *Assumes*: one owner at a time; the changelogs are read committed.
 """
 
@@ -11,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.cells import Cells
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches, TaskCaches
+from milestones.common.state.spec import BOUNDED
 from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.lifecycle import State
-from milestones.common.task.metadata import OffsetMetadata
+from milestones.common.task.metadata import NOTHING_COMMITTED, committed_numbers
 from milestones.common.task.scope import RecordScope
 from milestones.common.task.task_stores import TaskStores
 
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
 class StandbyTask(ChangelogTask):
     """A standby task, made once per assignment: `open`, then `restore` as records come; `recycle` or `close` at the
-    end. `told_by`: the input partitions whose committed offsets say how far windows are emitted; none without stores
-    of such windows."""
+    end. `told_by`: the input partitions whose committed offsets say the times of its stores; none without stores whose
+    rows are gone after a time."""
 
     following = State.STANDBY
 
@@ -37,10 +39,11 @@ class StandbyTask(ChangelogTask):
         super().__init__(id, subtopology)
         nothing = ReadCaches(0), TaskCaches(RecordCaches(0)), Cells([])
         self._stores = TaskStores(id, subtopology, open_stores, RecordScope(), *nothing, following=True)
-        closing = any(spec.closing for spec in subtopology.stores)
-        topics = subtopology.source_topics if closing else ()
+        bounded = any(spec.kind in BOUNDED for spec in subtopology.stores)
+        topics = subtopology.source_topics if bounded else ()
         self.told_by: frozenset[TopicPartition] = frozenset(TopicPartition(topic, id.partition) for topic in topics)
-        self._metadata: dict[TopicPartition, str] = {}
+        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._stores.know(NOTHING_COMMITTED)
 
     def open(self) -> None:
         """Open the stores. `StateLockedError` (ask again), `StateError`."""
@@ -48,13 +51,12 @@ class StandbyTask(ChangelogTask):
         self._stores.open()
         self.lifecycle.move(State.STANDBY)
 
-    def know(self, metadata: Mapping[TopicPartition, str]) -> None:
-        """Take the metadata of committed offsets. Harmless when repeated."""
-        for partition in self.told_by & metadata.keys():
-            text = metadata[partition]
-            if text != self._metadata.get(partition):
-                self._metadata[partition] = text
-                self._stores.know(OffsetMetadata.decode(text).others)
+    def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Take what the group has committed. Harmless when repeated."""
+        told = {partition: committed[partition] for partition in self.told_by & committed.keys()}
+        if not told.items() <= self._committed.items():
+            self._committed |= told
+            self._stores.know(committed_numbers(self._committed))
 
     def recycle(self) -> TaskStorage:
         """Close the standby, and return its stores, open."""

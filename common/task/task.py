@@ -31,7 +31,7 @@ from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.commits import TaskCommits
 from milestones.common.task.input import TaskInput
 from milestones.common.task.lifecycle import State
-from milestones.common.task.metadata import OffsetMetadata
+from milestones.common.task.metadata import OffsetMetadata, committed_numbers
 from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
 from milestones.common.task.task_context import TaskContext, TaskSettings
@@ -131,6 +131,11 @@ class Task(ChangelogTask):
         if self._commits.incomplete or self._commits.made_unanswered(committed):
             self._complete = False
             self._stores.trust_changelogs()
+
+    def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Take the committed offsets, those that there are, before the stores are restored and the task is started: by
+        the times in them rows are gone. After `compare`."""
+        self._stores.know(committed_numbers(committed))
 
     @property
     def topic_ids(self) -> Mapping[str, int]:

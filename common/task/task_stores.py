@@ -22,7 +22,7 @@ from milestones.common.errors import (
     TopologyError,
 )
 from milestones.common.records import Emitted, StoreId, TaskId, TopicPartition
-from milestones.common.state.cells import Cells
+from milestones.common.state.cells import UNKNOWN, Cells
 from milestones.common.state.changelog import (
     ChangelogRecord,
     HasHeaders,
@@ -44,6 +44,7 @@ from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.suppress_buffer import PLACE_BYTES
 from milestones.common.state.stores.window_layouts import SEGMENT
 from milestones.common.state.times import observed_time
+from milestones.common.task.metadata import CommittedNumbers
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.source_changelogs import picks
 from milestones.common.topology.nodes import SubTopology
@@ -59,6 +60,25 @@ def seen_before(gone: Sequence[Span], spec: StoreSpec) -> int:
     """The least time that a store has seen of which those rows are gone."""
     (segment,) = SEGMENT.unpack(gone[0][1])
     return int(segment * spec.segment_ms + spec.retention_ms - 1)
+
+
+def without_gone(entries: Batch, gone: Sequence[Span]) -> Batch:
+    """The entries that aren't in a span."""
+    if not gone:
+        return entries
+    return {key: value for key, value in entries.items() if not any(first <= key < end for first, end in gone)}
+
+
+def kept_by_emission(spec: StoreSpec, emitted: int) -> int:
+    """The highest time of a store by which no window is gone that isn't emitted. `emitted`: up to when windows are."""
+    return emitted - spec.window_ms + spec.retention_ms
+
+
+def kept_by_commit(spec: StoreSpec, committed: Mapping[str, int]) -> int:
+    """The highest time of a store by which no row is gone that its task may need. `committed`: the numbers of the last
+    commit."""
+    observed = committed.get(observed_time(spec.name), UNKNOWN)
+    return min(observed, kept_by_emission(spec, committed.get(spec.name, UNKNOWN))) if spec.closing else observed
 
 
 class OpenedStore:
@@ -267,9 +287,17 @@ class TaskStores:
         self.storage.apply({name: entries}, {name: next_offset})
         self._expire_restored(name, self._stores[name])
 
+    def _gone_by_commit(self, store: OpenedStore) -> list[Span]:
+        """What is gone of a store that is restored: by the time of its last commit, which its changelog may be ahead
+        of, or, where no commit has that time, by those of the restored records."""
+        time = store.layout.restored_time
+        if self._cells.exact:
+            time = min(time, self._cells.committed_time(observed_time(store.spec.name)))
+        return store.layout.expired(time)
+
     def _expire_restored(self, name: str, store: OpenedStore) -> None:
-        """Drop what is gone by the times of the restored records, or have it emitted."""
-        gone = store.layout.expired()
+        """Drop what is gone, or have it emitted."""
+        gone = self._gone_by_commit(store)
         if not store.spec.closing:
             self._expire(store, gone)
         elif self._following:
@@ -280,7 +308,8 @@ class TaskStores:
     def _entries(self, store: OpenedStore, records: Iterable[ChangelogRecord], next_offset: int) -> Batch:
         """What changelog records write to a store; `StateFormatError` when one of them isn't this kind of store's."""
         try:
-            return store.layout.restored(records, store.namespace)
+            entries = store.layout.restored(records, store.namespace)
+            return entries if store.spec.closing else without_gone(entries, self._gone_by_commit(store))
         except NO_ROW as error:
             raise StateFormatError(
                 f"{StoreId(self._task, store.spec.name)}: a record of its changelog before offset {next_offset} is no "
@@ -291,12 +320,12 @@ class TaskStores:
 
     def _gone_and_emitted(self, store: OpenedStore, gone: list[Span]) -> list[Span]:
         """Of what is gone, what the group has committed as emitted."""
-        emitted = store.layout.expired(self._kept_by_emission(store.spec, self._cells.kept(store.spec.name).value))
+        emitted = store.layout.expired(kept_by_emission(store.spec, self._cells.kept(store.spec.name).value))
         return gone if gone <= emitted else emitted
 
-    def know(self, emitted: Mapping[str, int]) -> None:
-        """Take how far windows are emitted, by store, as the committed offsets say it."""
-        self._cells.know(emitted)
+    def know(self, committed: CommittedNumbers) -> None:
+        """Take what is committed: the stores' times, and how far windows are emitted."""
+        self._cells.know_exactly(committed.numbers, exact=committed.exact)
 
     def ingest(self, name: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
         """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards. `prefix`:
@@ -326,7 +355,7 @@ class TaskStores:
     def _observed(self, name: str, spec: StoreSpec) -> int:
         """The time by which rows are gone: the store's, but a window that is still to be emitted isn't gone."""
         observed, emitted = self._cells.cell(observed_time(name), -1).merged, self._cells.kept_number(name)
-        return int(observed if emitted is None else min(observed, self._kept_by_emission(spec, emitted)))
+        return int(observed if emitted is None else min(observed, kept_by_emission(spec, emitted)))
 
     def gone(self, memory: Mapping[str, Any]) -> dict[TopicPartition, int]:
         """The time (ms) up to which rows are gone by what a commit remembers (`Cells.values`), by partition of the
@@ -335,16 +364,10 @@ class TaskStores:
         for spec in self._trimmed:
             observed = int(memory.get(observed_time(spec.name), -1))
             if spec.name in self._cells.kept_names:
-                observed = min(observed, self._kept_by_emission(spec, memory.get(spec.name, -1)))
+                observed = min(observed, kept_by_emission(spec, memory.get(spec.name, -1)))
             if observed >= spec.retention_ms:
                 found[TopicPartition(self._topic(spec.name), self._task.partition)] = observed - spec.retention_ms
         return found
-
-    @staticmethod
-    def _kept_by_emission(spec: StoreSpec, emitted: int) -> int:
-        """The highest time of a store by which no window is gone that isn't emitted. `emitted`: up to when windows
-        are."""
-        return emitted - spec.window_ms + spec.retention_ms
 
     def log_frozen(self) -> Iterator[Emitted]:
         """The changelog records of the frozen commit, of the stores that log at a commit: made as they are read, and

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from compat_tests.apps.times import expected, late_records, random_records
+from compat_tests.harness.feed import Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.other_stages import the_baseline, the_one_before
 from compat_tests.harness.world import World
@@ -110,3 +111,30 @@ def test_what_is_late_is_late_for_whoever_goes_on(
         world.must_live()
     found = [(row.key, row.value, row.timestamp) for row in world.cluster.read(world.topic("out"))]
     assert found == expected([*chain.from_iterable(rounds)])
+
+
+LEAP_MS = 600_000
+"""By which time moves on: beyond the retention of all windows."""
+
+
+@pytest.mark.parametrize("disk", ["kept", pytest.param("empty", marks=pytest.mark.full)])
+def test_a_crash_behind_a_leap_of_time_costs_no_window(plain_world: World, disk: str) -> None:
+    """At least once: the changelogs have what the killed process did, the committed offsets haven't, and the records
+    between them are those of windows that have gone by the time of the changelogs."""
+    world, now = plain_world, int(time.time() * 1_000) - 2 * LEAP_MS
+    feed = world.input("in", 1, out=1)
+    app = world.instance("times", **ONE_THREAD).start()
+    feed.send([Sent(b"a", b"%d" % number, now) for number in range(2)])
+    world.finish(app)
+    app.start(fault="commit.after-flush:kill:1")
+    feed.send([*(Sent(b"a", b"%d" % number, now) for number in (3, 4)), Sent(b"b", b"later", now + LEAP_MS)])
+    app.dies(-9)
+    if disk == "empty":
+        shutil.rmtree(app.state_dir)
+    app.start()
+    world.processed()
+    world.must_live()
+    results = [(str(row.key), row.value) for row in world.cluster.read(world.topic("out"))]
+    for window in ("tumbling", "sliding", "session"):
+        values = [value for key, value in results if f"{window} a@" in key and value not in (None, b"None")]
+        assert int(values[-1] or 0) >= 4, (window, values)

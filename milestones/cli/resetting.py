@@ -29,7 +29,7 @@ from milestones.common.kafka.other_topics import ENDINGS
 from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.spark_folders import spark_directories
-from milestones.common.task.metadata import OffsetMetadata, topic_entry
+from milestones.common.task.metadata import UNKNOWN_OFFSET, OffsetMetadata, topic_entry
 
 if TYPE_CHECKING:
     from milestones.cli.cluster import ResetCluster
@@ -144,12 +144,18 @@ def plan_of_inputs(cluster: ResetCluster, config: StreamsConfig, only: list[str]
     committed = cluster.committed_with_metadata(application_id, partitions)
     new = cluster.offsets(partitions, target.text, target.timestamp_ms)
     metadata = {
-        at: replace(OffsetMetadata.decode(committed[at].metadata), topics=_identity(at.topic, described)).encode()
+        at: _moved(committed[at], new[at], _identity(at.topic, described)).encode()
         for at in partitions
         if at in committed
     }
     offsets = {at: (committed[at].offset if at in committed else None, new[at]) for at in partitions}
     return Plan(application_id, offsets, [], [], {}, metadata)
+
+
+def _moved(committed: OffsetAndMetadata, offset: int, topics: Mapping[str, int]) -> OffsetMetadata:
+    """The metadata for another offset, which has the times of the committed one, if that one has some of its own."""
+    found = OffsetMetadata.decode(committed.metadata)
+    return replace(found, topics=topics, offset=offset if found.offset == committed.offset else UNKNOWN_OFFSET)
 
 
 def _identity(topic: str, described: Mapping[str, Described]) -> dict[str, int]:

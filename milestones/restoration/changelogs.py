@@ -338,7 +338,7 @@ class StandbyChangelogs(Changelogs):
     def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Take what the group has committed."""
         self.committed = committed
-        self.task.know({partition: at.metadata for partition, at in committed.items()})
+        self.task.know(committed)
 
     def limit(self, partition: TopicPartition) -> int | None:
         if partition not in self.task.source_changelogs:

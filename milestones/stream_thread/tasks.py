@@ -337,8 +337,10 @@ class ThreadTasks:
     ) -> None:
         known = {p: committed[p] for p in task.partitions if p in committed}
         if entry.rolled_back:
-            # What has no commit yet is read again from where it began: the reset policy may name another place by now.
             task.compare(known)
+        task.know(known)
+        if entry.rolled_back:
+            # What has no commit yet is read again from where it began: the reset policy may name another place by now.
             known = {p: OffsetAndMetadata(task.input.position(p)) for p in task.partitions} | known
         entry.rolled_back, entry.committed = False, known
         if task.needs_restoration:

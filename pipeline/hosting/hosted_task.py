@@ -117,6 +117,7 @@ class HostedTask:
         with closing(stores), closing(state.create(self._work.task, frozenset(self._work.ends), stores)) as task:
             try:
                 task.belongs_to(ids)
+                task.know(committed)
                 self._restore(task, committed)
                 self._start(task, committed)
                 self._work_off(task)

@@ -22,6 +22,9 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.snapshots.snapshot import usable_until
 from milestones.common.state.spec import StoreSpec
+from milestones.common.task.metadata import committed_numbers
+from milestones.common.task.task_stores import kept_by_commit
+from milestones.common.windowed import FOREVER
 from milestones.flags import parse_milestones
 from milestones.instance.application import Application
 from milestones.m6_state_manager.ranges import prefix_of
@@ -33,7 +36,8 @@ RANGES: Final = "state_manager"
 @dataclass(frozen=True)
 class SnapshotJob:
     """One store partition. `first`, `end`: the offsets of its changelog that count, committed ones only; `end` is
-    where the snapshot will be. `created_ms`, `usable_until_ms`, `key_prefix`: as in the manifest. `options`,
+    where the snapshot will be. `committed_time`: by no later one is a row gone, as the changelog may be ahead of the
+    group's last commit. `created_ms`, `usable_until_ms`, `key_prefix`: as in the manifest. `options`,
     `encryption_key`, `timeout_ms`: as of `SnapshotRepository`. `parquet`: URL of a folder for its content as Parquet
     too, None for none."""
 
@@ -53,6 +57,7 @@ class SnapshotJob:
     timeout_ms: int = 30_000
     parquet: str | None = None
     key_prefix: bytes = b""
+    committed_time: int = FOREVER
 
     def repository(self) -> SnapshotRepository:
         """Where the snapshot goes."""
@@ -84,26 +89,32 @@ def _jobs(
     changelogs = {at for logs in plan.changelogs.values() for at in logs}
     topics = {at.topic for at in changelogs}
     bounds = cluster.bounds(changelogs, committed=True)
-    inputs = changelogs & {at for partitions in plan.tasks.values() for at in partitions}
-    committed = cluster.committed(application.id, inputs) if inputs else {}
+    every = {at for partitions in plan.tasks.values() for at in partitions}
+    inputs = changelogs & every
+    asked = inputs if config.exactly_once else every
+    committed = cluster.start_reading_committed(application.id, asked).result() if asked else {}
     ids, settings = cluster.topic_ids(topics), cluster.topic_settings(topics)
     consumer = config.restore_consumer_settings(f"{application.id}-snapshots")
     ranges = RANGES in parse_milestones(config.milestones)
     jobs = []
     for task, logs in sorted(plan.changelogs.items()):
         sub = application.subtopology(task.subtopology)
+        of_task = committed_numbers({at: committed[at] for at in plan.tasks[task] if at in committed})
         for spec in sub.stores:
             at = TopicPartition(sub.changelogs.get(spec.name, ""), task.partition)
             if at not in logs:
                 continue
             first, end = bounds[at]
             # What isn't committed of a source topic is input still, not state.
-            end = min(end, max(first, committed.get(at, first))) if at in inputs else end
+            if at in inputs:
+                end = min(end, max(first, committed[at].offset if at in committed else first))
+            times_count = of_task.exact and not config.exactly_once
             jobs.append(SnapshotJob(
                 application.id, url, task, spec.bare, at, ids.get(at.topic), first, end, created_ms,
                 usable_until(settings[at.topic], created_ms), consumer,
                 config.snapshot_options, config.snapshot_encryption_key, config.snapshot_timeout_ms,
                 key_prefix=prefix_of(task.partition) if ranges else b"",
+                committed_time=kept_by_commit(spec, of_task.numbers) if times_count else FOREVER,
             ))  # fmt: skip
     return jobs
 

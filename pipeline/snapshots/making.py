@@ -59,7 +59,7 @@ def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
         return MadeSnapshot(newest, repository.describe(newest), 0, newest.offset, time.monotonic() - began, new=False)
     with TemporaryDirectory(prefix="milestones-snapshot-") as place:
         directory = Path(place)
-        with ScratchStore(directory / "store", job.spec) as scratch:
+        with ScratchStore(directory / "store", job.spec, job.committed_time) as scratch:
             base = None if newest is None else _begin_with(newest, repository, scratch, directory)
             records = scratch.fold(job.consumer, job.changelog, job.first if base is None else base, job.end)
             snapshot = _write(scratch, job, directory / "files", _generation(repository, job))

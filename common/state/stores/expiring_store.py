@@ -7,8 +7,8 @@
 *Guarantees*: an entry is visible until the highest time of the records that have used the store, by a read or a write,
 is later than its own by more than the time to live; no restart makes it visible again: the committed offsets have the
 time, also where only reads have seen it. An entry's time is that of the input record that put it, or, without one, the
-store's. The writes that follow delete what is over, from the changelog, too, a bounded number each. The rest as
-`rows.py`.
+store's. The writes that follow a commit delete what was over by then, from the changelog, too, a bounded number each.
+The rest as `rows.py`.
 *Assumes*: as `rows.py`. Times are positive.
 """
 
@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
+from milestones.common.records import UNKNOWN_TIMESTAMP
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, ChangelogRecord, Log, OneRowPerRecord
-from milestones.common.state.engine import EMPTY, Namespace, Span
+from milestones.common.state.engine import EMPTY, Namespace
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.key_value_stores import KeyValueStore
@@ -52,12 +53,13 @@ def placed(layers: StoreLayers, key: bytes, time: int | None) -> None:
 class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
     """Values by key, each for the time to live."""
 
-    __slots__ = ("_first_time", "_highest", "_ttl_ms")
+    __slots__ = ("_cells", "_first_time", "_highest", "_highest_name", "_ttl_ms")
 
     def __init__(self, parts: StoreParts) -> None:
         name = parts.spec.name
-        self._ttl_ms = parts.spec.ttl_ms
-        self._highest = parts.cells.time(time_name(f"store {name} highest time"))
+        self._ttl_ms, self._cells = parts.spec.ttl_ms, parts.cells
+        self._highest_name = time_name(f"store {name} highest time")
+        self._highest = parts.cells.time(self._highest_name)
         self._first_time = parts.cells.cell(f"store {name} first time", FOREVER)
         super().__init__(parts)
 
@@ -67,7 +69,7 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
         self._encode_key = lambda key: VALUES + encode(key)
         self._decode_key = lambda local: decode(local[len(VALUES) :])
         stored = self._layers.get(HIGHEST)
-        if stored is not None:
+        if stored is not None and not self._cells.exact:
             self._highest.back(max(self._highest.value, _unpack(stored)[0]))
         self._first_time.back(self._find_first())
 
@@ -134,7 +136,9 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
             self._layers.put(HIGHEST, _pack(record.timestamp))
 
     def _delete_what_is_over(self) -> None:
-        first = self._over_before()
+        """Delete entries that are over by the last commit, too: at least once, a record that comes again after a crash
+        finds those which weren't over then."""
+        first = min(self._over_before(), self._cells.confirmed_time(self._highest_name) - self._ttl_ms)
         if self._first_time.value >= first:
             return
         over = [local for local, _ in islice(self._layers.scan(BY_TIME, BY_TIME + _pack(max(0, first))), AT_ONCE)]
@@ -152,7 +156,7 @@ class ExpiringLayout(OneRowPerRecord):
     """An entry's time is that of its changelog record."""
 
     def __init__(self, _: StoreSpec) -> None:
-        self._highest = -1
+        self._highest = UNKNOWN_TIMESTAMP
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
@@ -190,6 +194,3 @@ class ExpiringLayout(OneRowPerRecord):
 
     def logs(self, local: bytes) -> bool:
         return local.startswith(VALUES)
-
-    def expired(self, observed: int | None = None) -> list[Span]:
-        return []

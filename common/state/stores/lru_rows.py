@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from milestones.common.state.changelog import TIMESTAMP, ChangelogRecord, Log, OneRowPerRecord
-from milestones.common.state.engine import EMPTY, Namespace, Span
+from milestones.common.state.engine import EMPTY, Namespace
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.versioned_layout import NothingRemembered
@@ -105,6 +105,3 @@ class LruLayout(OneRowPerRecord):
 
     def logs(self, local: bytes) -> bool:
         return local.startswith(VALUES)
-
-    def expired(self, observed: int | None = None) -> list[Span]:
-        return []

@@ -37,7 +37,10 @@ HEAD = SEGMENT.size
 class SegmentedRows(Rows[K, V]):
     """Rows by key and tail. A subclass's `open` says how both are encoded."""
 
-    __slots__ = ("_begin", "_closing", "_encode_alone", "_in_memory", "_observed", "_retention_ms", "_segment_ms")
+    __slots__ = (
+        "_cells", "_closing", "_encode_alone", "_in_memory", "_newest_segment", "_observed", "_retention_ms",
+        "_segment_ms",
+    )  # fmt: skip
 
     tail: ClassVar[struct.Struct]
     order: ClassVar[TimeOrder]
@@ -49,7 +52,9 @@ class SegmentedRows(Rows[K, V]):
         spec = parts.spec
         self._retention_ms, self._segment_ms, self._closing = spec.retention_ms, spec.segment_ms, spec.closing
         self._observed = parts.cells.time(observed_time(spec.name))
-        self._begin, self._in_memory = parts.cells.begin, not spec.persistent
+        self._cells, self._in_memory = parts.cells, not spec.persistent
+        self._newest_segment = 0
+        """Of the rows that the store was opened with, which may be ahead of its time."""
         super().__init__(parts)
 
     def open(self) -> None:
@@ -57,10 +62,11 @@ class SegmentedRows(Rows[K, V]):
         self._encode_alone = self._encode_key
         newest = next(self._layers.scan(None, BY_TIME, reverse=True), None)
         if newest is not None:
-            (segment,) = SEGMENT.unpack_from(newest[0])
+            (self._newest_segment,) = SEGMENT.unpack_from(newest[0])
+            begins = self._newest_segment * self._segment_ms
             # Where no commit has the time, as those of Java: what was gone must not be seen again.
-            if self._observed.value < (begins := segment * self._segment_ms):
-                self._begin(observed_time(self.name), begins)
+            if self._observed.value < begins and not self._cells.exact:
+                self._cells.begin(observed_time(self.name), begins)
 
     def close(self) -> None:
         super().close()
@@ -179,7 +185,7 @@ class SegmentedRows(Rows[K, V]):
 
     def _segments(self, times: tuple[int, int]) -> Sequence[int]:
         """The segments of these times, both included."""
-        last = min(times[1], self._observed.value) // self._segment_ms
+        last = min(times[1] // self._segment_ms, max(self._observed.value // self._segment_ms, self._newest_segment))
         return present_segments(self._layers.scan, times[0] // self._segment_ms, last)
 
     def _decoded_rows(self, rows: Iterable[tuple[bytes, bytes]], wanted: Callable[[int, int], bool]) -> Found:

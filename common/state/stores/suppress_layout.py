@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from milestones.common.errors import StateFormatError
 from milestones.common.records import Emitted, Headers, RecordMetadata
 from milestones.common.state.changelog import ChangelogRecord, Log, OneRowPerRecord
-from milestones.common.state.engine import EMPTY, Namespace, Span
+from milestones.common.state.engine import EMPTY, Namespace
 
 VERSION: Final = "v"
 VERSION_3: Final[Headers] = [(VERSION, b"\x03")]
@@ -275,9 +275,6 @@ class SuppressLayout(OneRowPerRecord):
 
     def logs(self, local: bytes) -> bool:
         return True
-
-    def expired(self, observed: int | None = None) -> list[Span]:
-        return []
 
 
 def _place(record: ChangelogRecord) -> str:

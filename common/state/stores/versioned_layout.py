@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from milestones.common.records import UNKNOWN_TIMESTAMP
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, ChangelogRecord, Log, OneRowPerRecord
 from milestones.common.state.engine import EMPTY, Namespace, Span
 from milestones.common.state.layers import StoreLayers
@@ -30,14 +31,14 @@ class VersionedLayout:
 
     def __init__(self, spec: StoreSpec) -> None:
         self._spec = spec
-        self._observed = -1
+        self.restored_time = UNKNOWN_TIMESTAMP
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
     ) -> dict[bytes, bytes | None]:
         layers = StoreLayers(stored, [], NothingRemembered())
         versions = Versions(layers, self._spec)
-        observed = max(self._observed, versions.observed())
+        observed = max(self.restored_time, versions.observed())
         for record in records:
             key, time = record.key(), record.timestamp()[1] or first_timestamp()
             if key is None or versions.too_old(time, observed):
@@ -46,7 +47,7 @@ class VersionedLayout:
             versions.put(key, record.value(), time, observed)
         if observed >= 0:
             versions.observe(observed)
-        self._observed = observed
+        self.restored_time = observed
         layers.merge()
         layers.freeze()
         return dict(layers.frozen() or {})
@@ -83,10 +84,10 @@ class VersionedLayout:
         changelog can be replaced, not taken back."""
         history = VersionReader(stored, self._spec)
         key, (time,) = doubt[:-TIMESTAMP_BYTES], TIMESTAMP.unpack(doubt[-TIMESTAMP_BYTES:])
-        held = history.at(key, time, history.observed())
+        newest = history.observed()
+        held = history.at(key, time, newest, newest)
         log(LATEST + key, None if held is None else held.row[TIMESTAMP_BYTES:], time)
 
-    def expired(self, observed: int | None = None) -> list[Span]:
-        spec = self._spec
-        first = first_segment(self._observed if observed is None else observed, spec.retention_ms, spec.segment_ms)
+    def expired(self, observed: int) -> list[Span]:
+        first = first_segment(observed, self._spec.retention_ms, self._spec.segment_ms)
         return [(b"", SEGMENT.pack(first))] if first else []

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, NamedTuple
 
 from milestones.common.errors import SerializationError
+from milestones.common.state.cells import UNKNOWN
+from milestones.common.state.changelog import TIMESTAMP
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.rows import StoreParts, TimedRows
 from milestones.common.state.stores.versions import LATEST, NOT_PUT, STILL, Held, Versions
@@ -31,12 +33,14 @@ class VersionedValue(NamedTuple, Generic[V]):
 class VersionedStore(TimedRows[K, V]):
     """Values by key and time. Opened by its task: before that and after its close every call is a `StateError`."""
 
-    __slots__ = ("_observed", "_versions", "last_put")
+    __slots__ = ("_cells", "_newest", "_observed", "_versions", "last_put")
 
     versioned: ClassVar[bool] = True
 
     def __init__(self, parts: StoreParts) -> None:
         self._observed = parts.cells.time(observed_time(parts.spec.name))
+        self._newest = parts.cells.cell(f"store {parts.spec.name} newest time", UNKNOWN)
+        self._cells = parts.cells
         self._versions = Versions(parts.layers, parts.spec)
         self.last_put: int = STILL
         """What `put` has returned last: operators forward by it."""
@@ -47,9 +51,10 @@ class VersionedStore(TimedRows[K, V]):
         encode, decode, head = self._encode_key, self._decode_key, len(LATEST)
         self._encode_key = lambda key: LATEST + encode(key)
         self._decode_key = lambda local: decode(local[head:])
-        observed = self._versions.observed()
-        if observed > self._observed.value:  # in a new process
-            self._observed.back(observed)
+        newest = self._versions.observed()
+        self._newest.back(newest)
+        if newest > self._observed.value and not self._cells.exact:  # no commit has the time, as those of Java
+            self._observed.back(newest)
 
     def get(self, key: K, as_of: int | None = None) -> ValueAndTimestamp[V] | None:
         """The latest value of `key` with its time; `as_of` (ms): the one that held then, None also when that is older
@@ -66,14 +71,14 @@ class VersionedStore(TimedRows[K, V]):
     def delete(self, key: K, timestamp: int) -> ValueAndTimestamp[V] | None:
         """Delete `key` from `timestamp` (ms) on, and return the value that held then; None also when that is older than
         the history."""
-        former = None if self._too_old(timestamp) else self.get(key, timestamp)
+        former = None if self._versions.too_old(timestamp, self._observed.value) else self.get(key, timestamp)
         self.put_raw(key, None, timestamp)
         return former
 
     def versions(self, key: K, first: int = 0, last: int = FOREVER) -> Iterator[VersionedValue[V]]:
         """The values that `key` had at any time from `first` to `last` (ms, both included), in the order of time."""
         data = self._key(key, "versions")[len(LATEST) :]
-        return map(self._version, self._versions.between(data, first, last, self._observed.value))
+        return map(self._version, self._versions.between(data, first, last, self._observed.value, self._newest.value))
 
     def all(self) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
         """The latest value of every key, in the order of the serialised keys."""
@@ -85,7 +90,7 @@ class VersionedStore(TimedRows[K, V]):
     def get_as_of(self, key: Any, time: int) -> tuple[Any, int] | None:
         """(value, timestamp) that held at a time."""
         data = self._key(key, "get")[len(LATEST) :]
-        held = self._versions.at(data, time, self._observed.value)
+        held = self._versions.at(data, time, self._observed.value, self._newest.value)
         return None if held is None else self._decoded(held.row)
 
     def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
@@ -101,13 +106,16 @@ class VersionedStore(TimedRows[K, V]):
             except Exception as error:
                 self._refused(1, value, error)
         self._log(local, encoded, timestamp)
-        if self._too_old(timestamp):
-            self.last_put = NOT_PUT
+        data = local[len(LATEST) :]
+        if self._versions.too_old(timestamp, self._newest.value):
+            self.last_put = self._put_before(data, encoded, timestamp)
             return
         if timestamp > self._observed.value:
             self._observed.set(timestamp)
+        if timestamp > self._newest.value:
+            self._newest.set(timestamp)
             self._versions.observe(timestamp)
-        self.last_put = self._versions.put(local[len(LATEST) :], encoded, timestamp, self._observed.value)
+        self.last_put = self._versions.put(data, encoded, timestamp, self._newest.value)
         if self.last_put == STILL:
             self._read_cache.forget(local)
 
@@ -115,8 +123,20 @@ class VersionedStore(TimedRows[K, V]):
         """Delete `key` from a time on."""
         self.put_raw(key, None, timestamp)
 
-    def _too_old(self, time: int) -> bool:
-        return self._versions.too_old(time, self._observed.value)
+    def _put_before(self, key: bytes, encoded: bytes | None, time: int) -> int:
+        """What `put` returns of a version that is older than the history by the rows: `NOT_PUT`, but where the rows are
+        ahead of the last commit, and have this very version. It was put before a crash, and isn't put again, as a
+        restoration passes over it, too."""
+        if self._versions.too_old(time, self._observed.value):
+            return NOT_PUT
+        times = self._observed.value, self._newest.value
+        held = self._versions.at(key, time, *times)
+        if held is not None:
+            return held.until if encoded is not None and held.row == TIMESTAMP.pack(time) + encoded else NOT_PUT
+        if encoded is not None:
+            return NOT_PUT
+        following = self._versions.following(key, time, *times)
+        return STILL if following is None else following[0]
 
     def _version(self, held: Held) -> VersionedValue[V]:
         value, since = self._decoded(held.row)

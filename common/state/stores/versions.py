@@ -58,7 +58,8 @@ class Held(NamedTuple):
 
 
 class VersionReader:
-    """The versions in `rows`. `observed`, where a method takes it: the highest time that the store has seen."""
+    """The versions in `rows`. `observed`, where a method takes it: the highest time that the store has seen. `newest`:
+    that of its rows, which is later where a changelog was ahead of the last commit."""
 
     __slots__ = ("_history_ms", "_rows", "_segment_ms")
 
@@ -78,28 +79,28 @@ class VersionReader:
         """The first segment that isn't gone."""
         return first_segment(observed, self._history_ms, self._segment_ms)
 
-    def at(self, key: bytes, time: int, observed: int) -> Held | None:
+    def at(self, key: bytes, time: int, observed: int, newest: int) -> Held | None:
         """The version that holds at a time; of a time older than the history only the latest one."""
         latest = self._rows.get(LATEST + key)
         if latest is not None and _unpack(latest)[0] <= time:
             return Held(latest, STILL)
         if self.too_old(time, observed):
             return None
-        found = self.following(key, time, observed)
+        found = self.following(key, time, observed, newest)
         if found is None or found[1][:1] == _DELETED or _unpack(found[1], 1)[0] > time:
             return None
         return Held(found[1][1:], found[0])
 
-    def following(self, key: bytes, time: int, observed: int) -> tuple[int, bytes] | None:
+    def following(self, key: bytes, time: int, observed: int, newest: int) -> tuple[int, bytes] | None:
         """`until` and bytes of the old version with the least `until` after a time."""
-        if time >= observed:
+        if time >= newest:
             return None
-        return next(self._old(key, time + 1, observed), None)
+        return next(self._old(key, time + 1, observed, newest), None)
 
-    def between(self, key: bytes, first: int, last: int, observed: int) -> Iterator[Held]:
+    def between(self, key: bytes, first: int, last: int, observed: int, newest: int) -> Iterator[Held]:
         """The versions that hold at any time from `first` to `last`, in the order of time."""
         if not self.too_old(last, observed):
-            for until, stored in self._old(key, max(first + 1, 0), observed):
+            for until, stored in self._old(key, max(first + 1, 0), observed, newest):
                 (since,) = _unpack(stored, 1)
                 if since > last:
                     return
@@ -109,9 +110,9 @@ class VersionReader:
         if latest is not None and _unpack(latest)[0] <= last:
             yield Held(latest, STILL)
 
-    def _old(self, key: bytes, until: int, observed: int) -> Iterator[tuple[int, bytes]]:
+    def _old(self, key: bytes, until: int, observed: int, newest: int) -> Iterator[tuple[int, bytes]]:
         """`until` and bytes of the old versions with an `until` of this and later, ascending."""
-        first, last = until // self._segment_ms, observed // self._segment_ms
+        first, last = until // self._segment_ms, newest // self._segment_ms
         size = SEGMENT.size + len(key) + TIMESTAMP_BYTES
         for number in present_segments(self._rows.scan, max(first, self.first_segment(observed)), last):
             head = SEGMENT.pack(number) + key
@@ -129,23 +130,23 @@ class Versions(VersionReader):
         super().__init__(rows, spec)
         self._get, self._put = rows.get, rows.put
 
-    def put(self, key: bytes, value: bytes | None, time: int, observed: int) -> int:
+    def put(self, key: bytes, value: bytes | None, time: int, newest: int) -> int:
         """Add a version, or a deletion; the one of the same time is replaced. Returns until when it holds, or `STILL`.
         """
         latest = self._get(LATEST + key)
         if latest is None:
-            return self._put_old(key, value, time, STILL, observed)
+            return self._put_old(key, value, time, STILL, newest)
         (since,) = _unpack(latest)
         if time < since:
-            return self._put_old(key, value, time, since, observed)
+            return self._put_old(key, value, time, since, newest)
         if time > since:
             self._put(self._place(key, time), _PRESENT + latest)
         self._put(LATEST + key, None if value is None else _pack(time) + value)
         return STILL
 
-    def _put_old(self, key: bytes, value: bytes | None, time: int, until: int, observed: int) -> int:
+    def _put_old(self, key: bytes, value: bytes | None, time: int, until: int, newest: int) -> int:
         """Add a version that isn't as new as the latest, or a key's first one. `until`: the latest begins."""
-        found = self.following(key, time, observed)
+        found = self.following(key, time, newest, newest)
         if found is not None:
             end, stored = found
             (since,) = _unpack(stored, 1)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from milestones.common.records import UNKNOWN_TIMESTAMP
 from milestones.common.state.changelog import (
     TIMESTAMP,
     TIMESTAMP_BYTES,
@@ -57,7 +58,7 @@ class SegmentedLayout(OneRowPerRecord):
     def __init__(self, spec: StoreSpec, values: Layout, order: TimeOrder) -> None:
         self._segment_ms, self._retention_ms, self._closing = spec.segment_ms, spec.retention_ms, spec.closing
         self._values, self._order = values, order
-        self._observed = -1
+        self.restored_time = UNKNOWN_TIMESTAMP
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
@@ -65,11 +66,10 @@ class SegmentedLayout(OneRowPerRecord):
         entries: dict[bytes, bytes | None] = {}
         for key, value in self._values.restored(records, stored).items():
             time = self._order.time_of(key)
-            self._observed = max(self._observed, time)
-            if self._closing or time // self._segment_ms >= self.first_segment(self._observed):
-                entries[self.local(key, time)] = value
-                if self._closing:
-                    entries[self._order.place(key)] = None if value is None else b""
+            self.restored_time = max(self.restored_time, time)
+            entries[self.local(key, time)] = value
+            if self._closing:
+                entries[self._order.place(key)] = None if value is None else b""
         return entries
 
     def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
@@ -86,9 +86,8 @@ class SegmentedLayout(OneRowPerRecord):
         """The number of the first segment that isn't gone when `observed` is the highest time."""
         return first_segment(observed, self._retention_ms, self._segment_ms)
 
-    def expired(self, observed: int | None = None) -> list[Span]:
-        """The local keys that are gone; `observed`: the highest time, that of the restoration by default."""
-        first = self.first_segment(self._observed if observed is None else observed)
+    def expired(self, observed: int) -> list[Span]:
+        first = self.first_segment(observed)
         if first == 0:
             return []
         spans = [(b"", SEGMENT.pack(first))]

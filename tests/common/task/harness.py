@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from milestones.common import serdes
-from milestones.common.records import Emitted, Output, Record, StoreId, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, Output, Record, StoreId, TaskId, TopicPartition
 from milestones.common.state.engine import Batch, Engine
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import DEFAULT_BYTES, ReadCaches
@@ -142,6 +142,11 @@ class Harness:
 
     def engine(self, store: str) -> dict[bytes, bytes]:
         return dict(self.state.namespace(store).scan(None, None))
+
+
+def committed(commit: PendingCommit) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What Kafka has of a commit's offsets."""
+    return {at: OffsetAndMetadata(offset, commit.metadata[at]) for at, offset in commit.offsets.items()}
 
 
 def named(outputs: list[Emitted]) -> list[Output]:

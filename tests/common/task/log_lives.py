@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Namespace
 from milestones.common.state.engines.by_name import open_engines
@@ -102,12 +102,16 @@ class Life:
     def _opened_task(self, storage: TaskStorage) -> Task:
         task = Task(TASK, self.sub, self._partitions, self._settings, lambda: storage)
         task.open()
+        task.know(self._committed())
         return task
+
+    def _committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {at: OffsetAndMetadata(self._positions[at], text) for at, text in self._metadata.items()}
 
     def _standby(self, storage: TaskStorage) -> StandbyTask:
         standby = StandbyTask(TASK, self.sub, lambda: storage)
         standby.open()
-        standby.know(self._metadata)
+        standby.know(self._committed())
         return standby
 
     def _begin(self) -> None:

@@ -124,6 +124,7 @@ class Life:
     def commit(self) -> None:
         memory = self.cells.values()
         self.freeze()
+        self.cells.note_committed(memory)
         self.stores.applied({"s": len(self.changelog)})
         self.committed, self.committed_observed, self.committed_memory = dict(self.rows), self.observed, memory
         self.logged = len(self.changelog)

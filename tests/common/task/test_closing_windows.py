@@ -8,7 +8,7 @@ from milestones import SessionWindows, SlidingWindows, StreamsBuilder, TimeWindo
 from milestones.common.records import Output, TopicPartition
 from milestones.common.task.standby import StandbyTask
 from milestones.common.topology import Topology
-from tests.common.task.harness import Harness
+from tests.common.task.harness import Harness, committed
 from tests.common.task.test_bounded_stores import Message
 
 BEGIN, PAUSE_MS = 1_800_000_000, 3_600_000
@@ -70,7 +70,7 @@ def test_a_standby_keeps_what_is_still_to_be_emitted_by_its_successor(
 ) -> None:
     task = Harness(counting(windows)).start()
     task.pipe(("k", "v", BEGIN), ("k", "v", BEGIN + 20))
-    metadata = task.commit().metadata
+    commit = task.commit()
     task.pipe(("k", "v", BEGIN + PAUSE_MS))  # Kafka gets what it logs, not its outputs, and no commit
     wanted, changelog = closed(task), logged(task)
 
@@ -78,12 +78,13 @@ def test_a_standby_keeps_what_is_still_to_be_emitted_by_its_successor(
     standby = StandbyTask(other.task.id, other.task.subtopology, lambda: other.state)
     standby.open()
     for at, output in enumerate(changelog):
-        standby.know(metadata)
+        standby.know(committed(commit))
         standby.restore("counts", [Message(output)], at + 1)
     storage = standby.recycle()
     other.state = storage  # type: ignore[assignment]
     other.task.open()
-    other.task.start({INPUT: 2}, metadata)
+    other.task.know(committed(commit))
+    other.task.start({INPUT: 2}, commit.metadata)
     other.ends["in"], other.sent = 2, changelog
     other.pipe(("k", "v", BEGIN + PAUSE_MS))
     assert wanted <= closed(other)
@@ -96,7 +97,7 @@ def test_a_standby_drops_what_the_group_has_committed_as_emitted() -> None:
     standby.open()
     for number in range(4):
         task.pipe(("k", "v", BEGIN + number * PAUSE_MS))
-        standby.know(task.commit().metadata)
+        standby.know(committed(task.commit()))
         standby.restore("counts", [Message(logged(task)[-1])], number + 1)
     assert other.engine("counts") == task.engine("counts")
     assert len(task.engine("counts")) == 2

@@ -157,13 +157,17 @@ def test_a_changelog_that_keeps_rolled_back_writes_restores_the_committed_entrie
     assert dict(life.store.all()) == life.visible()
 
 
-def test_what_is_over_is_deleted_from_store_and_changelog_by_the_writes_that_follow() -> None:
+def test_what_is_over_is_deleted_from_store_and_changelog_by_the_writes_that_follow_a_commit() -> None:
     life = Expiring()
     life.at(100)
     for number in range(AT_ONCE + 5):
         life.store.put(f"{number}", "v")
     life.at(100 + TTL_MS + 1)
     assert list(life.store.all()) == []
+    life.store.put("new", "u")
+    life.done()
+    assert all(output.value for output in life.changelog), "a record that comes again may have to see it"
+    life.commit()
     life.store.put("new", "v")
     life.done()
     deleted = [output.key for output in life.changelog if output.value is None]

@@ -16,7 +16,7 @@ from milestones.common.records import Headers, Output, TopicPartition
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.task.task import Task
 from milestones.common.testing.driver import TopologyTestDriver
-from tests.common.task.harness import message
+from tests.common.task.harness import committed, message
 
 
 class RestartingDriver(TopologyTestDriver):
@@ -43,6 +43,7 @@ class RestartingDriver(TopologyTestDriver):
         opener = partial(MemoryTaskStorage, task.id, task.subtopology.stores)
         successor = Task(task.id, task.subtopology, task.partitions, self._settings(), opener)
         successor.open()
+        successor.know(committed(commit))
         for store, topic in task.subtopology.changelogs.items():
             end = commit.offsets.get(TopicPartition(topic, 0))  # of a source that serves as changelog
             records = self._written(topic)[:end]

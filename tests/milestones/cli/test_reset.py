@@ -238,7 +238,7 @@ def test_input_topics_without_offsets_can_be_named(
 @pytest.mark.kafka
 def test_one_input_topic_begins_anew_and_all_else_stays_as_it_is(application: Application) -> None:
     at, topics = records.TopicPartition(application.input, 0), application.topics()
-    kept = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic_entry(application.input): 1})
+    kept = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic_entry(application.input): 1}, 4)
     position = TopicPartition(application.input, 0, 4, kept.encode())
     request = [ConsumerGroupTopicPartitions(application.id, [position])]
     application.probe.admin.alter_consumer_group_offsets(request)[application.id].result()
@@ -250,7 +250,7 @@ def test_one_input_topic_begins_anew_and_all_else_stays_as_it_is(application: Ap
     assert id is not None
     with closing(GroupReader({"bootstrap.servers": application.servers}, application.id, timeout_ms=20_000)) as reader:
         found = reader.offsets([at])[at]
-    now = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic_entry(application.input): number_of(id)})
+    now = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic_entry(application.input): number_of(id)}, 0)
     assert (found.offset, OffsetMetadata.decode(found.metadata)) == (0, now)
     assert (application.state / application.id).is_dir()
     assert application.topics() == topics

@@ -38,6 +38,22 @@ def test_rows_of_windows_that_are_gone_are_in_no_fold(tmp_path: Path, monkeypatc
         assert [key[8:9] for key, _ in store.entries()] == [b"k", b"k", b"\0", b"\0"], "two rows, and both by time"
 
 
+def test_a_fold_keeps_rows_that_are_gone_by_what_no_commit_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least once, the changelog is ahead of the commit, by which the task that begins with the snapshot goes on."""
+    records = [
+        message(offset, b"k" + START_AND_SEQUENCE.pack(start, 0), b"v", start)
+        for offset, start in enumerate([5, 300_000, 1_000_000])
+    ]
+    monkeypatch.setattr(scratch, "read", lambda *_: iter([records]))
+    spec = StoreSpec("s", "timestamped-window", retention_ms=120_000, window_ms=10)
+    for committed, rows in ((-1, 3), (300_000, 2), (1_000_000, 1)):
+        with scratch.ScratchStore(tmp_path / f"{committed}", spec, committed) as store:
+            store.fold({}, TopicPartition("log", 0), 0, 3)
+            assert len(list(store.entries())) == rows
+
+
 def test_a_fold_begins_anew_where_a_changelog_begins_once_its_first_records_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,218 @@
+"""At least once, a crash leaves changelogs that are ahead of the committed offsets: stores that are restored from them
+go by the committed times, so that a record which comes again finds what it has found before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
+from milestones.common.state.stores.versions import NOT_PUT, STILL
+from milestones.common.task.metadata import (
+    NOTHING_COMMITTED,
+    CommittedNumbers,
+    OffsetMetadata,
+    committed_numbers,
+)
+from milestones.common.task.standby import StandbyTask
+from milestones.common.task.task import PendingCommit
+from tests.common.task.harness import Harness, committed, processing
+from tests.common.task.test_bounded_stores import Message
+
+IN, OTHER = TopicPartition("in", 0), TopicPartition("other", 0)
+KEPT_MS = 200_000
+LEAP_MS = 10 * KEPT_MS
+TEXTS: dict[str, Any] = {"key_serde": serdes.STRING, "value_serde": serdes.STRING}
+
+
+def crashed(harness: Harness, commit: PendingCommit, successor: Harness, *, standby: bool = False) -> Harness:
+    """`successor` on an empty disk, with all that the changelog of "s" has got; what `commit` has is committed."""
+    harness.outputs()
+    changelog = [output for output in harness.sent if output.topic.endswith("-changelog")]
+    if standby:
+        follower = StandbyTask(successor.task.id, successor.task.subtopology, lambda: successor.state)
+        follower.open()
+        for at, output in enumerate(changelog):
+            follower.know(committed(commit))
+            follower.restore("s", [Message(output)], at + 1)
+        follower.recycle()
+    successor.task.open()
+    successor.task.know(committed(commit))
+    successor.task.restore("s", [Message(output) for output in changelog], len(changelog))
+    successor.task.start(commit.offsets, commit.metadata)
+    successor.ends["in"] = commit.offsets[IN]
+    successor.sent = changelog
+    return successor
+
+
+# -- windows: a count per start
+
+
+def counting() -> Harness:
+    def count(context: Any, record: Any) -> None:
+        store, start = context.get_state_store("s"), record.timestamp
+        before = store.fetch(record.key, start)
+        taken = store.put(record.key, str(int(before or "0") + 1), start)
+        found = sum(1 for _ in store.fetch(record.key, 0, 1 << 50))
+        context.forward(record.with_value(f"{before} {taken} {found}"))
+
+    spec = StoreSpec("s", "window", retention_ms=KEPT_MS, window_ms=10, **TEXTS)
+    return Harness(processing(count, [spec]))
+
+
+@pytest.mark.parametrize("standby", [False, True], ids=["restored", "promoted"])
+def test_a_window_that_is_gone_by_the_changelog_alone_is_there(standby: bool) -> None:
+    task = counting().start()
+    task.pipe(("k", "", 10), ("k", "", 10))
+    commit = task.commit()
+    task.pipe(("k", "", 10), ("z", "", LEAP_MS))
+    after = crashed(task, commit, counting(), standby=standby)
+    after.pipe(("k", "", 10), ("z", "", LEAP_MS), ("k", "", 10))
+    results = [value for topic, _, value, _ in after.outputs() if topic == "out"]
+    assert results == [b"3 True 1", b"1 True 1", b"None False 0"]
+
+
+def test_a_window_that_is_gone_by_the_commit_is_neither_restored_nor_followed() -> None:
+    task = counting().start()
+    task.pipe(("k", "", 10), ("z", "", LEAP_MS))
+    commit = task.commit()
+    for standby in (False, True):
+        assert len(crashed(task, commit, counting(), standby=standby).engine("s")) == 1
+
+
+def test_a_standby_keeps_all_until_it_knows_what_is_committed() -> None:
+    task = counting().start()
+    task.pipe(("k", "", 10), ("z", "", LEAP_MS))
+    commit, follower = task.commit(), counting()
+    standby = StandbyTask(follower.task.id, follower.task.subtopology, lambda: follower.state)
+    standby.open()
+    one, other = (Message(output) for output in task.sent if output.topic.endswith("-changelog"))
+    standby.restore("s", [one, other], 2)
+    assert len(follower.engine("s")) == 2
+    standby.know(committed(commit))
+    standby.restore("s", [], 3)
+    assert len(follower.engine("s")) == 1
+
+
+def test_where_no_commit_has_the_time_the_rows_tell_it() -> None:
+    """A program that keeps no times, as Kafka Streams, has committed a later offset, and has handed our entries on."""
+    task = counting().start()
+    task.pipe(("k", "", 10))
+    commit = task.commit()
+    task.pipe(("z", "", LEAP_MS))
+    task.outputs()
+    changelog = [output for output in task.sent if output.topic.endswith("-changelog")]
+    after = counting()
+    after.task.open()
+    after.task.know({IN: OffsetAndMetadata(2, commit.metadata[IN])})
+    after.task.restore("s", [Message(output) for output in changelog], len(changelog))
+    after.task.start({IN: 2}, commit.metadata)
+    after.ends["in"] = 2
+    after.pipe(("k", "", 10))
+    assert after.outputs()[-1][2] == b"None False 0"
+
+
+# -- versions
+
+
+def versioned(results: list[Any]) -> Harness:
+    def look_and_put(context: Any, record: Any) -> None:
+        store = context.get_state_store("s")
+        if record.value == "look":
+            found = store.get("k", record.timestamp)
+            results.append(found and found.value)
+        elif record.value == "delete":
+            results.append(store.delete(record.key, record.timestamp))
+        else:
+            results.append(store.put(record.key, record.value, record.timestamp))
+
+    spec = StoreSpec("s", "versioned", retention_ms=KEPT_MS, segment_interval_ms=KEPT_MS // 4, **TEXTS)
+    return Harness(processing(look_and_put, [spec]))
+
+
+def test_a_version_of_long_ago_is_found_and_what_is_put_again_counts_as_put() -> None:
+    before: list[Any] = []
+    after: list[Any] = []
+    task = versioned(before).start()
+    task.pipe(("k", "one", 100), ("k", "two", 150))
+    commit = task.commit()
+    again = [("k", "look", 120), ("j", "x", 160), ("k", "three", 170), ("i", "delete", 160), ("z", "leaps", LEAP_MS)]
+    task.pipe(*again)
+    successor = crashed(task, commit, versioned(after))
+    successor.pipe(*again)
+    assert after == before[2:] == ["one", STILL, STILL, None, STILL]
+    successor.pipe(("m", "new", 160), ("k", "look", 120))
+    assert after[-2:] == [NOT_PUT, None], "time has moved on"
+
+
+def test_an_old_version_that_is_put_again_holds_until_the_one_that_follows() -> None:
+    before: list[Any] = []
+    after: list[Any] = []
+    task = versioned(before).start()
+    task.pipe(("k", "one", 200))
+    commit = task.commit()
+    again = [("k", "late", 100), ("k", "delete", 150), ("z", "leaps", LEAP_MS)]
+    task.pipe(*again)
+    successor = crashed(task, commit, versioned(after))
+    successor.pipe(*again)
+    assert before[1:3] == [200, ValueAndTimestamp("late", 100)]
+    assert after[:2] == [150, None], "the deletion is there already"
+    assert task.task.store("s").get("k") == successor.task.store("s").get("k")
+
+
+# -- a time to live
+
+
+def test_an_entry_that_was_deleted_after_the_commit_as_its_time_was_over_is_there() -> None:
+    found: list[Any] = []
+
+    def look_and_put(context: Any, record: Any) -> None:
+        store = context.get_state_store("s")
+        found.append(store.get(record.key))
+        store.put(record.key, record.value)
+
+    def expiring() -> Harness:
+        return Harness(processing(look_and_put, [StoreSpec("s", "expiring-key-value", ttl_ms=KEPT_MS, **TEXTS)]))
+
+    task = expiring().start()
+    task.pipe(("k", "one", 10), ("j", "other", 10))
+    commit = task.commit()
+    again = [("k", "two", 20), ("z", "leaps", LEAP_MS), ("j", "anew", LEAP_MS)]
+    task.pipe(*again)
+    successor = crashed(task, commit, expiring())
+    found.clear()
+    successor.pipe(*again)
+    assert found == ["two", "leaps", "anew"], "as at least once has it: with what comes again"
+
+
+# -- what a commit says
+
+
+def metadata(offset: int, **times: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, OffsetMetadata(5, 1, "tx", times, offset=offset).encode())
+
+
+def test_the_numbers_are_exact_when_each_partition_is_where_its_metadata_was_written_for() -> None:
+    found = committed_numbers({IN: metadata(3, a=1, b=7), OTHER: metadata(9, a=4)})
+    assert found == CommittedNumbers({"a": 4, "b": 7}, exact=True)
+
+
+@pytest.mark.parametrize("other", [
+    OffsetAndMetadata(9, ""), OffsetAndMetadata(9, metadata(8, a=2).metadata),
+    OffsetAndMetadata(9, OffsetMetadata(5, 1, "tx", {"a": 2}).encode()),
+], ids=["set by hand", "moved by another program", "of a release without the entry"])  # fmt: skip
+def test_one_partition_that_another_program_has_committed_leaves_times_to_the_rows(other: OffsetAndMetadata) -> None:
+    assert not committed_numbers({IN: metadata(3, a=1), OTHER: other}).exact
+
+
+def test_where_nothing_is_committed_nothing_has_been_seen() -> None:
+    assert committed_numbers({}) == NOTHING_COMMITTED == CommittedNumbers({}, exact=True)
+
+
+def test_the_offset_is_no_entry_that_is_handed_on() -> None:
+    read = OffsetMetadata.decode(metadata(3, a=1).metadata)
+    assert (read.offset, read.others) == (3, {"a": 1})
