@@ -17,6 +17,7 @@ import re
 import sys
 import tempfile
 import time
+import traceback
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -103,6 +104,7 @@ class Run:
         with suppress(DeadlineError):
             until(lambda: streams.error is not None or new <= self.processed(), "it ends, or all is processed", WAIT_S)
             return ALL if streams.error is None else self.heard(streams.error)
+        print(f"{self.cell}: {streams.status()}, committed {self.probe.committed(self.id)}", file=sys.stderr)
         return SILENT
 
     def heard(self, error: BaseException) -> str:
@@ -154,6 +156,7 @@ def run_one(kafka: str, path: Path, cell: Cell, reset: str) -> str:
     try:
         return Run(kafka, path, cell, reset).run()
     except (DeadlineError, KafkaException, MilestonesError) as error:
+        traceback.print_exception(error)
         return f"not run: {type(error).__name__}"
 
 

@@ -330,6 +330,12 @@ class Cluster(Owned):
         with closing(GroupReader(self._settings, group, timeout_ms=int(self._timeout * 1000))) as reader:
             return reader.committed(partitions)
 
+    def all_committed(self, group: str, timeout_ms: int) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All that the group has committed; see `GroupReader.offsets`."""
+        self._check_owner()
+        with closing(GroupReader(self._settings, group, timeout_ms=timeout_ms)) as reader:
+            return reader.offsets()
+
     def purge(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the offsets. A failure is logged: the next purge covers it."""
         self.purged(self.start_purging(offsets))

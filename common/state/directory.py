@@ -135,6 +135,18 @@ class StateDirectory:
                 self._manifest = replace(self._manifest, source_ids=dict(ids))
                 self._manifest.write(self.path)
 
+    @property
+    def internal_ids(self) -> Mapping[str, str]:
+        """Kafka's ids of the application's own topics, as `record_internal` has written them last."""
+        return self._manifest.internal_ids
+
+    def record_internal(self, ids: Mapping[str, str]) -> None:
+        """Write down which topics of its own the application has, by Kafka's ids."""
+        with self._identity_lock:
+            if ids != self._manifest.internal_ids:
+                self._manifest = replace(self._manifest, internal_ids=dict(ids))
+                self._manifest.write(self.path)
+
     def record_ids(self, *, transactional: Set[str] = frozenset(), static: Set[str] = frozenset()) -> None:
         """Write ids down, synced: called before the first transaction under them, and before the first join."""
         with self._identity_lock:

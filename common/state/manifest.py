@@ -47,8 +47,9 @@ class InstanceManifest:
     `transactional_ids`: every id that the instance has used and not retired since; a transaction of an obsolete id may
     be open until a producer initialises the id. `static_ids`: every static id that the instance has used and that
     hasn't left the group since; a member with an obsolete id keeps its tasks until its session ends. `source_ids`:
-    Kafka's id of each source topic that isn't begun at its first record, noted at the last start. Earlier versions
-    neither read nor write these two fields.
+    Kafka's id of each source topic that isn't begun at its first record, noted at the last start; `internal_ids`: those
+    of the application's own topics, noted as soon as they are seen. Earlier versions neither read nor write these
+    three fields.
     """
 
     application_id: str
@@ -57,6 +58,7 @@ class InstanceManifest:
     static_ids: frozenset[str] = frozenset()
     layout: str = FOLDERS
     source_ids: Mapping[str, str] = field(default_factory=dict)
+    internal_ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def new(cls, application_id: str) -> InstanceManifest:
@@ -79,6 +81,7 @@ class InstanceManifest:
             static_ids=frozenset(map(text, static_ids)),
             layout=next(layout for layout, version in LAYOUTS.items() if version == written["format"]),
             source_ids={text(topic): text(id) for topic, id in written.get("source_ids", {}).items()},
+            internal_ids={text(topic): text(id) for topic, id in written.get("internal_ids", {}).items()},
         )
 
     def write(self, directory: Path) -> None:

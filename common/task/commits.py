@@ -61,6 +61,8 @@ class TaskCommits:
         """The entries that are handed on. A time that no operator or store of the task has any more isn't."""
         self.topic_ids: Mapping[str, int] = {}
         """The ids of the topics that the positions belong to, as `number_of`, by topic whose id is known."""
+        self.written: frozenset[str] = frozenset()
+        """The marks of the internal topics that the task writes to; until they are known, those that were committed."""
         self.pending: tuple[PendingCommit, RollbackPoint] | None = None
         self._unanswered: dict[int, RollbackPoint] = {}
         """Boundaries that were frozen since the last confirmed one, by the commit's number: Kafka may have any."""
@@ -84,6 +86,7 @@ class TaskCommits:
         it."""
         self._confirmed = max(self._confirmed, *(data.commit for data in known.values()))
         self._number = max(self._number, self._confirmed)
+        self.written = self.written or frozenset().union(*(data.written for data in known.values()))
         others = highest(data.others for data in known.values())
         self._cells.know(others)
         self._others = {name: number for name, number in others.items() if not is_time(name)}
@@ -106,7 +109,8 @@ class TaskCommits:
     def _without_times(self) -> OffsetMetadata:
         entries = {**self._others, **dict.fromkeys(self._cells.kept_names, 0)}
         topics = {topic_entry(""): 0}
-        return OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, entries, topics, 0)
+        number, id = self._number + 1, self._transactional_id
+        return OffsetMetadata(UNKNOWN_TIMESTAMP, number, id, entries, topics, 0, self.written)
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether Kafka has made a commit without an answer that was rolled back here: the committed offsets tell, or
@@ -175,10 +179,10 @@ class TaskCommits:
 
     def _metadata(self, progress: RollbackPoint) -> dict[TopicPartition, str]:
         entries = {**self._others, **self._cells.to_keep(progress.memory)}
-        number, id = self._number, self._transactional_id
+        number, id, written = self._number, self._transactional_id, self.written
         return {
             partition: OffsetMetadata(
-                at.stream_time, number, id, entries, self._identity(partition.topic), at.offset
+                at.stream_time, number, id, entries, self._identity(partition.topic), at.offset, written
             ).encode()
             for partition, at in progress.positions.items()
         }

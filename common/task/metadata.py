@@ -5,12 +5,16 @@
 
 Version 1 has no entries. Kafka Streams keeps a long per name there. Entries of this program: one whose name carries the
 transactional id, and its value is the commit's number; one whose name stands for the partition's topic, and its value
-for Kafka's id of the topic that the offset belongs to, so that a topic that was made anew is known; one per kept cell
-(`state/cells.py`), of the cell's name, times short ones (`state/times.py`), of which `room` says how many fit. Foreign
-entries are handed on, as Kafka Streams merges them: by the highest of each name, which is right for times, as they only
-rise. Kafka Streams hands on what a partition's metadata says of topics to the task's other partitions: of each, only
-its own topic's counts. One more entry says for which offset the metadata was written: where that isn't the committed
-one, Kafka Streams has committed since, and has handed on times that are those of before.
+for Kafka's id of the topic that the offset belongs to, so that a topic that was made anew is known; one whose name is
+a list of the internal topics that the task writes to, each with its id (`written_mark`), so that one that is gone is
+known; one per kept cell (`state/cells.py`), of the cell's name, times short ones (`state/times.py`), of which `room`
+says how many fit. Foreign entries are handed on, as Kafka Streams merges them: by the highest of each name, which is
+right for times, as they only rise. One more entry says for which offset the metadata was written: where that isn't the
+committed one, Kafka Streams has committed since, and has handed on times that are those of before.
+
+Kafka Streams, and releases that don't know the entries about topics, hand them on to the task's other partitions, too.
+Brokers drop a topic's committed offsets together with the topic, so that what is said of it in another partition's
+metadata may be of a former one: where metadata speaks of several topics, it says nothing of its own.
 
 *Guarantees*: the length of the text depends on the names only, so that metadata which fits when a task starts fits at
 each of its commits; no entry is left out. Unreadable metadata counts as empty.
@@ -50,6 +54,14 @@ OFFSET_ENTRY: Final = "milestones.offset"
 
 UNKNOWN_OFFSET: Final = -1
 
+WRITTEN_PREFIX: Final = "milestones.written:"
+"""The beginning of the name of the entry about internal topics that the task writes to, before their marks."""
+
+MARK_LENGTH: Final = 8
+
+ANY_ID: Final = "...."
+"""What a mark has in place of an id, where the topic may have any."""
+
 _VERSION: Final = 2
 _HEAD: Final = struct.Struct(">bq")
 _COUNT: Final = struct.Struct(">i")
@@ -67,7 +79,7 @@ class OffsetMetadataError(MilestonesError):
 class OffsetMetadata:
     """Stream time of the partition (ms, -1 unknown), number and transactional id of the commit (0 and "" unknown),
     the entries of other programs; `topics`: the ids of topics, as `number_of`, by `topic_entry`; `offset`: the one that
-    the metadata was written for (-1 unknown)."""
+    the metadata was written for (-1 unknown); `written`: the marks of internal topics that the task writes to."""
 
     stream_time: int = UNKNOWN_TIMESTAMP
     commit: int = 0
@@ -75,17 +87,19 @@ class OffsetMetadata:
     others: Mapping[str, int] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
     offset: int = UNKNOWN_OFFSET
+    written: frozenset[str] = frozenset()
 
     def encode(self) -> str:
         """The text for Kafka."""
         own = {COMMIT_PREFIX + self.transactional_id: self.commit} if self.commit else {}
+        written = {WRITTEN_PREFIX + "".join(sorted(self.written)): 0} if self.written else {}
         if self.offset != UNKNOWN_OFFSET:
             own[OFFSET_ENTRY] = self.offset
-        return _encode(self.stream_time, {**self.others, **self.topics, **own})
+        return _encode(self.stream_time, {**self.others, **self.topics, **written, **own})
 
     def topic_id(self, topic: str) -> int | None:
         """The id of the topic of that name that the offset belongs to, as `number_of`; None where it isn't known."""
-        return self.topics.get(topic_entry(topic))
+        return self.topics.get(topic_entry(topic)) if len(self.topics) == 1 else None
 
     def room(self) -> int:
         """How many more entries fit whose names are those of times; with a commit's number, which every commit has."""
@@ -122,9 +136,12 @@ class OffsetMetadata:
         offset = entries.pop(OFFSET_ENTRY, UNKNOWN_OFFSET)
         commits = {name: value for name, value in entries.items() if name.startswith(COMMIT_PREFIX)}
         topics = {name: value for name, value in entries.items() if name.startswith(TOPIC_PREFIX)}
-        others = {name: value for name, value in entries.items() if name not in commits and name not in topics}
+        written = [name for name in entries if name.startswith(WRITTEN_PREFIX)]
+        known = {*commits, *topics, *written}
+        others = {name: value for name, value in entries.items() if name not in known}
         name, commit = max(commits.items(), key=lambda item: item[1], default=(COMMIT_PREFIX, 0))
-        return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others, topics, offset)
+        marks = frozenset().union(*(_marks(name.removeprefix(WRITTEN_PREFIX)) for name in written))
+        return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others, topics, offset, marks)
 
 
 class CommittedNumbers(NamedTuple):
@@ -160,6 +177,31 @@ def topic_entry(topic: str) -> str:
     """The name of the entry about a topic: of one length, whatever the topic is called."""
     digest = hashlib.blake2b(topic.encode(), digest_size=6).digest()
     return TOPIC_PREFIX + base64.urlsafe_b64encode(digest)[:6].decode()
+
+
+def written_mark(topic: str, number: int | None) -> str:
+    """The mark of a topic that a task writes to. `number`: its id, as `number_of`; None: whichever it has next, as the
+    application begins it anew."""
+    return _topic_mark(topic) + (ANY_ID if number is None else _short(number.to_bytes(8, "big", signed=True)))
+
+
+def written_ids(topic: str, marks: Iterable[str]) -> frozenset[str]:
+    """The marks that are about this topic."""
+    return frozenset(mark for mark in marks if mark.startswith(_topic_mark(topic)))
+
+
+@cache
+def _topic_mark(topic: str) -> str:
+    return _short(topic.encode())
+
+
+def _short(data: bytes) -> str:
+    """Four characters."""
+    return base64.urlsafe_b64encode(hashlib.blake2b(data, digest_size=3).digest()).decode()
+
+
+def _marks(text: str) -> frozenset[str]:
+    return frozenset(text[at : at + MARK_LENGTH] for at in range(0, len(text), MARK_LENGTH))
 
 
 def _some(names: Iterable[str]) -> str:

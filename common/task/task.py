@@ -31,7 +31,7 @@ from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.commits import TaskCommits
 from milestones.common.task.input import TaskInput
 from milestones.common.task.lifecycle import State
-from milestones.common.task.metadata import OffsetMetadata, committed_numbers
+from milestones.common.task.metadata import OffsetMetadata, committed_numbers, written_mark
 from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
 from milestones.common.task.task_context import TaskContext, TaskSettings
@@ -142,9 +142,11 @@ class Task(ChangelogTask):
         """The ids of the topics that the task's positions belong to, as `number_of`, by topic whose id is known."""
         return self._commits.topic_ids
 
-    def belongs_to(self, ids: Mapping[str, int]) -> None:
-        """Have each commit say that its offsets belong to the topics of these ids."""
+    def belongs_to(self, ids: Mapping[str, int], written: Collection[str] = ()) -> None:
+        """Have each commit say that its offsets belong to the topics of these ids, and that the task writes to those of
+        `written`, internal ones."""
         self._commits.topic_ids = {at.topic: ids[at.topic] for at in self.partitions if at.topic in ids}
+        self._commits.written = frozenset(written_mark(topic, ids[topic]) for topic in written if topic in ids)
 
     def restoration_ends(
         self, ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int] | None = None

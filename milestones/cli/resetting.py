@@ -11,11 +11,11 @@ groups that can be seen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 from rich.table import Table
@@ -29,12 +29,15 @@ from milestones.common.kafka.other_topics import ENDINGS
 from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.spark_folders import spark_directories
-from milestones.common.task.metadata import UNKNOWN_OFFSET, OffsetMetadata, topic_entry
+from milestones.common.task.metadata import UNKNOWN_OFFSET, OffsetMetadata, topic_entry, written_ids, written_mark
 
 if TYPE_CHECKING:
     from milestones.cli.cluster import ResetCluster
     from milestones.common.kafka.topic_metadata import Described
     from milestones.instance.application import Application
+
+NOTHING: Final = OffsetAndMetadata(0)
+"""What is committed where nothing is."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ class Target:
 class Plan:
     """What a reset will do. `offsets`: per input partition the committed offset (None: there is none) and the new one.
     `topics`: internal topics to delete. `state`: local directories to delete. `left_out`: why, by topic that is called
-    like an internal one and isn't deleted. `metadata`: what the new offsets carry on of the committed ones."""
+    like an internal one and isn't deleted. `metadata`: what the new offsets carry on of the committed ones.
+    `given_up`: internal topics whose former content nobody misses any more; `directory`: the state directory that is to
+    forget them, too."""
 
     application_id: str
     offsets: dict[TopicPartition, tuple[int | None, int]]
@@ -66,9 +71,11 @@ class Plan:
     state: list[Path]
     left_out: dict[str, str]
     metadata: dict[TopicPartition, str] = field(default_factory=dict)
+    given_up: list[str] = field(default_factory=list)
+    directory: Path | None = None
 
     def is_empty(self) -> bool:
-        return not (self.offsets or self.topics or self.state)
+        return not (self.offsets or self.topics or self.state or self.directory)
 
 
 def is_internal(topic: str, application_id: str) -> bool:
@@ -128,28 +135,62 @@ def make_plan(
     )
 
 
-def plan_of_inputs(cluster: ResetCluster, config: StreamsConfig, only: list[str], target: Target) -> Plan:
-    """The plan to begin these input topics, and nothing else, at the target: state and other offsets stay, and the
-    task's stream time and commit number are kept. Errors as `make_plan`."""
+def plan_of_topics(cluster: ResetCluster, config: StreamsConfig, only: list[str], target: Target) -> Plan:
+    """The plan to begin these topics, and nothing else, anew: input topics at the target, internal ones with what is
+    in them by then. State and other offsets stay, and the tasks' stream times and commit numbers are kept. Errors as
+    `make_plan`."""
     application_id = config.application_id
     _refuse_members(cluster, application_id)
-    described = cluster.look(only)
-    missing = [topic for topic in only if topic not in described]
+    known = cluster.committed(application_id)
+    described = cluster.look({*only, *(topic for topic, _ in known)})
+    internal = [topic for topic in only if is_internal(topic, application_id)]
+    inputs = [topic for topic in only if topic not in internal]
+    missing = [topic for topic in inputs if topic not in described]
     if missing:
         raise MilestonesError(f"--only: there is no topic {', '.join(missing)}")
-    internal = [topic for topic in only if is_internal(topic, application_id)]
-    if internal:
-        raise MilestonesError(f"--only: {', '.join(internal)} is a topic of the application's own: reset all of it")
-    partitions = [TopicPartition(topic, number) for topic in only for number in range(described[topic].partitions)]
-    committed = cluster.committed_with_metadata(application_id, partitions)
+    partitions = [TopicPartition(topic, number) for topic in inputs for number in range(described[topic].partitions)]
     new = cluster.offsets(partitions, target.text, target.timestamp_ms)
-    metadata = {
-        at: _moved(committed[at], new[at], _identity(at.topic, described)).encode()
-        for at in partitions
-        if at in committed
-    }
-    offsets = {at: (committed[at].offset if at in committed else None, new[at]) for at in partitions}
-    return Plan(application_id, offsets, [], [], {}, metadata)
+    there = {at for at in known if at.topic in described}
+    committed = cluster.committed_with_metadata(application_id, there.union(partitions))
+    decoded = {at: OffsetMetadata.decode(found.metadata) for at, found in committed.items()}
+    metadata = {at: _moved(committed.get(at, NOTHING), new[at], _identity(at.topic, described)) for at in partitions}
+    directory = Path(config.state_dir).absolute() / application_id
+    _refuse_unmissed(internal, described, directory, [found.metadata for found in committed.values()])
+    if internal:
+        metadata = {at: data for at, data in decoded.items() if data != OffsetMetadata()} | metadata
+        metadata = {at: _without(data, internal, described) for at, data in metadata.items()}
+    old = {at: committed[at].offset if at in committed else None for at in sorted(metadata)}
+    offsets = {at: (offset, new.get(at, offset or 0)) for at, offset in old.items()}
+    encoded = {at: data.encode() for at, data in metadata.items()}
+    forgets = directory if internal and directory.is_dir() else None
+    return Plan(application_id, offsets, [], [], {}, encoded, internal, forgets)
+
+
+def _refuse_unmissed(
+    internal: list[str], described: Mapping[str, Described], directory: Path, metadata: list[str]
+) -> None:
+    from milestones.common.state.manifest import InstanceManifest
+    from milestones.instance.lost_topics import lost
+
+    manifest = InstanceManifest.read(directory)
+    on_disk = {} if manifest is None else manifest.internal_ids
+    whole = sorted(set(internal) - set(lost(internal, described, on_disk, metadata)))
+    if whole:
+        raise MilestonesError(
+            f"--only: {', '.join(whole)} is a topic of the application's own, and nothing of it is missing: reset all "
+            "of the application"
+        )
+
+
+def _without(data: OffsetMetadata, topics: Iterable[str], described: Mapping[str, Described]) -> OffsetMetadata:
+    """The metadata without what it says of former internal topics of these names."""
+    former = frozenset[str]().union(*(written_ids(topic, data.written) for topic in topics))
+    return replace(data, written=data.written - former | {_mark(topic, described) for topic in topics})
+
+
+def _mark(topic: str, described: Mapping[str, Described]) -> str:
+    id = described[topic].id if topic in described else None
+    return written_mark(topic, None if id is None else number_of(id))
 
 
 def _moved(committed: OffsetAndMetadata, offset: int, topics: Mapping[str, int]) -> OffsetMetadata:
@@ -180,6 +221,9 @@ def _refuse_members(cluster: ResetCluster, application_id: str) -> None:
 
 def execute(cluster: ResetCluster, plan: Plan) -> None:
     """Do what the plan says, in the order in which a failure does the least harm."""
+    if plan.directory is not None:
+        _forget(plan.directory, plan.given_up)
+        err().print(f"{plan.directory} forgets {', '.join(plan.given_up)}", highlight=False, soft_wrap=True)
     _delete(plan.state)
     for path in plan.state:
         err().print(f"deleted {path}", highlight=False, soft_wrap=True)
@@ -195,6 +239,14 @@ def execute(cluster: ResetCluster, plan: Plan) -> None:
     if plan.topics:
         cluster.delete(plan.topics)
         err().print(f"deleted {len(plan.topics)} internal topics", highlight=False, soft_wrap=True)
+
+
+def _forget(path: Path, topics: Iterable[str]) -> None:
+    """Have a state directory that no instance holds forget which internal topics of these names there were."""
+    from milestones.common.state.directory import StateDirectory
+
+    with closing(StateDirectory(path.parent, path.name)) as directory:
+        directory.record_internal({t: id for t, id in directory.internal_ids.items() if t not in set(topics)})
 
 
 def _delete(paths: list[Path]) -> None:
@@ -218,6 +270,8 @@ def show(plan: Plan) -> None:
         for partition, (old, new) in plan.offsets.items():
             table.add_row(str(partition), "–" if old is None else str(old), str(new))
         out().print(table)
+    for topic in plan.given_up:
+        out().print(f"give up what a former topic {topic} held", highlight=False, markup=False, soft_wrap=True)
     for topic in plan.topics:
         out().print(f"delete topic {topic}", highlight=False, markup=False, soft_wrap=True)
     for topic, why in plan.left_out.items():
@@ -256,7 +310,8 @@ def _names(text: str) -> list[str]:
     "--only",
     metavar="TOPIC,...",
     default="",
-    help="Begin these input topics anew, and leave all else as it is: for a topic that was deleted and made anew.",
+    help="Begin these topics anew, and leave all else as it is: inputs that were deleted and made anew; internal "
+    "topics that were deleted, whose content is given up.",
 )
 @click.option("--keep-state", is_flag=True, help="Leave this machine's state directory alone.")
 @click.option("--execute/--dry-run", "really", default=False, help="Do it. Without it the plan is only shown.")
@@ -287,6 +342,7 @@ def reset(
       milestones reset words.py -a words --execute            with its exact topics
       milestones reset -c words.toml --to 2026-11-21T10:00:00Z --execute
       milestones reset -c words.toml --only lines --execute   begins the topic lines, made anew, and keeps state
+      milestones reset -a words --only words-counts-changelog --execute   goes on without the deleted changelog
     """
     from milestones.cli.cluster import ResetCluster
 
@@ -300,7 +356,7 @@ def reset(
     cluster = ResetCluster(config)
     anew = _names(only)
     if anew:
-        plan = plan_of_inputs(cluster, config, anew, where)
+        plan = plan_of_topics(cluster, config, anew, where)
     else:
         plan = make_plan(cluster, config, _names(input_topics), where, keep_state, application)
     show(plan)

@@ -147,7 +147,7 @@ class Supervisor(Lifetime):
         housekeeper = self._make_housekeeper(
             f"{instance.client_id}-housekeeper", config, self._application, instance.cleaner(), self._clock,
             lambda change: self._tell(change if isinstance(change, NewSources) else ClientFailed(change)),
-            lambda: self.state is StreamsState.RUNNING, instance.sources,
+            lambda: self.state is StreamsState.RUNNING, instance.sources, instance.note_internal,
         )  # fmt: skip
         self._crew = Crew(
             workforce, self.thread_registry,

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -92,10 +93,11 @@ class HousekeeperAdmin:
 class Housekeeper(threading.Thread):
     """Answers other threads' questions to the cluster, purges, watches source topics, cleans the state directory.
 
-    *Owns*: the admin client; the thread that removes old state. *Receives*: `AskBounds`, `AskTopicIds`, `Purge`,
-    `Trim`, `AdminCall`. *Sends*: `Bounds` and `TopicIds` to the mailbox that the question names, answers to the future
-    of a call; to the client a `SourceTopicError` when a source or internal topic was deleted or made anew, or offsets
-    that a task begins with belong to a former topic, and `NewSources` when a source's pattern matches new topics.
+    *Owns*: the admin client; the thread that removes old state, and notes topics. *Receives*: `AskBounds`,
+    `AskTopicIds`, `Purge`, `Trim`, `AdminCall`. *Sends*: `Bounds` and `TopicIds` to the mailbox that the question
+    names, answers to the future of a call; to the client a `SourceTopicError` when a source or internal topic was
+    deleted or made anew, or offsets that a task begins with belong to a former topic, and `NewSources` when a source's
+    pattern matches new topics.
     `runs`: whether the client is RUNNING. While it isn't, a task without an owner may be about to be opened, or was
     closed for the end: its state isn't cleaned, and its topics needn't exist.
     """
@@ -110,8 +112,10 @@ class Housekeeper(threading.Thread):
         tell: Callable[[BaseException | NewSources], None],
         runs: Callable[[], bool],
         sources: frozenset[str] = frozenset(),
+        note: Callable[[Mapping[str, str]], object] = lambda _: None,
     ) -> None:
-        """`sources`: the source topics that the client found at its start."""
+        """`sources`: the source topics that the client found at its start. `note`: writes the ids of the application's
+        own topics to the disk."""
         super().__init__(name=name, daemon=True)
         self.requests: Requests = Mailbox(capacity=10_000, name=f"{name} requests")
         self._config, self._application, self._cleaner, self._clock = config, application, cleaner, clock
@@ -130,6 +134,7 @@ class Housekeeper(threading.Thread):
         self._next_watch = 0
         self._cleaning = CallThread(f"{name}-cleaner", when_late=lambda: None)
         self._next_clean = 0
+        self._note, self._noted = note, dict[str, str]()
 
     def run(self) -> None:
         try:
@@ -224,12 +229,22 @@ class Housekeeper(threading.Thread):
             log.info("topics can't be looked at now: %s", error)
 
     def _clean(self, now_ms: int) -> None:
-        """Begin the next cleaning, once the one before is over: a large state takes a slow disk a while."""
+        """Begin the next work on the disk, once the one before is over: a large state takes a slow disk a while. New
+        topics are noted first."""
         if self._cleaning.busy and (error := caught(lambda: self._cleaning.returned(0), Exception)) is not None:
-            report(log, "%s: old state can't be removed now, and is looked at again later", self.name, error=error)
-        if now_ms >= self._next_clean and not self._cleaning.busy and self._runs():
+            report(
+                log, "%s: old state can't be removed now, or topics be noted; it is tried again later", self.name,
+                error=error,
+            )  # fmt: skip
+        if self._cleaning.busy:
+            return
+        new, self._noted = self._internal.ids != self._noted, self._internal.ids
+        note = partial(self._note, self._noted)
+        if now_ms >= self._next_clean and self._runs():
             self._next_clean = now_ms + max(1_000, self._config.state_cleanup_delay_ms // 10)
-            self._cleaning.begin(self._cleaner, CLEANING_MS)
+            self._cleaning.begin(lambda: (note(), self._cleaner()), CLEANING_MS)
+        elif new:
+            self._cleaning.begin(note, CLEANING_MS)
 
     def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
         """The errors of the application's topics that were made anew, by name, which the client is told. A thread that

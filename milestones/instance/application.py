@@ -90,6 +90,11 @@ class Application:
         changelogs = {topic for sub in self.subtopologies for topic in sub.changelogs.values()}
         return self.repartition_topics | (changelogs - sourced)
 
+    def written_topics(self, subtopology: int) -> frozenset[str]:
+        """The internal topics that a task of this sub-topology writes to."""
+        sub = self._by_id[subtopology]
+        return self.internal_topics & {*sub.sink_topics, *sub.changelogs.values()}
+
     @cached_property
     def fingerprint(self) -> str:
         """A digest of the tasks and their stores, on which the members of a group must agree."""

@@ -30,6 +30,7 @@ from milestones.common.state.global_stores import GlobalStores
 from milestones.instance.context import Decide, ThreadContext, ThreadEvent
 from milestones.instance.global_watch import uncompacted
 from milestones.instance.ids import InstanceIds
+from milestones.instance.lost_topics import SECOND_LOOK_MS, refuse_deleted
 from milestones.instance.snapshot_fetcher import snapshot_source
 from milestones.instance.topic_ids import refuse_skipped
 
@@ -49,6 +50,8 @@ log: Final = logging.getLogger(__name__)
 
 MANY_FILES = 1 << 20
 
+COORDINATOR_MS = 60_000
+"""How long a start waits for the group's coordinator, which a new cluster has to make first."""
 
 class Instance:
     """An instance's identity and local state, shared by its threads. The state manager has a lock of its own."""
@@ -110,6 +113,7 @@ class Instance:
             raise SourceTopicError(application.missing_topics(existing, forbidden))
         self.sources = frozenset(application.external_topics(existing))
         self._compare_sources(cluster)
+        self._compare_internal(cluster)
         self.global_partitions = application.global_partitions(existing)
         if self.global_partitions:
             self.memory.say(Account.CLIENT_QUEUES, self._config.global_queue_bytes(self.client_id))
@@ -133,6 +137,20 @@ class Instance:
             partitions = [TopicPartition(t, number) for t in ids for number in range(found[t].partitions)]
             refuse_skipped(found, known, cluster.committed(self._config.application_id, partitions).keys())
         self._directory.record_sources({**known, **ids} if ids else known)
+
+    def _compare_internal(self, cluster: Cluster) -> None:
+        """Compare the application's own topics with those that its last commits and this state directory name.
+        `SourceTopicError` of one that was deleted meanwhile."""
+        ids = refuse_deleted(
+            self._application, self.sources, cluster.seen,
+            lambda: cluster.all_committed(self._config.application_id, COORDINATOR_MS),
+            self._directory.internal_ids, lambda: self._clock.sleep_ms(SECOND_LOOK_MS),
+        )  # fmt: skip
+        self._directory.record_internal(ids)
+
+    def note_internal(self, ids: Mapping[str, str]) -> None:
+        """Write down the ids of the application's own topics, for the next start."""
+        self._directory.record_internal({**self._directory.internal_ids, **ids})
 
     def _warn_of_lost_rows(self, cluster: Cluster) -> None:
         """Warn of topics of global stores that aren't compacted, where the principal may see their settings."""

@@ -34,6 +34,11 @@ class InternalWatch:
         self._seen: dict[str, Described] = {}
         self._missing: frozenset[str] = frozenset()
 
+    @property
+    def ids(self) -> dict[str, str]:
+        """Kafka's ids of the topics that were seen."""
+        return {topic: told.id for topic, told in self._seen.items() if told.id is not None}
+
     def look(self, found: Mapping[str, Described], expected: Collection[str] = ()) -> list[SourceTopicError]:
         """The errors of a look that has `found` these topics. `expected`: the topics that must exist; one is deleted
         when two looks in a row miss it."""

@@ -103,6 +103,7 @@ class Positioning:
         for task, offsets in committed.items():
             known |= known_ids(task.active_task.partitions, offsets, task.active_task.topic_ids)
         topics = frozenset(partition.topic for task in committed for partition in task.active_task.partitions)
+        topics = topics.union(*map(self._written, committed))
         question = AskTopicIds(self._begin(committed, now_ms), topics, known, self._ids)
         self._context.housekeeper.put(question, timeout_ms=1_000)
 
@@ -112,12 +113,15 @@ class Positioning:
             for task in self._end(answer.number):
                 committed = self._committed.pop(task)
                 if answer.error is None:
-                    task.active_task.belongs_to(answer.ids)
+                    task.active_task.belongs_to(answer.ids, self._written(task))
                     answered.append((task, committed))
             if answer.error is not None:
                 log.info("topics of tasks are asked for again: %s", answer.error)
                 self._resume_ms = now_ms + AGAIN_MS
         return answered
+
+    def _written(self, task: AssignedTask) -> frozenset[str]:
+        return self._context.application.written_topics(task.id.subtopology)
 
     def _gathered(self, now_ms: int, *, opening: bool) -> bool:
         if not opening:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from milestones.common.assignment.plan import plan_tasks
+from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.groups import GroupReader
@@ -22,6 +23,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.application import Application
 from milestones.instance.changelog_trim import ChangelogTrim, Trim, own_limits
+from milestones.instance.lost_topics import SECOND_LOOK_MS, refuse_deleted
 from milestones.instance.topic_ids import known_ids, refuse_former
 from milestones.instance.topic_watch import NewSources, SourceWatch
 from milestones.pipeline.driving.caps import Caps
@@ -50,12 +52,18 @@ class KafkaView:
         self._found: Mapping[str, Described] = {}
 
     def prepare(self) -> None:
-        """See that Kafka is there, with the topics that others have to make. `SourceTopicError`."""
+        """See that Kafka is there, with the topics that others have to make, and with those of the application's own
+        that its commits name. `SourceTopicError`."""
         self._found = found = self._cluster.look(None)
         missing = self._application.missing_topics(found)
         if missing is not None:
             raise SourceTopicError(missing)
-        self._sources = SourceWatch(self._application, frozenset(self._application.external_topics(found)))
+        sources = frozenset(self._application.external_topics(found))
+        self._sources = SourceWatch(self._application, sources)
+        refuse_deleted(
+            self._application, sources, self._cluster.seen, self._group.offsets, {},
+            lambda: SystemClock().sleep_ms(SECOND_LOOK_MS),
+        )  # fmt: skip
 
     def look(
         self, tasks: Inputs, *, settled: bool

@@ -96,6 +96,7 @@ class HostedTask:
         # The member is borrowed, so it can do less than a thread's: a Spark task neither joins nor leaves the group.
         self._all_clients = every = cast("Clients", clients)
         self._inputs = Inputs(context, clients)
+        self._written = context.application.written_topics(work.task.subtopology)
         self._parts = parts = BASELINE.thread
         self._collection = parts.collection(context, every)
         self._tasks = HostedTasks({}, RollBacks(context.clock))
@@ -116,7 +117,7 @@ class HostedTask:
         stores = open_stores(self._context, self._work.task)
         with closing(stores), closing(state.create(self._work.task, frozenset(self._work.ends), stores)) as task:
             try:
-                task.belongs_to(ids)
+                task.belongs_to(ids, self._written)
                 task.know(committed)
                 self._restore(task, committed)
                 self._start(task, committed)
@@ -139,7 +140,7 @@ class HostedTask:
 
     def _topic_ids(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Mapping[str, int]:
         """The ids of the topics now. `SourceTopicError` when committed offsets belong to a former topic."""
-        found = self._clients.topics({at.topic for at in self._work.ends})
+        found = self._clients.topics({at.topic for at in self._work.ends} | self._written)
         refuse_former(found, known_ids(self._work.ends, committed), self._context.application.internal_topics)
         return numbers_of(found)
 

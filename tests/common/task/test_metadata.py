@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milestones.common.task.metadata import COMMIT_PREFIX, OffsetMetadata, OffsetMetadataError, topic_entry
+from milestones.common.task.metadata import (
+    COMMIT_PREFIX,
+    OffsetMetadata,
+    OffsetMetadataError,
+    topic_entry,
+    written_ids,
+    written_mark,
+)
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -47,6 +54,26 @@ def test_ids_of_other_topics_which_kafka_streams_hands_on_are_no_entries_of_proc
     topics = {topic_entry("one"): 1, topic_entry("two"): 2}
     read = OffsetMetadata.decode(OffsetMetadata(5, 3, "tx", {"key": 7}, topics).encode())
     assert (read.others, read.topics) == ({"key": 7}, topics)
+
+
+def test_an_offset_says_nothing_of_its_topic_where_another_program_has_merged_what_is_said_of_several() -> None:
+    """A release that hands on all entries gives each partition those of the others: what it hands on of a topic
+    that was deleted, and whose offsets were dropped with it, is of the former one."""
+    merged = OffsetMetadata(5, 3, "tx", topics={topic_entry("one"): 1, topic_entry("two"): 2})
+    assert OffsetMetadata.decode(merged.encode()).topic_id("one") is None
+    assert OffsetMetadata(5, 3, "tx", topics={topic_entry("one"): 1}).topic_id("one") == 1
+
+
+def test_each_internal_topic_that_a_task_writes_to_costs_eleven_bytes_and_is_known_by_its_id() -> None:
+    marks = frozenset(written_mark(f"app-store-{number}-changelog", number) for number in range(50))
+    data, plain = OffsetMetadata(5, 3, "tx", {"key": 7}, written=marks), OffsetMetadata(5, 3, "tx", {"key": 7})
+    read = OffsetMetadata.decode(data.encode())
+    assert read == data
+    assert written_ids("app-store-7-changelog", read.written) == {written_mark("app-store-7-changelog", 7)}
+    assert written_ids("app-store-50-changelog", read.written) == frozenset()
+    assert len(data.encode()) - len(plain.encode()) <= 50 * 11 + 50
+    other = OffsetMetadata(5, 3, "tx", {"key": 7}, written=frozenset(written_mark(f"x{n}", None) for n in range(50)))
+    assert len(other.encode()) == len(data.encode()), "of one length, whatever topics are called"
 
 
 @pytest.mark.parametrize("text", ["", "hello", "!!!", "AgAA", base64.b64encode(b"\x09" + bytes(8)).decode()])

@@ -116,9 +116,10 @@ class Keeping:
         self.errors: list[Exception] = []
         cleaner: Any = self.cleaner
         self.runs = True
+        self.noted: list[dict[str, str]] = []
         self.keeper = Housekeeper(
             "keeper", self.world.config, self.world.context.application, cleaner, self.world.clock, self.errors.append,
-            lambda: self.runs, sources,
+            lambda: self.runs, sources, lambda ids: self.noted.append(dict(ids)),
         )  # fmt: skip
 
     def step(self, request: Any = None, *, ms: int = 0, cleans: bool = True) -> None:

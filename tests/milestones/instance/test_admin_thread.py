@@ -224,6 +224,31 @@ def test_old_state_that_cannot_be_removed_is_logged_and_tried_again(caplog: pyte
     assert k.errors == []
 
 
+def test_each_topic_of_the_applications_own_is_noted_on_the_disk_once_it_is_seen_by_the_id_that_it_had_first() -> None:
+    k = Keeping()
+    k.step()
+    first = {CHANGELOG: k.cluster._id(CHANGELOG)}
+    assert k.noted[-1] == first, "in the first look"
+    k.cluster.ids[CHANGELOG] = 8
+    k.look()
+    assert all(noted == first for noted in k.noted), "one that was made anew isn't"
+
+
+def test_topics_that_could_not_be_noted_are_noted_with_the_next_cleaning(caplog: pytest.LogCaptureFixture) -> None:
+    k = Keeping(state_cleanup_delay_ms=10_000)
+    notes = Mock(side_effect=[StateError("the disk is full"), None])
+    k.keeper._note = notes
+    k.runs = False
+    k.step(cleans=False)
+    assert k.keeper._cleaning._outcomes.wait(20_000)
+    k.step(cleans=False)
+    assert "topics be noted; it is tried again later" in caplog.text
+    k.runs = True
+    k.step(ms=10_000)
+    assert notes.call_count == 2
+    k.keeper._end_cleaning()
+
+
 def test_a_call_of_the_admin_client_is_begun_by_the_housekeeper_and_answered_into_its_future() -> None:
     k = Keeping()
     answers = k.admin.ask(lambda cluster: cluster.start_listing([IN], end=True))

@@ -60,6 +60,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     def prepared(topology: Topology, existing: set[str], **settings: Any) -> Instance:
         monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
         monkeypatch.setattr(Cluster, "seen", lambda *_: TopicsSeen({}, frozenset()))
+        monkeypatch.setattr(Cluster, "all_committed", lambda *_: {})
         with made(topology, tmp_path, **settings) as instance:
             instance.prepare([1])
         return instance
@@ -133,6 +134,8 @@ def test_ids_are_retired_but_those_of_the_threads_that_poll(tmp_path: Path, monk
     monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: {"in": 1, "out": 1})
     seen: list[list[int]] = []
     monkeypatch.setattr(InstanceIds, "retire_others", lambda _, numbers: seen.append(list(numbers)))
+    monkeypatch.setattr(Cluster, "seen", lambda *_: TopicsSeen({}, frozenset()))
+    monkeypatch.setattr(Cluster, "all_committed", lambda *_: {})
     with made(counting(), tmp_path, num_stream_threads=3) as instance:
         instance.prepare((1,))
     assert seen == [[1]]

@@ -41,3 +41,13 @@ def test_the_state_directory_knows_the_topics_of_the_last_start(tmp_path: Path) 
     second = StateDirectory(tmp_path, "app")
     assert second.source_ids == {"in": "former"}
     second.close()
+
+
+def test_the_state_directory_knows_the_topics_that_the_application_has_made(tmp_path: Path) -> None:
+    first = StateDirectory(tmp_path, "app")
+    first.record_internal({"app-store-changelog": "id"})
+    first.record_sources({"in": "former"})
+    first.close()
+    second = StateDirectory(tmp_path, "app")
+    assert second.internal_ids == {"app-store-changelog": "id"}
+    second.close()

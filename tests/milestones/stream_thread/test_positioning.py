@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.records import TopicPartition
-from milestones.common.task.metadata import OffsetMetadata, topic_entry
+from milestones.common.task.metadata import OffsetMetadata, topic_entry, written_mark
 from milestones.stream_thread.positioning import AGAIN_MS, GATHER_MS, Positioning
-from tests.milestones.fakes import IN, A, Running, World, passing
+from tests.milestones.fakes import CHANGELOG, IN, A, Running, World, counting, passing
 
 
 class Asking:
@@ -71,6 +71,28 @@ def test_a_task_commits_the_id_of_the_topic_that_it_has_begun_to_read_with_each_
     r.feed("b", steps=5, ms=1_000)
     committed = r.world.member.committed or r.world.producer.offsets
     assert OffsetMetadata.decode(committed[IN].metadata).topic_id("in") == number_of("the first")
+
+
+def test_each_commit_names_the_internal_topics_that_the_task_writes_to() -> None:
+    r = Running(World(counting()))
+    r.world.requests.topic_ids |= {"in": "input", CHANGELOG: "changelog"}
+    r.world.fed("a")
+    r.run(0)
+    r.feed("b", steps=5, ms=1_000)
+    committed = r.world.member.committed or r.world.producer.offsets
+    marks = OffsetMetadata.decode(committed[IN].metadata).written
+    assert marks == {written_mark(CHANGELOG, number_of("changelog"))}
+
+
+def test_a_commit_hands_on_what_is_known_of_internal_topics_where_no_id_is_known() -> None:
+    r = Running(World(counting()))
+    known = frozenset({written_mark(CHANGELOG, number_of("changelog"))})
+    r.world.commit(IN, 0, OffsetMetadata(5, 1, "tx", written=known).encode())
+    r.world.requests.topic_ids = {}
+    r.run(0)
+    r.feed("b", steps=5, ms=1_000)
+    committed = r.world.member.committed or r.world.producer.offsets
+    assert OffsetMetadata.decode(committed[IN].metadata).written == known
 
 
 def test_what_is_committed_says_which_topic_it_belongs_to_when_a_task_begins() -> None:

@@ -1,0 +1,114 @@
+"""Which of the application's own topics are gone at its start, together with what they held.
+
+A changelog that was deleted while the application was stopped would be made anew by the next start, and its store be
+empty; a repartition topic may have held records that count as processed upstream and that nobody has read. What is
+committed of the inputs names the internal topics that its tasks write to, by Kafka's ids, and so does the state
+directory: brokers drop committed offsets with the topic of an input, and keep none of a group that is idle for long.
+
+*Guarantees*: a topic that nothing names has never been there: a store that is added to a topology is no loss.
+*Assumes*: asked before the application makes a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.topic_metadata import TopicsSeen, number_of
+from milestones.common.task.metadata import OffsetMetadata, written_ids, written_mark
+
+if TYPE_CHECKING:
+    from milestones.common.kafka.topic_metadata import Described
+    from milestones.common.records import OffsetAndMetadata, TopicPartition
+    from milestones.instance.application import Application
+
+
+SECOND_LOOK_MS = 3_000
+"""The pause before topics that a look has missed are looked at again."""
+
+
+def unsure(own: Collection[str], found: Mapping[str, Described], on_disk: Mapping[str, str]) -> frozenset[str]:
+    """The topics of `own` that aren't found with the id that the state directory knows: what is committed decides."""
+    return frozenset(
+        topic for topic in own if topic not in found or found[topic].id is None or found[topic].id != on_disk.get(topic)
+    )
+
+
+def lost(
+    own: Collection[str], found: Mapping[str, Described], on_disk: Mapping[str, str], metadata: Collection[str]
+) -> list[str]:
+    """The topics of `own` that were there and aren't any more, sorted. `metadata`: of all offsets that the group has
+    committed of the application's inputs. Offsets that all come without metadata were set by a reset: then the state
+    directory doesn't count, which may be of the time before."""
+    marks = frozenset[str]().union(*(OffsetMetadata.decode(text).written for text in metadata))
+    was_reset = bool(metadata) and not any(metadata)
+    return sorted(
+        topic
+        for topic in own
+        if _is_lost(topic, found.get(topic), written_ids(topic, marks), None if was_reset else on_disk.get(topic))
+    )
+
+
+def _is_lost(topic: str, now: Described | None, committed: frozenset[str], on_disk: str | None) -> bool:
+    if now is not None and now.id is None:
+        return False  # brokers without ids
+    if committed:
+        present = {written_mark(topic, None)}
+        if now is not None and now.id is not None:
+            present.add(written_mark(topic, number_of(now.id)))
+        return not committed <= present
+    return on_disk is not None and (now is None or now.id != on_disk)
+
+
+def refuse_deleted(
+    application: Application,
+    sources: Collection[str],
+    look: Callable[[Collection[str]], TopicsSeen],
+    committed: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]],
+    on_disk: Mapping[str, str],
+    rest: Callable[[], object],
+) -> dict[str, str]:
+    """Raise a `SourceTopicError` for topics of the application's own that are gone; returns the ids of those that are
+    there. `sources`: the topics that it reads and doesn't make; `committed`: gives all that the group has committed;
+    `rest`: waits before topics that a look has missed are looked at again, as a broker that has just started may not
+    know them yet."""
+    own = application.internal_topics
+    seen = look(own) if own else TopicsSeen({}, frozenset())
+    own -= seen.forbidden
+    if doubtful := unsure(own, seen.found, on_disk):
+        inputs = {*application.source_topics, *sources}
+        metadata = [at.metadata for partition, at in committed().items() if partition.topic in inputs]
+        missed = lost(doubtful, seen.found, on_disk, metadata)
+        if missed and not seen.found.keys() >= set(missed):
+            rest()
+            seen = look(own)
+            missed = lost(missed, seen.found, on_disk, metadata)
+        refuse_lost(missed, seen.found, application)
+    return {topic: told.id for topic, told in seen.found.items() if topic in own and told.id is not None}
+
+
+def refuse_lost(topics: Collection[str], found: Collection[str], application: Application) -> None:
+    """Raise a `SourceTopicError` that names these topics, if there are any, what is lost with them, and what to do."""
+    if not topics:
+        return
+    told = "; ".join(
+        f"internal topic {topic} was deleted {'and made anew ' if topic in found else ''}while the application was "
+        f"stopped, and with it {_held(topic, application)}"
+        for topic in sorted(topics)
+    )
+    raise SourceTopicError(
+        f"{told}. Nothing was changed by this start. Stop all instances, then: `milestones reset --only "
+        f"{','.join(sorted(topics))} --execute` has the application go on without that, or with what you have put "
+        "back into a topic of that name; without `--only` it starts over"
+    )
+
+
+def _held(topic: str, application: Application) -> str:
+    stores = [
+        f"the state of store {store}"
+        for sub in application.subtopologies
+        for store, changelog in sub.changelogs.items()
+        if changelog == topic
+    ]
+    return " and ".join(stores) or "the records that were written to it and not yet read"
