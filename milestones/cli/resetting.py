@@ -62,7 +62,7 @@ class Plan:
     """What a reset will do. `offsets`: per input partition the committed offset (None: there is none) and the new one.
     `topics`: internal topics to delete. `state`: local directories to delete. `left_out`: why, by topic that is called
     like an internal one and isn't deleted. `metadata`: what the new offsets carry on of the committed ones.
-    `given_up`: internal topics whose former content nobody misses any more; `directory`: the state directory that is to
+    `given_up`: internal topics whose former content is no longer missed; `directory`: the state directory that is to
     forget them, too."""
 
     application_id: str
@@ -342,7 +342,7 @@ def reset(
       milestones reset words.py -a words --execute            with its exact topics
       milestones reset -c words.toml --to 2026-11-21T10:00:00Z --execute
       milestones reset -c words.toml --only lines --execute   begins the topic lines, made anew, and keeps state
-      milestones reset -a words --only words-counts-changelog --execute   goes on without the deleted changelog
+      milestones reset -a words --only words-counts-changelog --execute   begins without the deleted changelog
     """
     from milestones.cli.cluster import ResetCluster
 

@@ -1,7 +1,7 @@
 """Which of the application's own topics are gone at its start, together with what they held.
 
 A changelog that was deleted while the application was stopped would be made anew by the next start, and its store be
-empty; a repartition topic may have held records that count as processed upstream and that nobody has read. What is
+empty; a repartition topic may have held records that count as processed upstream and weren't read yet. What is
 committed of the inputs names the internal topics that its tasks write to, by Kafka's ids, and so does the state
 directory: brokers drop committed offsets with the topic of an input, and keep none of a group that is idle for long.
 
