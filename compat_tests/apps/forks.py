@@ -11,6 +11,7 @@ by `MILESTONES_FAULT` in the environment asked for; nothing else of the environm
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -38,6 +39,8 @@ class Wanted(TypedDict):
 def serve(main: Callable[[], int]) -> int:
     """Answer requests until there are no more: `{"fork": Wanted}` by the child's process id, `{"ended": id}` by its
     exit code as `subprocess` has it, or null while it runs. In a child: what `main` gives."""
+    gc.collect()
+    gc.freeze()  # else each collection of a child would touch, and so copy, all that was imported
     for request in _requests():
         if "fork" in request:
             answer: int | None = fork(request["fork"])

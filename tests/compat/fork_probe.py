@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -13,6 +14,24 @@ from compat_tests.apps.forks import SERVE, serve
 from milestones.common.testing.faults import reach
 
 
+class Circular:
+    """One that only a collection ends."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+KEPT = list[Circular]()
+
+
+def found_by_collector() -> int:
+    """How many there are when one is kept and another one isn't."""
+    KEPT.append(Circular())
+    Circular()
+    gc.collect()
+    return sum(isinstance(one, Circular) for one in gc.get_objects())
+
+
 def facts() -> dict[str, object]:
     """What a program may find out about its process."""
     return {
@@ -22,6 +41,7 @@ def facts() -> dict[str, object]:
         "leads its session": os.getsid(0) == os.getpid(),
         "input": sys.stdin.read(),
         "handles": sorted(handle.name for handle in Path("/proc/self/fd").iterdir()),
+        "objects": found_by_collector(),
         "threads": len(list(Path("/proc/self/task").iterdir())),
         "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),

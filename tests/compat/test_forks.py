@@ -52,6 +52,7 @@ def test_a_fork_finds_what_a_new_interpreter_finds(forks: Forks, log: Path) -> N
     before, of_its_own, of_a_fork = log.read_text().splitlines()
     assert before == "what was there"
     assert json.loads(of_a_fork) == json.loads(of_its_own)
+    assert json.loads(of_a_fork)["objects"] == 1
 
 
 def test_a_fork_has_the_environment_that_was_asked_for_and_nothing_else(forks: Forks, log: Path) -> None:
