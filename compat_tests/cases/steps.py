@@ -59,6 +59,11 @@ def commit_steps_of(*short: str) -> list[object]:
     return [step if step in short else pytest.param(step, marks=pytest.mark.full) for step in COMMIT_STEPS]
 
 
+def under(guarantee: str, *values: object) -> object:
+    """Parameters that the short selection runs under this guarantee only."""
+    return pytest.param(*values, marks=pytest.mark.short_under(guarantee))
+
+
 def proxy_of(world: World) -> KafkaProxy:
     """The proxy in front of the broker, of a case that is marked `broker_faults`."""
     proxy = world.broker.proxy

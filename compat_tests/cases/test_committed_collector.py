@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from compat_tests import EOS
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.sleepers import oversleep_at
 from compat_tests.cases.steps import (
@@ -28,6 +29,7 @@ from compat_tests.cases.steps import (
     proxy_of,
     standing,
     uncommitted_tail,
+    under,
     went_on,
 )
 from compat_tests.harness.emitting import COLLECTED
@@ -131,7 +133,7 @@ def test_a_process_that_stands_between_two_intervals_until_its_group_gives_it_up
 
 @pytest.mark.broker_faults
 @once_or_more
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [ENDING, under(EOS, NEXT)])
 def test_a_broker_that_is_killed_between_two_intervals_costs_nothing(world: World, step: str, times: int) -> None:
     world.input("in", 2, out=2)
     app = world.instance("count", **STAYS).start(fault=armed(step, "stop", times))

@@ -66,6 +66,7 @@ def judge_tables(world: World, repartitions: Sequence[str] = FOREIGN_KEY_TOPICS,
     hold(ends_as(folded(world.cluster.read(world.topic("matched"))), inner, leftovers=True))
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_tables_end_as_their_inputs_say_on_two_instances(world: World) -> None:
     inputs(world)
     for name in ("one", "two"):

@@ -6,7 +6,9 @@ from itertools import count
 
 import pytest
 
+from compat_tests import ALO, EOS
 from compat_tests.cases.flows import EVERYWHERE
+from compat_tests.cases.steps import under
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
 from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World
@@ -32,6 +34,7 @@ def rows(told: str = "row of ") -> list[Sent]:
     return [Sent(b"g%d" % row, b"%sg%d" % (told.encode(), row), FIRST_TIMESTAMP + row) for row in range(ROWS)]
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_fifty_tasks_find_all_rows_over_kills_and_restarts(world: World) -> None:
     feed = row_feed(world)
     # Each row three times, the right one last: a restoration that stops short finds others.
@@ -52,7 +55,7 @@ def test_fifty_tasks_find_all_rows_over_kills_and_restarts(world: World) -> None
     feed.close()
 
 
-@pytest.mark.parametrize("step", ["global.batch:kill:1", "global.complete:kill:1"])
+@pytest.mark.parametrize("step", [under(EOS, "global.batch:kill:1"), under(ALO, "global.complete:kill:1")])
 def test_a_restoration_that_is_killed_is_continued(world: World, step: str) -> None:
     feed = row_feed(world)
     feed.send(rows("old "))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from compat_tests import ALO, EOS
 from compat_tests.cases.flows import COPY, FRAGILE_COUNT
+from compat_tests.cases.steps import under
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.instance import Settings
 from compat_tests.harness.judge import end_and_judge
@@ -38,7 +40,7 @@ def send(world: World, poison: bytes) -> Row:
     return row
 
 
-@pytest.mark.parametrize("kind", POISONS)
+@pytest.mark.parametrize("kind", [under(EOS, "deserialization"), "processing", under(ALO, "production")])
 def test_log_and_fail_stops_at_the_record_and_names_it(world: World, kind: str) -> None:
     topology, poison, flows = POISONS[kind]
     row = send(world, poison)
@@ -49,7 +51,7 @@ def test_log_and_fail_stops_at_the_record_and_names_it(world: World, kind: str) 
     end_and_judge(world, *flows, crashed=True, poisoned=frozenset({poison}))
 
 
-@pytest.mark.parametrize("kind", POISONS)
+@pytest.mark.parametrize("kind", [under(ALO, "deserialization"), under(ALO, "processing"), "production"])
 def test_log_and_continue_skips_the_record_with_all_its_effects(world: World, kind: str) -> None:
     topology, poison, flows = POISONS[kind]
     row = send(world, poison)

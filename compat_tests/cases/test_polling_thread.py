@@ -37,6 +37,7 @@ def _polls_in_one_thread(world: World) -> None:
         pytest.skip("each stream thread is a member of its own")
 
 
+@pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("static", [None, pytest.param("me", marks=pytest.mark.full)], ids=["dynamic", "static"])
 def test_threads_come_and_go_without_a_rebalance_and_with_the_last_one_the_member_leaves(
     world: World, static: str | None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
@@ -19,6 +21,7 @@ def calls(log: str, row: str) -> int:
     return int(found[1].replace(",", ""))
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_profile_counts_each_record_at_each_node_and_changes_nothing_else(world: World, tmp_path: Path) -> None:
     stacks = tmp_path / "stacks"
     feed = world.input("in", 2, out=2)

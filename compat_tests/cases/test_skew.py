@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from compat_tests.cases.flows import CALLS
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.judge import end_and_judge
@@ -26,6 +28,7 @@ def into(partition: int, count: int, value: bytes) -> Iterable[Sent]:
     return (Sent(b"%d-%d" % (partition, number % 50), value, FIRST_TIMESTAMP, partition) for number in range(count))
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_what_comes_into_a_quiet_partition_is_processed_beside_a_backlog_and_not_after_it(world: World) -> None:
     feed = world.input("in", PARTITIONS, out=PARTITIONS)
     feed.send(into(0, BACKLOG, b"slow 1"))

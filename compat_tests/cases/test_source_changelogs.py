@@ -92,6 +92,7 @@ def test_a_table_is_restored_from_its_topic_after_kills(world: World, disk: str)
     end_and_judge(world, crashed=True)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_kill_during_the_restoration_of_a_table_from_its_topic_is_survived(world: World) -> None:
     feed, asks = world.input("in", 1, out=1), world.input("asks", 1)
     feed.send(rows(world, 5_000))

@@ -76,6 +76,7 @@ def test_the_standby_of_a_killed_instance_takes_over_with_next_to_nothing_to_res
     end_and_judge(world, COUNT, crashed=True)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_the_standby_of_an_instance_that_leaves_takes_over_without_restoring(world: World) -> None:
     one, other = pair(world)
     before = other.restored()

@@ -305,6 +305,7 @@ def test_a_full_disk_is_waited_out_and_the_other_sub_topology_goes_on(
     end_and_judge(world, COUNT, COUNT_BESIDE, crashed=True)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_state_of_a_newer_release_is_refused_with_the_way_out(world: World) -> None:
     app = counting(world)
     for manifest in databases(world, app).glob("*/manifest.json"):

@@ -86,6 +86,7 @@ def ids_on_disk(app: Instance, kind: str) -> set[str]:
     return {id.rpartition("-")[2] for id in json.loads(identity.read_text())[kind]}
 
 
+@pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("others", [pytest.param(0, marks=pytest.mark.full), 1])
 def test_a_start_with_fewer_threads_leaves_no_member_behind_and_waits_for_no_session(world: World, others: int) -> None:
     """From the baseline with four stream threads to this stage with one, and back, twice, alone or beside another. With
@@ -180,6 +181,7 @@ def test_of_two_instances_with_one_group_instance_id_the_older_ends_with_the_way
     end_and_judge(world, COUNT, crashed=True)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_removed_thread_is_no_member_of_the_next_start_either(world: World) -> None:
     feed = world.input("in", 4, out=4)
     app = world.instance("count", **STATIC, milestones="baseline").start(num_stream_threads=2)

@@ -31,7 +31,7 @@ def slowly(world: World, *parts: str) -> Application:
     return Application(world.application_id, parts or all_parts.parts, SLOWLY_US)
 
 
-@pytest.mark.short_under(EOS)
+@pytest.mark.full
 def test_java_ours_java_ours_is_the_same_as_java_alone(world: World) -> None:
     story = TakeOver(world, slowly(world), FEW, legs=4)
     for instance in (story.java, story.ours) * 2:

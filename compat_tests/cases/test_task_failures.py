@@ -74,6 +74,7 @@ def test_a_task_that_fails_for_good_ends_alone_and_its_partition_stops_at_the_re
     assert took < PROMPT_S
 
 
+@pytest.mark.short_under("exactly_once_v2")
 @causes("user code")
 def test_by_default_a_task_that_fails_for_good_ends_the_process_with_its_exit_code(world: World, cause: str) -> None:
     what = CAUSES[cause]

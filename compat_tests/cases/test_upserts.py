@@ -90,6 +90,7 @@ def test_a_live_group_goes_from_the_stage_before_to_this_one_and_back(world: Wor
     end_and_judge(world, *upserted(world))
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_record_without_a_key_stops_its_task_on_every_stage_and_is_named(world: World) -> None:
     row, _ = send_with_keyless(world)
     app = world.instance("upserts", **PATIENCE).start()

@@ -3,10 +3,12 @@ a batch back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import product
 
 import pytest
 
+from compat_tests import ALO, EOS
 from compat_tests.cases.closings import CONTINUE, Closings
 from compat_tests.cases.steps import (
     COMMIT_STEPS,
@@ -15,13 +17,24 @@ from compat_tests.cases.steps import (
     armed,
     await_timed_out,
     commit_steps_of,
+    under,
 )
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from milestones.testing import Not
 
 TIMES, MANY = 3, 17
-CLOSING = pytest.mark.parametrize("topology", ["windows", "suppressed"])
+WINDOWS, SUPPRESSED = "windows", "suppressed"
+CLOSING = pytest.mark.parametrize("topology", [WINDOWS, SUPPRESSED])
+FLUSHED, COMMITTED = "commit.after-flush", "commit.after-commit"
+
+
+def closing_at(short: Mapping[tuple[str, str], str]) -> pytest.MarkDecorator:
+    """Each topology at each step of a commit; `short`: what the short selection has of them, and under which guarantee.
+    Kills and roll-backs share them out, so that both together have all."""
+    every = product((WINDOWS, SUPPRESSED), COMMIT_STEPS)
+    params = [under(short[at], *at) if at in short else pytest.param(*at, marks=pytest.mark.full) for at in every]
+    return pytest.mark.parametrize(("topology", "step"), params)
 
 
 class Counting:
@@ -55,8 +68,9 @@ class Counting:
         end_and_judge(self.world, crashed=True)
 
 
-@CLOSING
-@pytest.mark.parametrize("step", commit_steps_of("commit.after-flush", "commit.after-commit"))
+@closing_at(
+    {(WINDOWS, FLUSHED): EOS, (WINDOWS, COMMITTED): ALO, (SUPPRESSED, FLUSHED): ALO, (SUPPRESSED, COMMITTED): EOS}
+)
 def test_each_window_is_emitted_once_over_kills_at_any_step_of_a_commit(
     world: World, step: str, topology: str
 ) -> None:
@@ -79,8 +93,9 @@ def test_each_window_is_emitted_once_over_a_hundred_kills_with_failing_records_i
     counting.end()
 
 
-@CLOSING
-@pytest.mark.parametrize("step", commit_steps_of("commit.after-flush", "commit.after-commit"))
+@closing_at(
+    {(WINDOWS, FLUSHED): ALO, (WINDOWS, COMMITTED): EOS, (SUPPRESSED, FLUSHED): EOS, (SUPPRESSED, COMMITTED): ALO}
+)
 def test_each_window_is_emitted_once_over_roll_backs_with_a_failing_record_in_the_batch(
     world: World, step: str, topology: str
 ) -> None:
