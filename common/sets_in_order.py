@@ -63,7 +63,7 @@ def _set(value: set[Any] | frozenset[Any], encode: Encode) -> _InOrder:
 
 def _object(value: Any, encode: Encode) -> Any:
     changed = {}
-    for name in _fields(value.__class__):
+    for name in written_fields(value.__class__):
         inner = getattr(value, name, None)
         new = in_order(inner, encode)
         if new is not inner:
@@ -78,7 +78,7 @@ def _object(value: Any, encode: Encode) -> Any:
 
 
 @cache
-def _fields(kind: Any) -> tuple[str, ...]:
+def written_fields(kind: Any) -> tuple[str, ...]:
     """The names of what is written of a class's objects: a dataclass, a Struct, a pydantic model, an attrs class."""
     if (names := getattr(kind, "__pydantic_fields__", None)) is not None:
         return (*names, "__pydantic_extra__")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -28,6 +28,7 @@ from msgspec import inspect as kinds
 
 from milestones.common import serdes
 from milestones.common.copies import all_kinds, is_mutable
+from milestones.common.lost_fields import has_derived, refuse_loss
 from milestones.common.serdes import Serde, check_finite, list_serde
 from milestones.common.sets_in_order import in_order
 
@@ -93,9 +94,10 @@ class JsonSerde(Serde[Any]):
     __slots__ = ("_check", "_kind")
 
     def __init__(
-        self, kind: Any, dump: Callable[[Any], bytes], load: Callable[[bytes], Any], *, plain: Callable[[Any], Any],
-        immutable: bool, check: bool, floats: bool,
+        self, kind: Any, dump: Callable[[Any], bytes], load: Callable[[bytes], Any], *,
+        again: Callable[[Any, bytes], bytes], plain: Callable[[Any], Any], immutable: bool, check: bool, floats: bool,
     ) -> None:  # fmt: skip
+        """`again`: the bytes of what was read, from these bytes."""
         of_class = kind if isinstance(kind, type) and get_origin(kind) is None and _is_record(kind) else object
 
         def write(value: Any) -> bytes:
@@ -112,7 +114,10 @@ class JsonSerde(Serde[Any]):
                 read = load(data)
             except Exception as error:
                 raise TypeError(f"it couldn't be read again: {error}") from error
-            return dump(read) if floats else data  # 1 in a field of floats is 1.0, once it is read
+            written_again = again(read, data)
+            if written_again != data:
+                refuse_loss(value, data, written_again)
+            return written_again if floats else data  # 1 in a field of floats is 1.0, once it is read
 
         super().__init__(
             write_readable if check else write, load, name=f"JSON({_name(kind)})", immutable=immutable
@@ -146,8 +151,12 @@ class _MsgspecSerde(JsonSerde):
             """A subclass may have sets that the class doesn't have."""
             return encode_in_order(value) if any(map(type.__subclasses__, records)) else encode(value)
 
+        def encode_again(read: Any, _: bytes) -> bytes:
+            """Nothing that was read is of a subclass."""
+            return encode_in_order(read) if ordered else encode(read)
+
         super().__init__(
-            kind, encode_in_order if ordered else encode_any if records else encode, decoder.decode,
+            kind, encode_in_order if ordered else encode_any if records else encode, decoder.decode, again=encode_again,
             plain=msgspec.to_builtins, immutable=not any(map(is_mutable, seen)), check=check,
             floats=any(isinstance(each, kinds.FloatType) for each in seen),
         )  # fmt: skip
@@ -161,11 +170,27 @@ class _PydanticSerde(JsonSerde):
         from pydantic_core import to_json
 
         adapter = TypeAdapter(kind)
-        dump, schema = adapter.dump_json, str(adapter.core_schema)
+        schema = str(adapter.core_schema)
         ordered = any(text in schema for text in _MAY_HAVE_SETS_IN_SCHEMA)
+        floats, typed_dicts = "'type': 'float'" in schema, "'type': 'typed-dict'" in schema
+        classes = frozenset(_classes_in(adapter.core_schema))
+
+        def dump_plainly(value: Any) -> bytes:
+            return adapter.dump_json(in_order(value, to_json) if ordered else value)
+
+        def dump(value: Any) -> bytes:
+            """pydantic itself writes of an object what its type knows, and leaves out the rest."""
+            data = dump_plainly(value)
+            if typed_dicts or (any(map(type.__subclasses__, classes)) and has_derived(value, classes)):
+                refuse_loss(value, adapter.dump_json(value, serialize_as_any=True), data)
+            return data
+
+        def dump_again(read: Any, data: bytes) -> bytes:
+            return dump_plainly(read) if floats or any(map(type.__subclasses__, classes)) else data
+
         super().__init__(
-            kind, (lambda value: dump(in_order(value, to_json))) if ordered else dump, adapter.validate_json,
-            plain=adapter.dump_python, immutable=False, check=check, floats="'type': 'float'" in schema,
+            kind, dump, adapter.validate_json, again=dump_again, plain=adapter.dump_python, immutable=False,
+            check=check, floats=floats,
         )  # fmt: skip
 
 
@@ -178,6 +203,19 @@ _MAY_HAVE_SETS = kinds.SetType, kinds.FrozenSetType, kinds.AnyType
 _MAY_HAVE_SETS_IN_SCHEMA = (
     "'type': 'set'", "'type': 'frozenset'", "'type': 'any'", "'extra_fields_behavior': 'allow'",
 )  # fmt: skip
+
+
+def _classes_in(schema: Any) -> Iterator[type]:
+    """The classes that a schema of pydantic's is about."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("cls"), type):
+            yield schema["cls"]
+        for key, inner in schema.items():
+            if key != "metadata":
+                yield from _classes_in(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            yield from _classes_in(inner)
 
 
 def _no_serde(kind: Any, why: str) -> TypeError:

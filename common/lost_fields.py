@@ -1,0 +1,74 @@
+"""Fields that a value has and its type hasn't: a program that reads what was written would get the value without them.
+
+| given | where the type says | lost |
+|---|---|---|
+| a `Sub` that has a field `b` | its base class, which has none | `$.item.b (of a Sub)` |
+| a dict that has a key `b` | a `TypedDict` or a class without it | `$.item.b (of a dict)` |
+
+*Guarantees*: a subclass that has no field of its own loses nothing, nor does what a field of `Any` or `dict` holds.
+*Assumes*: a field is lost when JSON of the value has it and JSON of what was read hasn't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
+from milestones.common.copies import UNCHANGEABLE
+from milestones.common.sets_in_order import written_fields
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+def refuse_loss(value: Any, written: bytes, read: bytes) -> None:
+    """`TypeError` when JSON `written` of the value has fields that JSON of what was `read` lacks."""
+    lost = [_named(value, path) for path in _lost(msgspec.json.decode(written), msgspec.json.decode(read), ())]
+    if lost:
+        raise TypeError(
+            f"its type doesn't have {', '.join(lost)}, and a reader would get the value without it: give the class "
+            "that the type names these fields, or let the type name each class (a union of pydantic models, or of "
+            "Structs with tags)"
+        )
+
+
+def has_derived(value: Any, known: frozenset[type]) -> bool:
+    """Whether an object in the value is of a class that derives from one of these and is none of them."""
+    kind = value.__class__
+    if kind in UNCHANGEABLE:
+        return False
+    if kind not in known and not known.isdisjoint(kind.__mro__):
+        return True
+    if isinstance(value, dict):
+        inner: Any = value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = value
+    else:
+        inner = [getattr(value, name, None) for name in written_fields(kind)]
+    return any(has_derived(one, known) for one in inner)
+
+
+def _lost(written: Any, read: Any, at: Path) -> Iterator[Path]:
+    """Where JSON that was read lacks a name of JSON that was written."""
+    if isinstance(written, dict) and isinstance(read, dict):
+        for name, inner in written.items():
+            if name in read:
+                yield from _lost(inner, read[name], (*at, name))
+            else:
+                yield (*at, name)
+    elif isinstance(written, list) and isinstance(read, list):
+        for number, (inner, other) in enumerate(zip(written, read, strict=False)):
+            yield from _lost(inner, other, (*at, number))
+
+
+def _named(value: Any, path: Path) -> str:
+    """The path as errors of JSON's libraries write it, and the class whose field it is, where names lead to it."""
+    text = "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    for step in path[:-1]:
+        if isinstance(value, dict | list | tuple):
+            by_name: Any = dict(enumerate(value)) if not isinstance(value, dict) else value
+            value = by_name.get(step)
+        else:
+            value = getattr(value, str(step), None)
+    return text if value is None else f"{text} (of a {type(value).__qualname__})"
