@@ -88,6 +88,16 @@ def count_by_pattern(app: str) -> StreamsBuilder:
     return count(app, re.compile(f"{re.escape(app)}-i[n]"))
 
 
+def count_all(app: str) -> StreamsBuilder:
+    """The count of records per value of every topic whose name begins with the application id, but for `out`: the
+    application's own repartition topic and changelog have such names, too."""
+    builder = StreamsBuilder()
+    records = builder.stream(re.compile(f"{re.escape(app)}-(?!out).*"), key=TEXT, value=TEXT)
+    counts = records.group_by(lambda _, value: value, name="by-value", key=TEXT).count("counts")
+    counts.to_stream().to(f"{app}-out", value=LONG)
+    return builder
+
+
 def count_in_memory(app: str) -> StreamsBuilder:
     """The same, with a store that a restart has to restore from its changelog."""
     return count(app, in_memory=True)
@@ -362,9 +372,9 @@ def everywhere(app: str) -> StreamsBuilder:
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     made.__name__.replace("_", "-"): made
     for made in (
-        copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, two_counts, several, later, fragile,
-        unwritable, calls, noting, elsewhere, ticks, remembering, slots, windows, suppressed, everywhere,
-        foreign_keys, lookups, pairs, paid, paid_late, long_ago, plain, times, upserts,
+        copy, count, count_by_pattern, count_all, count_in_memory, count_by_value, words, two, two_counts, several,
+        later, fragile, unwritable, calls, noting, elsewhere, ticks, remembering, slots, windows, suppressed,
+        everywhere, foreign_keys, lookups, pairs, paid, paid_late, long_ago, plain, times, upserts,
     )
 }  # fmt: skip
 
