@@ -9,6 +9,9 @@
 | `key`, `value` | binary |
 | `headers` | list of (name, value) |
 
+A file's metadata has Kafka's id of the topic that it was read from (`milestones.topic_id`), where Kafka gave one: a
+topic that is deleted and made anew has other records at the same offsets.
+
 A range of offsets has no record for a control record, an aborted one, or one that compaction has removed: that it is in
 a file's name says that nothing else was there.
 
@@ -36,6 +39,8 @@ from milestones.pipeline.records import StoredRecord
 
 IN_KAFKA = "kafka:"
 """In place of an archive's URL: all history is in Kafka."""
+
+TOPIC_ID = b"milestones.topic_id"
 
 ROWS = 1_000
 """Read at once, about what a fetch brings."""
@@ -93,6 +98,22 @@ class Archive:
                 found[at] = files[0][0], files[-1][1]
         return found
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """Kafka's ids of the topics that each partition's files were read from; files of older releases have none."""
+        return {
+            at: frozenset(id for _, _, path in files if (id := self._topic_id(path)) is not None)
+            for topic in topics
+            for at, files in self._listed(topic).items()
+        }
+
+    def _topic_id(self, path: str) -> str | None:
+        try:
+            with self._files.open(path, "rb") as file:
+                id = (pq.read_metadata(file).metadata or {}).get(TOPIC_ID)
+        except (OSError, pa.ArrowException) as error:
+            raise ArchiveError(f"can't read {path} at {self.url}: {error}") from None
+        return None if id is None else id.decode()
+
     def read(self, at: TopicPartition, position: int, before: int | None = None) -> Iterator[list[StoredRecord]]:
         """The partition's records from `position` on, in batches. `before`: an end that `ranges` gave; what was added
         since isn't read. `ArchiveError`."""
@@ -113,13 +134,18 @@ class Archive:
         except (OSError, pa.ArrowException) as error:
             raise ArchiveError(f"can't read {path} at {self.url}: {error}") from None
 
-    def write(self, at: TopicPartition, first: int, end: int, rows: Iterable[Sequence[Stored]]) -> int:
-        """Add the records with first <= offset < end, in batches; how many. `ArchiveError`."""
+    def write(
+        self, at: TopicPartition, first: int, end: int, rows: Iterable[Sequence[Stored]], topic_id: str | None = None
+    ) -> int:
+        """Add the records with first <= offset < end, in batches; how many. `topic_id`: Kafka's id of the topic that
+        they are read from. `ArchiveError`."""
         place = self._place(at)
         part, records = f"{place}/.{uuid.uuid4().hex}.part", 0
         try:
             self._files.makedirs(place, exist_ok=True)
             with self._files.open(part, "wb") as file, pq.ParquetWriter(file, SCHEMA) as writer:
+                if topic_id is not None:
+                    writer.add_key_value_metadata({TOPIC_ID: topic_id.encode()})
                 for table in _tables(rows):
                     writer.write_table(table)
                     records += table.num_rows

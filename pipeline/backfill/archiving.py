@@ -1,15 +1,15 @@
 """Topics into an archive, before retention removes them.
 
 *Guarantees*: what is added begins where the archive ends; only committed records, up to where the first open
-transaction begins. Run again, it adds what came since.
+transaction begins. Run again, it adds what came since. An archive never has records of two topics of one name.
 *Assumes*: run often enough that Kafka still has what follows the archive.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.instance.application import Application
 from milestones.pipeline.backfill.archive import Archive, Stored, shared
-from milestones.pipeline.backfill.beginning import check_join
+from milestones.pipeline.backfill.beginning import check_join, check_topic
 from milestones.pipeline.driving.order import inner_topics
 from milestones.pipeline.reading import PartitionRange, read
 from milestones.pipeline.spark_jobs import context_of, run_each
@@ -37,6 +37,15 @@ class ArchivedRange:
     first: int
     end: int
     records: int
+
+
+@dataclass(frozen=True)
+class ArchiveJob:
+    """What is to be added of one partition. `topic_id`: Kafka's, where it gave one. `admin`: settings of a client."""
+
+    range: PartitionRange
+    topic_id: str | None
+    admin: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ def archive_inputs(
     application, archive = Application.of(built, config), Archive(shared(url))
     cluster = Cluster(config.admin_settings(f"{application.id}-archive"))
     topics = outer_topics(application, cluster.partition_counts())
-    jobs = _jobs(archive, cluster, topics, config.restore_consumer_settings(f"{application.id}-archive"))
+    jobs = _jobs(archive, cluster, topics, config)
     added = run_each(context_of(spark), partial(add, url), jobs, f"archive of {application.id}")
     return ArchiveRun(added, time.monotonic() - began)
 
@@ -82,27 +91,39 @@ def outer_topics(application: Application, counts: Mapping[str, int]) -> dict[st
     return {topic: counts[topic] for topic in sorted(topics)}
 
 
-def _jobs(
-    archive: Archive, cluster: Cluster, topics: Mapping[str, int], consumer: Mapping[str, Any]
-) -> list[PartitionRange]:
+def _jobs(archive: Archive, cluster: Cluster, topics: Mapping[str, int], config: StreamsConfig) -> list[ArchiveJob]:
     partitions = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
-    known, bounds = archive.ranges(topics), cluster.bounds(partitions, committed=True)
+    known, archived = archive.ranges(topics), archive.topic_ids(topics)
+    name = f"{config.application_id}-archive"
+    consumer, admin = config.restore_consumer_settings(name), config.admin_settings(name)
+    ids, bounds = cluster.topic_ids(topics), cluster.bounds(partitions, committed=True)
     jobs = []
     for at, (first, end) in bounds.items():
+        check_topic(at, archived.get(at, frozenset()), ids.get(at.topic), archive.url)
         begin = known[at][1] if at in known else first
         check_join(at, begin, first, end, archive.url)
         if begin < end:
-            jobs.append(PartitionRange(at, begin, end, consumer))
+            jobs.append(ArchiveJob(PartitionRange(at, begin, end, consumer), ids.get(at.topic), admin))
     return jobs
 
 
-def add(url: str, job: PartitionRange) -> ArchivedRange:
+def add(url: str, job: ArchiveJob) -> ArchivedRange:
     """What Spark calls for each partition."""
-    batches = read(job.consumer, job.partition, job.first, job.end)
-    records = Archive(url).write(job.partition, job.first, job.end, map(_rows, batches))
-    return ArchivedRange(job.partition, job.first, job.end, records)
+    what = job.range
+    batches = read(what.consumer, what.partition, what.first, what.end)
+    rows = _of_one_topic(url, job, map(_rows, batches))
+    records = Archive(url).write(what.partition, what.first, what.end, rows, job.topic_id)
+    return ArchivedRange(what.partition, what.first, what.end, records)
+
+
+def _of_one_topic(url: str, job: ArchiveJob, rows: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored]]:
+    """The rows; after the last one `ArchiveError` if the topic was made anew while they were read."""
+    yield from rows
+    if job.topic_id is not None:
+        at = job.range.partition
+        now = Cluster(job.admin).topic_ids([at.topic]).get(at.topic)
+        check_topic(at, frozenset([job.topic_id]), now, url)
 
 
 def _rows(messages: Collection[Message]) -> list[Stored]:
     return [(m.offset() or 0, m.timestamp()[1], m.key(), m.value(), m.headers()) for m in messages]  # type: ignore[misc]
-

@@ -36,7 +36,7 @@ from milestones.common.topology import StreamsBuilder, Topology
 from milestones.instance.application import Application
 from milestones.pipeline.backfill.archive import IN_KAFKA, Archive, shared
 from milestones.pipeline.backfill.archiving import outer_topics
-from milestones.pipeline.backfill.beginning import Beginning, beginning
+from milestones.pipeline.backfill.beginning import Beginning, beginning, check_topic
 from milestones.pipeline.backfill.decisions import until_decided
 from milestones.pipeline.backfill.group import Group
 from milestones.pipeline.run import run_on_spark
@@ -123,8 +123,13 @@ def _prepare(
     if archive is not None or all_ - group.committed(all_).keys():
         group.come_to_rest()
     committed = group.committed(all_)
-    archived = {} if archive is None else archive.ranges({at.topic for at in outer})
+    topics = {at.topic for at in outer}
+    archived = {} if archive is None else archive.ranges(topics)
     place = IN_KAFKA if archive is None else without_credentials(archive.url)
+    if archive is not None:
+        ids = cluster.topic_ids(topics)
+        for at, archived_ids in archive.topic_ids(topics).items():
+            check_topic(at, archived_ids, ids.get(at.topic), place)
     bounds = cluster.bounds(all_, committed=False)
     found = {
         at: beginning(at, committed.get(at), archived.get(at), bounds[at], place, application.id)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from milestones.common.errors import MilestonesError
+from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.records import TopicPartition
 from milestones.pipeline.backfill.archive import IN_KAFKA, ArchiveError
 
@@ -51,7 +51,7 @@ def beginning(
             "find an archive that has them, or reset the application and begin anew with the present records"
         )
     if committed > end:
-        raise MilestonesError(
+        raise SourceTopicError(
             f"the group {group} is at {committed}, and {at} has only {end}: the topic was deleted and made anew since; "
             "reset the application and begin anew"
         )
@@ -71,6 +71,15 @@ def _in_archive(
             "records between are missing; find their archive"
         )
     return Beginning(committed, archived=end - committed)
+
+
+def check_topic(at: TopicPartition, archived: frozenset[str], kafka: str | None, url: str) -> None:
+    """See that an archive of these topics, by id, is one of the topic that Kafka has. `ArchiveError`."""
+    if kafka is not None and archived - {kafka}:
+        raise ArchiveError(
+            f"the archive of {at} in {url} is of another topic than the one that Kafka has now: the topic was deleted "
+            "and made anew since; begin a new archive elsewhere"
+        )
 
 
 def check_join(at: TopicPartition, archived: int, first: int, end: int, url: str) -> None:

@@ -31,7 +31,7 @@ from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
 from milestones.common.diagnostics import text_of
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
-from milestones.common.kafka.failures import is_passing
+from milestones.common.kafka.failures import UNKNOWN_TOPIC, error_of, is_passing
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.admin_thread import WATCH_INTERVAL_MS
@@ -226,6 +226,8 @@ class Driver(threading.Thread):
         except (KafkaException, KafkaUnreachableError) as error:
             since_ms = now_ms if self._unanswered_ms is None else self._unanswered_ms
             passing = isinstance(error, KafkaUnreachableError) or is_passing(error)
+            if (told := error_of(error)) is not None and told.code() in UNKNOWN_TOPIC:
+                passing, self._watched_ms = True, -math.inf  # the next look at the sources names one that was deleted
             if not passing or now_ms - since_ms > self._config.task_timeout_ms:
                 raise
             log.warning("%s: Kafka can't be asked now: %s", self.name, error)

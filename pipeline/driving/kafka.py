@@ -64,6 +64,7 @@ class KafkaView:
             self._application, sources, self._cluster.seen, self._group.offsets, {},
             lambda: SystemClock().sleep_ms(SECOND_LOOK_MS),
         )  # fmt: skip
+        self._sources.look(found)  # from now on a topic that is gone, or was made anew, is news
 
     def look(
         self, tasks: Inputs, *, settled: bool

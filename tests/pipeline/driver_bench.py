@@ -64,7 +64,8 @@ class FakeKafka:
         self.offsets = {IN: 0, BETWEEN: 0}
         self.others_write = {IN: 0, BETWEEN: 0}
         self.caps: Caps | None = None
-        self.away = False
+        self.error: int | None = None
+        """The code with which it answers questions about offsets."""
         self.purges = 0
         self.gone: dict[TopicPartition, int] = {}
         self.news: frozenset[str] | Exception = frozenset()
@@ -72,8 +73,8 @@ class FakeKafka:
     def prepare(self) -> None: ...
 
     def look(self, tasks: Mapping[TaskId, Sequence[TopicPartition]], *, settled: bool) -> Any:
-        if self.away:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        if self.error is not None:
+            raise KafkaException(KafkaError(self.error))
         for (at,) in tasks.values():
             self.written[at] += self.others_write[at]
         asked = {at: self.written[at] for inputs in tasks.values() for at in inputs}

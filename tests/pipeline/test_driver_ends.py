@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
+from milestones.common.errors import SourceTopicError
 from milestones.pipeline.driving.driver import KILL_MS, PATIENCE_MS, Pace, TaskFailedError
 from milestones.pipeline.driving.losses import MAX_FAILURES, PAUSE_MS
 from milestones.pipeline.driving.spark_thread import Finished
@@ -82,11 +83,29 @@ def test_at_least_once_a_lost_attempts_task_rests_for_a_session_under_a_new_gene
 
 def test_kafka_that_cant_answer_for_too_long_ends_the_run() -> None:
     bench = Bench(Pace(None), task_timeout_ms=5_000)
-    bench.kafka.away = True
+    bench.kafka.error = KafkaError._TRANSPORT
     for _ in range(6):
         bench.step(1_000)
     with pytest.raises(KafkaException):
         bench.step(1_000)
+
+
+def test_an_input_that_a_broker_does_not_know_ends_the_run_once_a_look_at_the_topics_names_it() -> None:
+    bench = ten_records()
+    bench.step()
+    bench.kafka.error = KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert not bench.finish()
+    bench.kafka.news = SourceTopicError("source topic in was deleted")
+    with pytest.raises(SourceTopicError, match="in was deleted"):
+        bench.step(1_000)
+
+
+def test_a_broker_that_has_just_started_and_knows_an_input_a_little_later_ends_no_run(batch: Bench) -> None:
+    batch.kafka.error = KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert not batch.step()
+    batch.kafka.error = None
+    batch.step(1_000)
+    assert batch.ranges[0].task == FIRST
 
 
 def test_a_stop_waits_for_the_job_then_has_the_group_go_on(batch: Bench) -> None:

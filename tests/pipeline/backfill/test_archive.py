@@ -46,6 +46,15 @@ def test_what_is_written_comes_back_from_any_offset(archive: Archive) -> None:
     assert offsets(archive, TopicPartition("orders", 3), 0) == []
 
 
+def test_an_archive_knows_by_id_from_which_topic_each_file_was_read(archive: Archive) -> None:
+    archive.write(AT, 0, 5, [rows(0, 5)])
+    assert archive.topic_ids(["orders"]) == {AT: frozenset()}
+    archive.write(AT, 5, 8, [rows(5, 8)], "first")
+    archive.write(AT, 8, 8, [], "second")
+    archive.write(OTHER, 0, 1, [rows(0, 1)], "first")
+    assert archive.topic_ids(["orders", "nothing"]) == {AT: {"first", "second"}, OTHER: {"first"}}
+
+
 def test_a_record_comes_back_whole(archive: Archive) -> None:
     headers: list[tuple[str, bytes | None]] = [("h", b"1"), ("h", None)]
     stored: list[Stored] = [(0, 5, None, b"", headers), (1, 6, b"k", None, None), (2, 7, b"", b"v", [])]

@@ -7,7 +7,7 @@ import pytest
 from milestones.common.errors import MilestonesError
 from milestones.common.records import TopicPartition
 from milestones.pipeline.backfill.archive import IN_KAFKA, ArchiveError
-from milestones.pipeline.backfill.beginning import Beginning, Range, beginning, check_join
+from milestones.pipeline.backfill.beginning import Beginning, Range, beginning, check_join, check_topic
 
 AT = TopicPartition("orders", 0)
 URL = "s3://history"
@@ -66,3 +66,18 @@ def test_an_archive_that_kafka_does_not_go_on_from_is_an_error() -> None:
         check_join(AT, 10, 11, 20, "url")
     with pytest.raises(ArchiveError, match="made anew"):
         check_join(AT, 10, 0, 9, "url")
+
+
+@pytest.mark.parametrize("archived", [frozenset(), frozenset({"a"})])
+@pytest.mark.parametrize("kafka", ["a", None])
+def test_an_archive_of_the_topic_that_kafka_has_or_of_one_that_nobody_knows_is_fine(
+    archived: frozenset[str], kafka: str | None
+) -> None:
+    """Older releases, and brokers older than Kafka 2.8, tell no id."""
+    check_topic(AT, archived, kafka, "url")
+
+
+@pytest.mark.parametrize("archived", [frozenset({"b"}), frozenset({"a", "b"})])
+def test_an_archive_of_another_topic_of_the_name_is_an_error(archived: frozenset[str]) -> None:
+    with pytest.raises(ArchiveError, match=r"of another topic than the one that Kafka has now.* made anew"):
+        check_topic(AT, archived, "a", "url")
