@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +37,30 @@ SHARED_MEMORY = Path("/dev/shm")
 
 THEN = st.sampled_from(["", "send", "flush", "commit", "commit"])
 
+EITHER = (False, True)
+SETTINGS: Mapping[str, Sequence[Any]] = {
+    "kind": sorted(KINDS), "values": sorted(VALUES), "logged": [True, True, True, False], "cache": [0, 0, 700, 10**6],
+    "remembered": [0, 700, 5_000, 1 << 20], "exactly_once": EITHER, "skipping": EITHER, "listening": EITHER,
+    "old_values": EITHER, "at_commit": EITHER,
+}  # fmt: skip
+"""What a life's settings are drawn from."""
+
+
+def drawn(name: str) -> st.SearchStrategy[Any]:
+    """A value of this setting, of those that the machine has."""
+    return st.runner().flatmap(lambda machine: st.sampled_from({**SETTINGS, **machine.only}[name]))
+
 
 class StoreMachine(RuleBasedStateMachine):
-    """`persistent`: the stores are on disk, by `engines`, in the form of `manager`; commits wait as `waiting` says."""
+    """`persistent`: the stores are on disk, by `engines`, in the form of `manager`; commits wait as `waiting` says.
+    `only`: what some settings are drawn from, where lives of these are looked for."""
 
     engines: Engines
     persistent: bool
     waiting: tuple[int, int] = 0, 0
     """Bytes, and ms."""
     manager: Callable[[StateDirectory, Engines, str], StateManager] = LocalStateManager
+    only: Mapping[str, Sequence[Any]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,18 +71,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.behind = WaitingCommits(*self.waiting)
         self.lives: dict[int, Life] = {}
 
-    @initialize(
-        kind=st.sampled_from(sorted(KINDS)),
-        values=st.sampled_from(sorted(VALUES)),
-        logged=st.sampled_from([True, True, True, False]),
-        cache=st.sampled_from([0, 0, 700, 10**6]),
-        remembered=st.sampled_from([0, 700, 5_000, 1 << 20]),
-        exactly_once=st.booleans(),
-        skipping=st.booleans(),
-        listening=st.booleans(),
-        old_values=st.booleans(),
-        at_commit=st.booleans(),
-    )
+    @initialize(**{name: drawn(name) for name in SETTINGS})
     def begin(self, kind: str, values: str, logged: bool, cache: int, remembered: int, **how: Any) -> None:
         cache = 0 if how["at_commit"] else cache  # where stores log at a commit, none has a cache
         reference = KINDS[kind](VALUES[values])
