@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.conftest import _part as part_of
 from compat_tests.harness.workers import LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,46 +176,48 @@ def test_long_{name}(number):
 """ for name in "abcdef")
 
 
-@BOTH
-def test_the_parts_of_a_selection_have_each_longer_case_once_and_all_of_the_short_one(
-    workers: int, tmp_path: Path
-) -> None:
-    halves = []
-    for part in ("1/2", "2/2"):
-        done = run(tmp_path / part[0], workers, "--selection", "full", "--part", part, more=MORE)
-        halves.append({"".join(case) for case in re.findall(r"test_(short|long_\w)\[(\d)\]", done.text)})
-    first, second = halves
+def test_the_parts_of_a_selection_have_each_longer_case_once_and_all_of_the_short_one(tmp_path: Path) -> None:
+    def part(which: str, workers: int) -> set[str]:
+        done = run(tmp_path / f"{which[0]} {workers}", workers, "--selection", "full", "--part", which, more=MORE)
+        return {"".join(case) for case in re.findall(r"test_(short|long_\w)\[(\d)\]", done.text)}
+
+    first, second = part("1/2", 0), part("2/2", 0)
     short = {f"short{number}" for number in range(3)}
     assert first & second == short
     assert first | second == short | {f"long_{name}{number}" for name in "abcdef" for number in range(3)}
     assert first - short
     assert second - short
+    assert part("1/2", 2) == first
 
 
-@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "half"])
-def test_a_part_that_there_is_not_is_refused(part: str, tmp_path: Path) -> None:
-    done = run(tmp_path, 0, "--part", part, more=MORE)
+def test_a_part_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, 0, "--part", "3/2", more=MORE)
     assert done.code == pytest.ExitCode.USAGE_ERROR
-    assert f"{part}: K/N, with K from 1 to N" in done.text
+    assert "3/2: K/N, with K from 1 to N" in done.text
+    for part in ("0/2", "1", "half"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"^{part}: K/N, with K from 1 to N$"):
+            part_of(part)
+
+
+STAGED = ("--selection", "full", "--stages", "baseline,m2,m6", "-rs", "--until")
 
 
 @BOTH
 def test_when_its_time_is_up_a_run_leaves_out_all_but_the_last_stages_short_selection_and_says_so(
     workers: int, tmp_path: Path
 ) -> None:
-    options = ("--selection", "full", "--stages", "baseline,m2,m6", "-rs", "--until")
     staged = MORE + "def test_staged(stage):\n    pass\n"
-    late = run(tmp_path / "late", workers, *options, "0", more=staged)
+    late = run(tmp_path, workers, *STAGED, "0", more=staged)
     assert re.findall(r"(\d+) passed, (\d+) skipped", late.text) == [("4", "20")]
     assert "left out, as this run has taken long enough (--until)" in late.text
-    early = run(tmp_path / "early", workers, *options, "1e12", more=staged)
+
+
+def test_a_run_that_has_an_end_begins_with_the_last_stage_and_leaves_out_nothing_before(tmp_path: Path) -> None:
+    staged = MORE + "def test_staged(stage):\n    pass\n"
+    early = run(tmp_path, 0, *STAGED, "1e12", more=staged)
+    assert re.findall(r"test_staged\[(\w+)\]", early.text) == ["m6", "baseline", "m2"]
+    assert "24 passed" in early.text
     assert "skipped" not in early.text
-
-
-def test_a_run_that_has_an_end_begins_with_the_last_stage(tmp_path: Path) -> None:
-    staged = "def test_staged(stage):\n    pass\n"
-    done = run(tmp_path, 0, "--stages", "baseline,m2,m6", "--until", "1e12", more=staged)
-    assert re.findall(r"test_staged\[(\w+)\]", done.text) == ["m6", "baseline", "m2"]
 
 
 def test_a_failure_is_told_when_it_comes(tmp_path: Path) -> None:
