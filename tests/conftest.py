@@ -1,8 +1,11 @@
-"""What all tests share: `kafka`, the bootstrap servers of one embedded broker for the whole run."""
+"""What all tests share: `kafka`, the bootstrap servers of one embedded broker for the whole run; temporary files, the
+broker's too, in memory, where there is room (`PYTEST_DEBUG_TEMPROOT` names another place)."""
 
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +13,11 @@ from hypothesis import HealthCheck, settings
 
 from compat_tests.spark import PYSPARK
 from milestones.common.writable import first_timestamp
+from tests.shared_memory import roomy
+
+MEMORY = roomy()
+if MEMORY is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 settings.register_profile(
     "soak", max_examples=3_000, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
@@ -18,7 +26,9 @@ settings.register_profile(
 
 
 def pytest_report_header() -> list[str]:
-    return [] if PYSPARK else ["tests of the pipeline: left out, PySpark isn't installed here (`tox -e spark` has it)"]
+    where = f"temporary files: in {os.environ.get('PYTEST_DEBUG_TEMPROOT', tempfile.gettempdir())}"
+    pipeline = "tests of the pipeline: left out, PySpark isn't installed here (`tox -e spark` has it)"
+    return [where] if PYSPARK else [where, pipeline]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

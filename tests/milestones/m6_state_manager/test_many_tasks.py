@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from milestones.common.state.write_behind import WriteBehindNamespace, WriteBehi
 from milestones.m6_state_manager import ranges, subtopology_engine
 from milestones.m6_state_manager.mending.mender import Mending
 from milestones.m6_state_manager.snapshots import process
-from tests.common.task.storemodel.machine import SHARED_MEMORY
 from tests.milestones.m6_state_manager.many_tasks import ManyTasks
 
 pytestmark = pytest.mark.timeout(600)
@@ -33,16 +31,6 @@ def deltas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "FOLDED_AT", 1_000)
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Iterator[Path]:
-    """In memory, where that is there."""
-    if not SHARED_MEMORY.exists():
-        yield tmp_path
-        return
-    with TemporaryDirectory(prefix="many-tasks-", dir=SHARED_MEMORY) as path:
-        yield Path(path)
-
-
 def lived(seed: int, base: Path, steps: int = STEPS) -> ManyTasks:
     many = ManyTasks(seed, base)
     many.run(steps)
@@ -50,8 +38,8 @@ def lived(seed: int, base: Path, steps: int = STEPS) -> ManyTasks:
     return many
 
 
-def test_each_task_has_its_own_data_and_all_of_it_whatever_befalls_them(base: Path) -> None:
-    happened = sum((lived(seed, base / str(seed)).happened for seed in range(3)), Counter[str]())
+def test_each_task_has_its_own_data_and_all_of_it_whatever_befalls_them(tmp_path: Path) -> None:
+    happened = sum((lived(seed, tmp_path / str(seed)).happened for seed in range(3)), Counter[str]())
     assert not HAPPENS - happened.keys()
 
 
@@ -88,8 +76,8 @@ FAULTS: dict[Callable[..., Any], tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.replace("_", " "))
-def test_they_find(fault: Callable[..., Any], base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_find(fault: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name = FAULTS[fault]
     monkeypatch.setattr(owner, name, fault)
     with pytest.raises(AssertionError):
-        lived(1, base, TO_FIND)
+        lived(1, tmp_path, TO_FIND)

@@ -29,12 +29,10 @@ from milestones.common.testing import StepClock
 from tests.common.task.storemodel.calls import KINDS, VALUES, Draw
 from tests.common.task.storemodel.lives import Life
 from tests.common.task.storemodel.setting import STORE, How, need
+from tests.shared_memory import roomy
 
 WHO = st.sampled_from([0, 0, 0, 1])
 TODO = st.builds(lambda seed, count: Draw(seed).calls(count), st.integers(0, 2**32), st.integers(0, 8))
-SHARED_MEMORY = Path("/dev/shm")
-"""Where it is there, state lies in it: an engine is opened and closed as on a disk, without waiting for one."""
-
 THEN = st.sampled_from(["", "send", "flush", "commit", "commit"])
 
 EITHER = (False, True)
@@ -64,7 +62,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.home = Path(tempfile.mkdtemp(prefix="store-model-", dir=SHARED_MEMORY if SHARED_MEMORY.exists() else None))
+        self.home = Path(tempfile.mkdtemp(prefix="store-model-", dir=roomy()))
         self.clock = StepClock(1_000_000)
         manager = type(self).manager
         self.state = manager(StateDirectory(self.home, "app", self.clock), self.engines, "test")
