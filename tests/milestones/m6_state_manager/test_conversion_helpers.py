@@ -218,12 +218,23 @@ def test_a_conversion_that_ends_early_has_nothing_more_read(tmp_path: Path) -> N
     ("before", "after", "steps", "least"),
     [(FOLDERS, RANGES, range(1, 1_000, 4), 10), (RANGES, FOLDERS, range(1, 1_000, 2), 5)],
 )
+@pytest.mark.parametrize(
+    "next_has_helpers", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["then alone", "then helpers"]
+)
 def test_a_kill_at_any_step_beside_helpers_costs_nothing_whatever_stage_starts_next(
-    tmp_path: Path, before: Any, after: Any, steps: range, least: int
-) -> None:
+    tmp_path: Path, before: Any, after: Any, steps: range, least: int, next_has_helpers: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     home = StateDirectory(tmp_path / "home", "words")
     first = start(home, before)
     few: Any = [TASK, NEIGHBOUR], [COUNTS, UNLOGGED]
     expected = fill(first, *few)
     first.release()
-    assert killed_at_steps(home, after, either_layout_has(expected, few), steps) > least
+    see = either_layout_has(expected, few)
+
+    def seen(left: Path) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(all_tasks, "MUCH_BYTES", 0 if next_has_helpers else 1 << 40)
+            see(left)
+
+    assert killed_at_steps(home, after, seen, steps) > least
