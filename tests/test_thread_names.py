@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from tests.sources import files, module_of
 
 FOLDERS = ("benchmarks", "common", "compat_tests", "milestones", "pipeline")
@@ -90,14 +88,9 @@ def assigned(of: ast.ClassDef) -> Iterator[ast.expr]:
             yield node.target
 
 
-THREADS = threads()
-
-
-def test_there_are_threads_to_look_at() -> None:
-    names = {one.node.name for one in THREADS}
+def test_a_thread_shadows_nothing_of_pythons_own() -> None:
+    found, pythons = threads(), reserved()
+    names = {one.node.name for one in found}
     assert {"StreamThread", "ProcessingThread", "Housekeeper", "UpdaterThread", "EngineMetricsThread"} <= names
-
-
-@pytest.mark.parametrize("thread", THREADS, ids=[one.name for one in THREADS])
-def test_a_thread_shadows_nothing_of_pythons_own(thread: Found) -> None:
-    assert own_names(thread.node) & reserved() == set()
+    shadowed = {one.name: own_names(one.node) & pythons for one in found}
+    assert {name: own for name, own in shadowed.items() if own} == {}

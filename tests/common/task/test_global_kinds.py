@@ -26,6 +26,8 @@ from milestones.common.topology import LogAndContinue, Processor, Topology
 from tests.common.task.global_kinds import CASES, FOREVER, MAX_ENTRIES, Case, Said
 from tests.common.task.test_global_task import PARTITIONS, Instance, Kafka
 
+BY_NIGHT = [pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12)]
+
 
 class Timed(Kafka):
     """One partition whose records have the times that they are written with."""
@@ -100,7 +102,7 @@ def say(instance: Instance, rng: random.Random, said: list[Said], now: int) -> i
     return now
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(3), *BY_NIGHT])
 def test_a_store_is_what_its_processor_made_of_the_topic_whatever_the_batches_and_restarts(
     instance: Instance, case: Case, seed: int
 ) -> None:

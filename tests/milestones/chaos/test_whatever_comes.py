@@ -22,7 +22,7 @@ from tests.milestones.chaos.campaign import play
 from tests.milestones.chaos.world import INTOLERANT
 from tests.milestones.planted import keep_programs
 
-SEEDS = range(24)
+SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(12, 100))]
 FAULTY_SEEDS = range(60)
 
 

@@ -21,6 +21,8 @@ lines.group_by_key().count("counts").to_stream().to("{app}-out", key=serdes.STRI
 
 Printed = dict[tuple[str, ...], str]
 
+BY_NIGHT = ("m1", "m2", "m3", "m5")
+
 
 class Commands:
     def __init__(self, app: App, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +39,10 @@ class Commands:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("stage", [stage.name for stage in STAGES])
+@pytest.mark.parametrize(
+    "stage",
+    [pytest.param(stage.name, marks=[pytest.mark.nightly] if stage.name in BY_NIGHT else []) for stage in STAGES],
+)
 def test_every_command_that_looks_works_on_every_stage(
     app: App, stage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

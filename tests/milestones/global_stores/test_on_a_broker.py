@@ -29,7 +29,8 @@ from tests.milestones.app import WAIT_S, App
 
 pytestmark = pytest.mark.kafka
 
-STAGES = pytest.mark.parametrize("stage", ["baseline", "m1", "m2", "m3", "m4", "m5"])
+BY_NIGHT = [pytest.param(stage, marks=pytest.mark.nightly) for stage in ("m1", "m2", "m3", "m4")]
+STAGES = pytest.mark.parametrize("stage", ["baseline", *BY_NIGHT, "m5"])
 TEXT = {"key": serdes.STRING, "value": serdes.STRING}
 
 

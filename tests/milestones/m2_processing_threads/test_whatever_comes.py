@@ -14,6 +14,7 @@ from tests.milestones.fakes import put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
 TASKS = [TaskId(0, partition) for partition in range(4)]
+BY_NIGHT = [pytest.param(seed, marks=pytest.mark.nightly) for seed in range(40, 200)]
 DEPTH = 3
 """How deep interruptions go: each one may let another thread process, whose user code is interrupted too."""
 
@@ -132,7 +133,7 @@ def disturb(world: ProcessingWorld, seed: int) -> None:
     assert world.state.held == set()
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", [*range(40), *BY_NIGHT])
 def test_every_task_is_in_one_place_and_every_input_counts_once(seed: int) -> None:
     world = ProcessingWorld(num_processing_threads=1 + seed % 4, commit_interval_ms=50)
     disturb(world, seed)
