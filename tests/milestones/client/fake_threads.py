@@ -87,6 +87,9 @@ class FakeInstance:
     def cleaner(self) -> None:
         return None
 
+    def note_internal(self, ids: Any) -> None:
+        """It has no directory to write them to."""
+
     def thread_context(
         self, identity: Any, metrics: Any, requests: Any, notify: Any, decide: Any, thread_registry: Any, listeners: Any
     ) -> Any:
@@ -112,7 +115,7 @@ class FakeHousekeeper:
 
     def __init__(self, *arguments: Any) -> None:
         self.requests = None
-        *_, self.on_error, self.runs, _ = arguments
+        *_, self.on_error, self.runs, _sources, _note = arguments
         self.did: list[str] = []
         FakeHousekeeper.last = self
 
