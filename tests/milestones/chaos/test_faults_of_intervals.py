@@ -77,7 +77,7 @@ def test_an_upsert_collapsed_that_is_none(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_interval_sent_again_that_was_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     always = lambda *_: CommitOutcome.ROLLED_BACK  # noqa: E731
     monkeypatch.setattr("milestones.m3_fencing_tolerance.transaction.outcome", always)
-    found(A_TRANSACTION, "changelog", seeds=range(180, 600), stage="m5")
+    found(A_TRANSACTION, "changelog", seeds=range(400, 1_200), stage="m5")
 
 
 def test_a_write_applied_before_it_was_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
