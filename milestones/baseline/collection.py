@@ -105,7 +105,8 @@ class DirectCollection:
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
         """At least once, Kafka gets the records of stores that log at a commit once it has the outputs: a crash between
-        the two loses no result that such a store has no more."""
+        the two loses no result that such a store has no more. So these records never wait among a task's outputs: a
+        commit that fails is thawed, or rolled back, and the next one makes them again."""
         outputs: dict[Task, Sequence[Emitted]] = {task: boundary.outputs for task, boundary in commit_set.items()}
         logs: dict[Task, Sequence[Emitted]] = {task: [*at.changelog()] for task, at in commit_set.items()}
         try:
@@ -117,8 +118,8 @@ class DirectCollection:
                 yield from self._sender.flush()
             complete = complete and (yield from self._push_all(logs, within_ms))
         finally:  # also when one task's outputs can't be sent: the others' are still to be
-            for task in commit_set:
-                if rest := [*outputs[task], *logs[task]]:
+            for task, rest in outputs.items():
+                if rest:
                     task.put_back(rest)
         return complete
 

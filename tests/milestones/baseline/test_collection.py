@@ -119,7 +119,19 @@ def test_what_a_commit_logs_waits_for_outputs_that_kafka_has_not() -> None:
         to_the_end(collecting.send(commit, 1_000))
     assert [sent.topic for _, sent in world.producer.sent] == ["out"]
     (task,) = commit
-    assert task.outputs == [output("log")], "its next commit has it"
+    assert not task.outputs, "the next commit makes it again, behind its own outputs"
+
+
+def test_what_a_commit_logs_is_never_sent_between_commits_without_an_answer_for_the_results_before_it() -> None:
+    world, collecting = collection("at_least_once", silent=False)
+    world.producer.room = 0
+    commit = logging_at_the_commit()
+    assert not to_the_end(collecting.send(commit, 1_000))
+    (task,) = commit
+    assert task.outputs == [output()]
+    world.producer.room = 10
+    collecting.collect([task])
+    assert [sent.topic for _, sent in world.producer.sent] == ["out"]
 
 
 @pytest.mark.parametrize(("guarantee", "commit"), [
