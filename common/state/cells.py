@@ -117,7 +117,12 @@ class Cells:
     @property
     def exact(self) -> bool:
         """Whether each time is that of the last commit, and what rows tell beyond it isn't committed."""
-        return self._exact and self._most_times is None
+        return self._exact and not self.share
+
+    @property
+    def share(self) -> bool:
+        """Whether times share entries of the metadata."""
+        return self._most_times is not None
 
     def committed_time(self, name: str) -> int:
         """The time of that name as of the last finished record, or the committed one where the task has no such cell.
@@ -181,4 +186,4 @@ class Cells:
             if entry not in times:
                 for name in names:
                     self.time(name, self.others(entry))
-        return self._most_times is not None
+        return self.share

@@ -23,7 +23,7 @@ from milestones.common.state.refusals import Refusals
 from milestones.common.state.storage import CommitMade
 from milestones.common.state.times import is_time
 from milestones.common.task.boundary import Boundary, PendingCommit, Position, RollbackPoint
-from milestones.common.task.metadata import OffsetMetadata, highest, topic_entry
+from milestones.common.task.metadata import OffsetMetadata, highest, offset_entry, topic_entry
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -108,9 +108,9 @@ class TaskCommits:
 
     def _without_times(self) -> OffsetMetadata:
         entries = {**self._others, **dict.fromkeys(self._cells.kept_names, 0)}
-        topics = {topic_entry(""): 0}
+        topics, offsets = {topic_entry(""): 0}, {offset_entry(""): 0}
         number, id = self._number + 1, self._transactional_id
-        return OffsetMetadata(UNKNOWN_TIMESTAMP, number, id, entries, topics, 0, self.written)
+        return OffsetMetadata(UNKNOWN_TIMESTAMP, number, id, entries, topics, offsets, self.written)
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether Kafka has made a commit without an answer that was rolled back here: the committed offsets tell, or
@@ -182,10 +182,14 @@ class TaskCommits:
         number, id, written = self._number, self._transactional_id, self.written
         return {
             partition: OffsetMetadata(
-                at.stream_time, number, id, entries, self._identity(partition.topic), at.offset, written
+                at.stream_time, number, id, entries, self._identity(partition.topic), self._of(partition, at), written
             ).encode()
             for partition, at in progress.positions.items()
         }
+
+    def _of(self, partition: TopicPartition, at: Position) -> Mapping[str, int]:
+        """What says of which offset the times are; nothing where they share entries, and aren't the commit's."""
+        return {} if self._cells.share else {offset_entry(partition.topic): at.offset}
 
     def _identity(self, topic: str) -> Mapping[str, int]:
         return {topic_entry(topic): self.topic_ids[topic]} if topic in self.topic_ids else {}

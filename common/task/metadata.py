@@ -9,8 +9,9 @@ for Kafka's id of the topic that the offset belongs to, so that a topic that was
 a list of the internal topics that the task writes to, each with its id (`written_mark`), so that one that is gone is
 known; one per kept cell (`state/cells.py`), of the cell's name, times short ones (`state/times.py`), of which `room`
 says how many fit. Foreign entries are handed on, as Kafka Streams merges them: by the highest of each name, which is
-right for times, as they only rise. One more entry says for which offset the metadata was written: where that isn't the
-committed one, Kafka Streams has committed since, and has handed on times that are those of before.
+right for times, as they only rise. One more entry, of the partition's topic, too, says for which offset the metadata
+was written: where that isn't the committed one, Kafka Streams has committed since, and has handed on times that are
+those of before. Where times share entries, none says it: what is in them is lower than the times of that commit.
 
 Kafka Streams, and releases that don't know the entries about topics, hand them on to the task's other partitions, too.
 Brokers drop a topic's committed offsets together with the topic, so that what is said of it in another partition's
@@ -49,10 +50,9 @@ COMMIT_PREFIX: Final = "milestones.commit:"
 TOPIC_PREFIX: Final = "milestones.topic:"
 """The beginning of the name of an entry about a topic, before what stands for the topic's name."""
 
-OFFSET_ENTRY: Final = "milestones.offset"
-"""The name of the entry about the offset that the metadata was written for."""
-
-UNKNOWN_OFFSET: Final = -1
+OFFSET_PREFIX: Final = "milestones.offset:"
+"""The beginning of the name of the entry about the offset that the metadata was written for, before what stands for the
+topic's name."""
 
 WRITTEN_PREFIX: Final = "milestones.written:"
 """The beginning of the name of the entry about internal topics that the task writes to, before their marks."""
@@ -78,28 +78,30 @@ class OffsetMetadataError(MilestonesError):
 @dataclass(frozen=True)
 class OffsetMetadata:
     """Stream time of the partition (ms, -1 unknown), number and transactional id of the commit (0 and "" unknown),
-    the entries of other programs; `topics`: the ids of topics, as `number_of`, by `topic_entry`; `offset`: the one that
-    the metadata was written for (-1 unknown); `written`: the marks of internal topics that the task writes to."""
+    the entries of other programs; `topics`: the ids of topics, as `number_of`, by `topic_entry`; `offsets`: those that
+    the metadata was written for, by `offset_entry`; `written`: the marks of internal topics that the task writes to."""
 
     stream_time: int = UNKNOWN_TIMESTAMP
     commit: int = 0
     transactional_id: str = ""
     others: Mapping[str, int] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
-    offset: int = UNKNOWN_OFFSET
+    offsets: Mapping[str, int] = field(default_factory=dict)
     written: frozenset[str] = frozenset()
 
     def encode(self) -> str:
         """The text for Kafka."""
         own = {COMMIT_PREFIX + self.transactional_id: self.commit} if self.commit else {}
         written = {WRITTEN_PREFIX + "".join(sorted(self.written)): 0} if self.written else {}
-        if self.offset != UNKNOWN_OFFSET:
-            own[OFFSET_ENTRY] = self.offset
-        return _encode(self.stream_time, {**self.others, **self.topics, **written, **own})
+        return _encode(self.stream_time, {**self.others, **self.topics, **self.offsets, **written, **own})
 
     def topic_id(self, topic: str) -> int | None:
         """The id of the topic of that name that the offset belongs to, as `number_of`; None where it isn't known."""
         return self.topics.get(topic_entry(topic)) if len(self.topics) == 1 else None
+
+    def is_of(self, topic: str, offset: int) -> bool:
+        """Whether the metadata was written for this very offset of a partition of the topic."""
+        return self.offsets.get(offset_entry(topic)) == offset
 
     def room(self) -> int:
         """How many more entries fit whose names are those of times; with a commit's number, which every commit has."""
@@ -133,20 +135,21 @@ class OffsetMetadata:
         if version not in (1, _VERSION):
             log.warning("the metadata of a committed offset has version %d, this program knows 1 and 2", version)
             return cls()
-        offset = entries.pop(OFFSET_ENTRY, UNKNOWN_OFFSET)
-        commits = {name: value for name, value in entries.items() if name.startswith(COMMIT_PREFIX)}
-        topics = {name: value for name, value in entries.items() if name.startswith(TOPIC_PREFIX)}
-        written = [name for name in entries if name.startswith(WRITTEN_PREFIX)]
-        known = {*commits, *topics, *written}
+        commits, topics, offsets, written = (
+            {name: value for name, value in entries.items() if name.startswith(prefix)}
+            for prefix in (COMMIT_PREFIX, TOPIC_PREFIX, OFFSET_PREFIX, WRITTEN_PREFIX)
+        )
+        known = {*commits, *topics, *offsets, *written}
         others = {name: value for name, value in entries.items() if name not in known}
         name, commit = max(commits.items(), key=lambda item: item[1], default=(COMMIT_PREFIX, 0))
         marks = frozenset().union(*(_marks(name.removeprefix(WRITTEN_PREFIX)) for name in written))
-        return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others, topics, offset, marks)
+        return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others, topics, offsets, marks)
 
 
 class CommittedNumbers(NamedTuple):
     """The kept numbers of a task's last commit, by name; `exact`: whether they are those of that very commit. Else a
-    program that keeps no times has made it, or the offsets were set by hand, and the task's rows may tell more."""
+    program that keeps no times has made it, or the offsets were set by hand, or times share entries, and the task's
+    rows may tell more."""
 
     numbers: Mapping[str, int]
     exact: bool
@@ -159,7 +162,7 @@ NOTHING_COMMITTED: Final = CommittedNumbers({}, exact=True)
 def committed_numbers(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> CommittedNumbers:
     """What the committed offsets of a task's input say. Without any nothing is committed, and that is exact."""
     found = {partition: OffsetMetadata.decode(at.metadata) for partition, at in committed.items()}
-    exact = all(metadata.offset == committed[partition].offset for partition, metadata in found.items())
+    exact = all(metadata.is_of(at.topic, committed[at].offset) for at, metadata in found.items())
     return CommittedNumbers(highest(metadata.others for metadata in found.values()), exact)
 
 
@@ -175,8 +178,20 @@ def highest(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
 @cache
 def topic_entry(topic: str) -> str:
     """The name of the entry about a topic: of one length, whatever the topic is called."""
+    return TOPIC_PREFIX + _stands_for(topic)
+
+
+@cache
+def offset_entry(topic: str) -> str:
+    """The name of the entry about the offset of a partition of the topic. Kafka Streams hands on the highest of each
+    name: with one name for all, the offset of one partition could be taken for that of another."""
+    return OFFSET_PREFIX + _stands_for(topic)
+
+
+def _stands_for(topic: str) -> str:
+    """What stands for the topic's name, in six characters."""
     digest = hashlib.blake2b(topic.encode(), digest_size=6).digest()
-    return TOPIC_PREFIX + base64.urlsafe_b64encode(digest)[:6].decode()
+    return base64.urlsafe_b64encode(digest)[:6].decode()
 
 
 def written_mark(topic: str, number: int | None) -> str:

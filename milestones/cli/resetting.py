@@ -29,7 +29,7 @@ from milestones.common.kafka.other_topics import ENDINGS
 from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.spark_folders import spark_directories
-from milestones.common.task.metadata import UNKNOWN_OFFSET, OffsetMetadata, topic_entry, written_ids, written_mark
+from milestones.common.task.metadata import OffsetMetadata, offset_entry, topic_entry, written_ids, written_mark
 
 if TYPE_CHECKING:
     from milestones.cli.cluster import ResetCluster
@@ -153,7 +153,9 @@ def plan_of_topics(cluster: ResetCluster, config: StreamsConfig, only: list[str]
     there = {at for at in known if at.topic in described}
     committed = cluster.committed_with_metadata(application_id, there.union(partitions))
     decoded = {at: OffsetMetadata.decode(found.metadata) for at, found in committed.items()}
-    metadata = {at: _moved(committed.get(at, NOTHING), new[at], _identity(at.topic, described)) for at in partitions}
+    metadata = {
+        at: _moved(at.topic, committed.get(at, NOTHING), new[at], _identity(at.topic, described)) for at in partitions
+    }
     directory = Path(config.state_dir).absolute() / application_id
     _refuse_unmissed(internal, described, directory, [found.metadata for found in committed.values()])
     if internal:
@@ -193,10 +195,11 @@ def _mark(topic: str, described: Mapping[str, Described]) -> str:
     return written_mark(topic, None if id is None else number_of(id))
 
 
-def _moved(committed: OffsetAndMetadata, offset: int, topics: Mapping[str, int]) -> OffsetMetadata:
+def _moved(topic: str, committed: OffsetAndMetadata, offset: int, topics: Mapping[str, int]) -> OffsetMetadata:
     """The metadata for another offset, which has the times of the committed one, if that one has some of its own."""
     found = OffsetMetadata.decode(committed.metadata)
-    return replace(found, topics=topics, offset=offset if found.offset == committed.offset else UNKNOWN_OFFSET)
+    offsets = {offset_entry(topic): offset} if found.is_of(topic, committed.offset) else {}
+    return replace(found, topics=topics, offsets=offsets)
 
 
 def _identity(topic: str, described: Mapping[str, Described]) -> dict[str, int]:

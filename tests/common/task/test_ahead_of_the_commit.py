@@ -3,6 +3,7 @@ go by the committed times, so that a record which comes again finds what it has 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from milestones.common.task.metadata import (
     CommittedNumbers,
     OffsetMetadata,
     committed_numbers,
+    highest,
+    offset_entry,
 )
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import PendingCommit
@@ -96,6 +99,23 @@ def test_a_standby_keeps_all_until_it_knows_what_is_committed() -> None:
     standby.know(committed(commit))
     standby.restore("s", [], 3)
     assert len(follower.engine("s")) == 1
+
+
+@pytest.mark.parametrize("many", [1, 200])
+def test_a_standby_drops_what_is_gone_also_where_times_share_entries(many: int) -> None:
+    """What they share is lower than the commit's times, and of no store: the rows tell the times, as without them."""
+
+    def count(context: Any, record: Any) -> None:
+        context.get_state_store("s").put(record.key, "", record.timestamp)
+
+    def of_many() -> Harness:
+        names = ["s", *(f"other-{number}" for number in range(1, many))]
+        specs = [StoreSpec(name, "window", retention_ms=KEPT_MS, window_ms=10, **TEXTS) for name in names]
+        return Harness(processing(count, specs))
+
+    task = of_many().start()
+    task.pipe(("k", "", 10), ("z", "", LEAP_MS))
+    assert len(crashed(task, task.commit(), of_many(), standby=True).engine("s")) == 1
 
 
 def test_where_no_commit_has_the_time_the_rows_tell_it() -> None:
@@ -192,21 +212,29 @@ def test_an_entry_that_was_deleted_after_the_commit_as_its_time_was_over_is_ther
 # -- what a commit says
 
 
-def metadata(offset: int, **times: int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(offset, OffsetMetadata(5, 1, "tx", times, offset=offset).encode())
+def metadata(offset: int, topic: str = "in", **times: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, OffsetMetadata(5, 1, "tx", times, offsets={offset_entry(topic): offset}).encode())
 
 
 def test_the_numbers_are_exact_when_each_partition_is_where_its_metadata_was_written_for() -> None:
-    found = committed_numbers({IN: metadata(3, a=1, b=7), OTHER: metadata(9, a=4)})
+    found = committed_numbers({IN: metadata(3, a=1, b=7), OTHER: metadata(9, "other", a=4)})
     assert found == CommittedNumbers({"a": 4, "b": 7}, exact=True)
 
 
 @pytest.mark.parametrize("other", [
-    OffsetAndMetadata(9, ""), OffsetAndMetadata(9, metadata(8, a=2).metadata),
+    OffsetAndMetadata(9, ""), OffsetAndMetadata(9, metadata(8, "other", a=2).metadata),
     OffsetAndMetadata(9, OffsetMetadata(5, 1, "tx", {"a": 2}).encode()),
 ], ids=["set by hand", "moved by another program", "of a release without the entry"])  # fmt: skip
 def test_one_partition_that_another_program_has_committed_leaves_times_to_the_rows(other: OffsetAndMetadata) -> None:
     assert not committed_numbers({IN: metadata(3, a=1), OTHER: other}).exact
+
+
+def test_an_offset_of_another_partition_that_kafka_streams_hands_on_is_not_taken_for_its_own() -> None:
+    """It has gone on in one of two topics of equal length, and gives each partition the highest of each entry."""
+    ours = OffsetMetadata.decode(metadata(3, a=1).metadata), OffsetMetadata.decode(metadata(9, "other", a=1).metadata)
+    merged = replace(ours[0], offsets=highest(each.offsets for each in ours)).encode()
+    found = {IN: OffsetAndMetadata(9, merged), OTHER: metadata(9, "other", a=1)}
+    assert not committed_numbers(found).exact
 
 
 def test_where_nothing_is_committed_nothing_has_been_seen() -> None:
@@ -215,4 +243,5 @@ def test_where_nothing_is_committed_nothing_has_been_seen() -> None:
 
 def test_the_offset_is_no_entry_that_is_handed_on() -> None:
     read = OffsetMetadata.decode(metadata(3, a=1).metadata)
-    assert (read.offset, read.others) == (3, {"a": 1})
+    assert (read.is_of("in", 3), read.is_of("other", 3), read.is_of("in", 4)) == (True, False, False)
+    assert read.others == {"a": 1}

@@ -23,7 +23,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.spark_folders import spark_directories, spark_folder
 from milestones.common.state.spec import StoreSpec
-from milestones.common.task.metadata import OffsetMetadata, topic_entry
+from milestones.common.task.metadata import OffsetMetadata, offset_entry, topic_entry
 from milestones.common.topology import Topology
 from milestones.instance.application import Application as App
 from milestones.testing import KafkaProbe, until
@@ -238,7 +238,8 @@ def test_input_topics_without_offsets_can_be_named(
 @pytest.mark.kafka
 def test_one_input_topic_begins_anew_and_all_else_stays_as_it_is(application: Application) -> None:
     at, topics = records.TopicPartition(application.input, 0), application.topics()
-    kept = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic_entry(application.input): 1}, 4)
+    topic, of = topic_entry(application.input), offset_entry(application.input)
+    kept = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic: 1}, {of: 4})
     position = TopicPartition(application.input, 0, 4, kept.encode())
     request = [ConsumerGroupTopicPartitions(application.id, [position])]
     application.probe.admin.alter_consumer_group_offsets(request)[application.id].result()
@@ -250,7 +251,7 @@ def test_one_input_topic_begins_anew_and_all_else_stays_as_it_is(application: Ap
     assert id is not None
     with closing(GroupReader({"bootstrap.servers": application.servers}, application.id, timeout_ms=20_000)) as reader:
         found = reader.offsets([at])[at]
-    now = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic_entry(application.input): number_of(id)}, 0)
+    now = OffsetMetadata(5_000, 9, "tx", {"a kept cell": 3}, {topic: number_of(id)}, {of: 0})
     assert (found.offset, OffsetMetadata.decode(found.metadata)) == (0, now)
     assert (application.state / application.id).is_dir()
     assert application.topics() == topics
