@@ -10,7 +10,7 @@ is committed, all stay.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.cells import Cells
@@ -26,6 +26,10 @@ from milestones.common.task.task_stores import TaskStores
 
 if TYPE_CHECKING:
     from milestones.common.topology.nodes import SubTopology
+
+
+NOT_COMMITTED: Final = OffsetAndMetadata(0, "")
+"""What a standby is told of a partition without a committed offset."""
 
 
 class StandbyTask(ChangelogTask):
@@ -52,8 +56,10 @@ class StandbyTask(ChangelogTask):
         self.lifecycle.move(State.STANDBY)
 
     def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Take what the group has committed. Harmless when repeated."""
-        told = {partition: committed[partition] for partition in self.told_by & committed.keys()}
+        """Take what the group has committed. Harmless when repeated. A partition without a commit, as that of a new
+        source, says nothing, as to the active task."""
+        of_task = {partition: committed[partition] for partition in self.told_by & committed.keys()}
+        told = {partition: at for partition, at in of_task.items() if at != NOT_COMMITTED}
         if not told.items() <= self._committed.items():
             self._committed |= told
             self._stores.know(committed_numbers(self._committed))

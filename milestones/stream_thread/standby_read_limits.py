@@ -15,7 +15,7 @@ from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TopicPartition
-from milestones.common.task.standby import StandbyTask
+from milestones.common.task.standby import NOT_COMMITTED, StandbyTask
 from milestones.stream_thread.task_registry import Phase
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from milestones.stream_thread.task_registry import TaskRegistry
 
 INTERVAL_MS = 1_000
-
-_NOTHING = OffsetAndMetadata(0, "")
 
 
 class CommittedLimits:
@@ -48,7 +46,7 @@ class CommittedLimits:
             if isinstance(answer.error, MembershipError):
                 raise answer.error
             if answer.error is None:
-                news = {p: answer.offsets.get(p, _NOTHING) for p in self._asked}
+                news = {p: answer.offsets.get(p, NOT_COMMITTED) for p in self._asked}
                 self._known = self._asked
             self._asked, self._next_ms = frozenset(), now_ms + INTERVAL_MS
         if tasks.moves != self._moves:

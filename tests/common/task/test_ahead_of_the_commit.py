@@ -21,7 +21,7 @@ from milestones.common.task.metadata import (
     highest,
     offset_entry,
 )
-from milestones.common.task.standby import StandbyTask
+from milestones.common.task.standby import NOT_COMMITTED, StandbyTask
 from milestones.common.task.task import PendingCommit
 from tests.common.task.harness import Harness, committed, processing
 from tests.common.task.test_bounded_stores import Message
@@ -55,7 +55,7 @@ def crashed(harness: Harness, commit: PendingCommit, successor: Harness, *, stan
 # -- windows: a count per start
 
 
-def counting() -> Harness:
+def counting(topics: tuple[str, ...] = ("in",)) -> Harness:
     def count(context: Any, record: Any) -> None:
         store, start = context.get_state_store("s"), record.timestamp
         before = store.fetch(record.key, start)
@@ -64,7 +64,7 @@ def counting() -> Harness:
         context.forward(record.with_value(f"{before} {taken} {found}"))
 
     spec = StoreSpec("s", "window", retention_ms=KEPT_MS, window_ms=10, **TEXTS)
-    return Harness(processing(count, [spec]))
+    return Harness(processing(count, [spec], topics=topics))
 
 
 @pytest.mark.parametrize("standby", [False, True], ids=["restored", "promoted"])
@@ -85,6 +85,30 @@ def test_a_window_that_is_gone_by_the_commit_is_neither_restored_nor_followed() 
     commit = task.commit()
     for standby in (False, True):
         assert len(crashed(task, commit, counting(), standby=standby).engine("s")) == 1
+
+
+def test_what_is_ahead_of_the_commit_is_found_by_a_range_too() -> None:
+    task = counting().start()
+    task.pipe(("k", "", 10))
+    commit = task.commit()
+    task.pipe(("k", "", LEAP_MS))
+    after = crashed(task, commit, counting())
+    after.pipe(("k", "", 10))
+    assert after.outputs()[-1][2] == b"1 True 2"
+
+
+def test_a_standby_goes_by_what_is_committed_though_a_new_input_has_no_commit_yet() -> None:
+    task, follower = counting().start(), counting(("in", "other"))
+    task.pipe(("k", "", 10))
+    commit = task.commit()
+    task.pipe(("z", "", LEAP_MS))
+    task.outputs()
+    standby = StandbyTask(follower.task.id, follower.task.subtopology, lambda: follower.state)
+    standby.open()
+    standby.know({**committed(commit), OTHER: NOT_COMMITTED})
+    changelog = [output for output in task.sent if output.topic.endswith("-changelog")]
+    standby.restore("s", [Message(output) for output in changelog], len(changelog))
+    assert len(follower.engine("s")) == 2
 
 
 def test_a_standby_keeps_all_until_it_knows_what_is_committed() -> None:
