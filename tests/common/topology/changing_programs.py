@@ -1,16 +1,26 @@
 """Random topologies whose functions change what they are given, or, `pure`, change copies of it.
 
+`python -m tests.common.topology.changing_programs --runs 1000` compares both, each time of another topology, on each
+stage in turn, with a cache and without one, in memory and on disk. It prints how many runs each had, which operators
+were in them, and the runs that differed; with any of these its exit code is 1.
+
 *Guarantees*: the same seed gives the same topology and the same records, pure or not.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
+import logging
 import random
+import re
+import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from milestones import (
+    FixedKeyProcessor,
     JoinWindows,
     KStream,
     KTable,
@@ -22,6 +32,7 @@ from milestones import (
     ValueTransformer,
 )
 from milestones.common.records import Output
+from milestones.flags import STAGES
 from milestones.testing import TopologyTestDriver
 
 Functions = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -101,6 +112,20 @@ class Forwarding(Processor):
         self.context.forward(record.with_timestamp(record.timestamp + 1))
 
 
+def _processors(of: Functions) -> Callable[[], Any]:
+    changed = of(mark)
+
+    class Sending(FixedKeyProcessor):
+        """Sends what it has made of a value, twice."""
+
+        def process(self, record: Any) -> None:
+            made = changed(record.value)
+            self.context.forward(record.with_value(made))
+            self.context.forward(record.with_value(made))
+
+    return Sending
+
+
 def _transformers(of: Functions) -> Callable[[], Any]:
     changed = of(mark)
 
@@ -120,8 +145,10 @@ class Program:
         stream = self.builder.stream("i", key=str, value=dict)
         self.streams: list[KStream] = [stream, self.builder.stream("j", key=str, value=dict)]
         self.tables: list[KTable] = [self.builder.table("t", key=str, value=dict)]
+        self.versioned = self.builder.table("v", "versions", key=str, value=dict, history=1_000)
+        self.everywhere = self.builder.global_table("g", "everywhere", key=str, value=dict)
         steps = [self.on_stream, self.on_table, self.aggregated, self.joined_streams, self.joined_tables,
-                 self.joined_table, self.grouped_table]  # fmt: skip
+                 self.joined_table, self.joined_versions, self.joined_everywhere, self.grouped_table]  # fmt: skip
         for _ in range(self.choose.randint(3, 7)):
             self.choose.choice(steps)()
         for stream in self.streams:
@@ -153,11 +180,20 @@ class Program:
             lambda: stream.flat_map_values(of(mark_two)),
             lambda: stream.flat_map(of(lambda key, value: [(key, each) for each in mark_two(value)])),
             lambda: stream.process(Forwarding),
+            lambda: stream.process_values(_processors(of)),
+            lambda: self.branches(stream),
             lambda: stream.filter(lambda _, value: value.get("x", 0) % 3),
             lambda: stream.merge(self.stream()),
             lambda: stream.select_key(lambda key, value: f"{key}{value.get('x', 0) % 2}").repartition(
                 key=str, value=dict),
         ])())  # fmt: skip
+
+    def branches(self, stream: KStream) -> KStream:
+        name = self.name("split")
+        by_name = stream.split(name=name).branch(lambda _, value: value.get("x", 0) % 2, name="odd").default_branch()
+        odd, other = by_name.values()
+        self.streams.append(odd.map_values(self.of(mark)))
+        return other
 
     def on_table(self) -> None:
         of, table, store = self.of, self.table(), self.store()
@@ -190,17 +226,24 @@ class Program:
             )
             if emit == "on_update" and self.choose.random() < 0.3:
                 table = table.suppress(until="window_closes", name=self.name("suppressed"))
-            return table.group_by(
-                lambda window, value: (f"{window.key}@{window.start}", value), name=self.name("by"), key=str, value=dict
-            ).reduce(of(plus), of(minus), self.name(), key=str, value=dict)
+            return self.flat(table)
 
         self.tables.append(self.choose.choice([
             lambda: grouped.aggregate(dict, of(add), store, value=dict),
             lambda: grouped.reduce(of(plus), store, value=dict),
             lambda: grouped.cogroup(of(add)).cogroup(self.grouped_stream(), of(add)).aggregate(
                 dict, store, key=str, value=dict),
+            lambda: self.flat(grouped.windowed_by(windows, emit=emit).reduce(of(plus), store, value=dict)),
+            lambda: self.flat(grouped.cogroup(of(add)).cogroup(self.grouped_stream(), of(add)).windowed_by(
+                windows).aggregate(dict, store=store, key=str, value=dict, **merger)),
             windowed, windowed, windowed,
         ])())  # fmt: skip
+
+    def flat(self, windows: KTable) -> KTable:
+        """The windows by one key each."""
+        return windows.group_by(
+            lambda window, value: (f"{window.key}@{window.start}", value), name=self.name("by"), key=str, value=dict
+        ).reduce(self.of(plus), self.of(minus), self.name(), key=str, value=dict)
 
     def grouped_table(self) -> None:
         of, store = self.of, self.name()
@@ -229,6 +272,18 @@ class Program:
         how = self.choose.choice(["join", "left_join"])
         self.streams.append(getattr(stream, how)(self.table(), self.of(self.choose.choice([join, join_into_right]))))
 
+    def joined_versions(self) -> None:
+        """With the row of a record's time; with a `grace`, records wait for it."""
+        stream = self.stream().select_key(lambda key, _: key).repartition(key=str, value=dict, name=self.name("r"))
+        how, grace = self.choose.choice(["join", "left_join"]), self.choose.choice([{}, {"grace": 20}])
+        joiner = self.of(self.choose.choice([join, join_into_right]))
+        self.streams.append(getattr(stream, how)(self.versioned, joiner, name=self.name("join"), **grace))
+
+    def joined_everywhere(self) -> None:
+        how, joiner = self.choose.choice(["join", "left_join"]), self.choose.choice([join, join_into_right])
+        of = self.of
+        self.streams.append(getattr(self.stream(), how)(self.everywhere, of(joiner), on=lambda key, _: key[:1]))
+
     def joined_tables(self) -> None:
         left, right, of, store = self.table(), self.table(), self.of, self.store()
         joiner = of(self.choose.choice([join, join_into_right]))
@@ -241,16 +296,56 @@ class Program:
             self.tables.append(getattr(left, how)(right, joiner, **store))
 
 
-def outputs(seed: int, of: Functions, *, cache: int, persistent: bool, records: int = 24) -> dict[str, list[Output]]:
+def outputs(
+    seed: int, of: Functions, *, cache: int, persistent: bool, records: int = 24, stage: str = "baseline"
+) -> dict[str, list[Output]]:
     """All that a topology writes, changelogs included, for records that are in order of time or not."""
     choose = random.Random(f"records {seed}")
     with TopologyTestDriver(
-        Program(seed, of).builder, statestore_cache_max_bytes=cache, persistent=persistent
+        Program(seed, of).builder, statestore_cache_max_bytes=cache, persistent=persistent, milestones=stage
     ) as driver:
         time = 1000
         for _ in range(records):
             time += choose.randint(-12, 18)
-            topic, key = choose.choice("ijt"), choose.choice("ab")
-            value = None if topic == "t" and choose.random() < 0.1 else {"x": choose.randint(1, 9)}
+            topic, key = choose.choice("iijjttvg"), choose.choice("ab")
+            value = None if topic in "tvg" and choose.random() < 0.1 else {"x": choose.randint(1, 9)}
             driver.create_input_topic(topic, key=str, value=dict).pipe(key, value, timestamp=max(time, 1))
         return driver.produced()
+
+
+OPERATOR = re.compile(
+    r"(?:Processor|Sink|Source): (?:((?:KSTREAM|KTABLE)-[A-Z-]+?)-?\d{10}|(fk|join|split|suppressed)\d)"
+)
+CACHES = 0, 10_000_000
+
+
+def operators(seed: int) -> set[str]:
+    """The operators of a topology, by the names that Kafka Streams generates for them, or by those that they have."""
+    described = str(Program(seed, impure).builder.build().describe())
+    return {generated or given for generated, given in OPERATOR.findall(described)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Functions that change their arguments, beside some that don't.")
+    parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first run")
+    asked = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    ways = [(stage.name, cache) for cache in CACHES for stage in STAGES]
+    ran, seen, differ = Counter[tuple[str, int]](), Counter[str](), list[int]()
+    for seed in range(asked.first, asked.first + asked.runs):
+        stage, cache = way = ways[seed % len(ways)]
+        how: dict[str, Any] = {"cache": cache, "persistent": seed % 8 == 7, "stage": stage}
+        if outputs(seed, impure, **how) != outputs(seed, pure, **how):
+            differ.append(seed)
+        ran[way] += 1
+        seen.update(operators(seed))
+    for (stage, cache), count in ran.items():
+        print(f"{stage}, cache of {cache} bytes: {count} runs")
+    print("runs with each operator: " + ", ".join(f"{name} {count}" for name, count in sorted(seen.items())))
+    print(f"{asked.runs} runs, {len(differ)} differ{f': seeds {differ}' if differ else ''}")
+    return int(bool(differ))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
