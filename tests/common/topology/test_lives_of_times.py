@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from compat_tests.apps.times import expected, random_records, times
 from compat_tests.harness.feed import Sent
-from milestones import StreamsBuilder, serdes
+from milestones import StreamsBuilder, Topology, serdes
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.storage import TaskStorage
@@ -47,12 +47,15 @@ def failing_at_last() -> StreamsBuilder:
 class Life:
     """A task, its successors and their standby; what Kafka has: input, changelogs, committed offsets, outputs."""
 
-    def __init__(self, records: list[Sent], *, exactly_once: bool, logs_at_commit: bool) -> None:
-        (self.sub,) = failing_at_last().build().resolve("app")
+    def __init__(
+        self, records: list[Sent], *, exactly_once: bool, logs_at_commit: bool, topology: Topology | None = None,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        (self.sub,) = (failing_at_last().build() if topology is None else topology).resolve("app")
         self.id = TaskId(self.sub.id, 0)
         self.settings = TaskSettings(
             "app", StepClock(NOW), lambda _: 1, transactional_id="tx" if exactly_once else "",
-            logs_at_commit=logs_at_commit, processing_handler=LogAndContinue(),
+            logs_at_commit=logs_at_commit, processing_handler=LogAndContinue(), **settings,
         )  # fmt: skip
         self.records, self.exactly_once = records, exactly_once
         self.at, self.metadata = 0, ""
