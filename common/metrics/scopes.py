@@ -225,6 +225,7 @@ class ThreadMetrics(Scope):
         "outputs of upsert sinks that weren't sent, as a later one of their key and commit was, from m5 on", own=True
     )
     ended_tasks: Final = gauge("tasks that have failed for good, and stand still", own=True)
+    unplaced_tasks: Final = gauge("tasks that can't learn where their input begins, and ask again", own=True)
 
 
 class SchedulerMetrics(Scope):

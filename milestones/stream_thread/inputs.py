@@ -38,6 +38,9 @@ log: Final = logging.getLogger(__name__)
 COMMIT_AGAIN_MS = 1_000
 """How often a commit of where a task begins is asked for."""
 
+TELL_MS = 30_000
+"""The time between two log lines about a task that can't be fed."""
+
 RESTED_MS, DRAIN_MS = 50, 20
 """How long nothing has been fetched, beside input that waits, before the client's queue is drained for partitions
 without records; and for how long it is."""
@@ -61,7 +64,8 @@ class Inputs:
         self._tasks: dict[TopicPartition, Task] = {}
         self._waiting: dict[TaskId, tuple[Task, Mapping[TopicPartition, OffsetAndMetadata]]] = {}
         self._lost: dict[TopicPartition, int] = {}
-        self._failing_since: dict[TaskId, int] = {}
+        self._failing: dict[TaskId, tuple[int, int, Exception]] = {}
+        """Since when a task's bounds aren't known, when that is told next, and why."""
         self._again: dict[TaskId, int] = {}
         self._away: dict[TopicPartition, int] = {}
         self._started: list[Task] = []
@@ -99,6 +103,10 @@ class Inputs:
         failed, self._failed = self._failed, []
         return failed
 
+    def failing(self) -> dict[TaskId, str]:
+        """Why a task isn't fed, by task whose inputs' bounds Kafka doesn't say."""
+        return {id: f"the bounds of its inputs aren't known: {error}" for id, (_, _, error) in self._failing.items()}
+
     def take_changed(self) -> dict[Task, None]:
         """The tasks that may have something to commit since the last call: an end that was reached, a place to begin
         at."""
@@ -111,7 +119,7 @@ class Inputs:
         self._throttle.end(task)
         self._changed.pop(task, None)
         self._waiting.pop(task.id, None)
-        self._failing_since.pop(task.id, None)
+        self._failing.pop(task.id, None)
         self._again.pop(task.id, None)
         self._unfed.pop(task.id, None)
         self._started = [started for started in self._started if started is not task]
@@ -128,7 +136,7 @@ class Inputs:
             if answer.error is not None and unknown:
                 self._still_unknown(answer.task, answer.error)
                 continue
-            self._failing_since.pop(answer.task, None)
+            self._failing.pop(answer.task, None)
             error = caught(partial(self._take_bounds, answer, unknown), SourceTopicError)
             if isinstance(error, SourceTopicError):
                 self._failed.append((answer.task, error))
@@ -170,9 +178,12 @@ class Inputs:
 
     def _still_unknown(self, task: TaskId, error: Exception) -> None:
         now_ms = self._clock.monotonic_ms()
-        if task not in self._failing_since:
+        since_ms, tell_ms, _ = self._failing.get(task, (now_ms, now_ms, error))
+        if now_ms >= tell_ms:
+            tell_ms = now_ms + TELL_MS
             log.warning("bounds of task %s's inputs aren't known yet: %s", task, error)
-        failing_ms = now_ms - self._failing_since.setdefault(task, now_ms)
+        self._failing[task] = since_ms, tell_ms, error
+        failing_ms = now_ms - since_ms
         self._again[task] = now_ms + again_after_ms(failing_ms)
         if failing_ms > self._config.task_timeout_ms:
             late = TimeoutExceededError(

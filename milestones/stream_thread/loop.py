@@ -357,7 +357,7 @@ class StreamLoop:
             standby_lags=self._tasks.lags(),
             places=self._tasks.told_places(),
             ended=ended,
-            failing=self._processing.failing(),
+            failing=self._tasks.failing(),
             last=self._tasks.failures.last,
         )
         # Metrics first: what the status says of a task has its metrics by then.

@@ -291,6 +291,7 @@ class ThreadMeasures:
         thread.producer_lost.total = recovery.lost
         thread.active_tasks.value, thread.restoring_tasks.value = len(tasks.owned), len(report.restoring)
         thread.ended_tasks.value = len(report.ended)
+        thread.unplaced_tasks.value = len(tasks.unplaced())
         thread.commit_age_ms.value = self._measured.commit.age_ns // 1_000_000
         thread.sent_again.total = self._measured.collection.sent_again
         thread.suppressed.total = self._measured.collection.suppressed

@@ -5,20 +5,21 @@
 *Guarantees*: a task is in one question at a time; an answer to a question that a task isn't in any more isn't taken. A
 task that was rolled back while the member joins waits for the new generation. No task begins at offsets of a topic that
 was deleted and made anew since: the housekeeper ends the client then. Whatever a task commits carries the id that its
-first position belongs to, so that the next start can always tell.
+first position belongs to, so that the next start can always tell. A task whose questions have no answer for
+`task_timeout_ms` has failed; until then the log and `failing` say so.
 *Assumes*: driven by the thread that owns the member and the tasks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.errors import MembershipError, TimeoutExceededError
+from milestones.common.errors import MembershipError, MilestonesError, TimeoutExceededError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.instance.topic_ids import AskTopicIds, TopicIds, known_ids
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ that is assigned during a fetch of others is fetched up to `fetch.wait.max.ms` l
 AGAIN_MS = 500
 """The pause before tasks are positioned again, after topics couldn't be looked at, or weren't known."""
 
+TELL_MS = 30_000
+"""The time between two log lines about tasks that can't be positioned."""
+
 
 class Positioning:
     """*Owns*: which task is in which question, and since when. *Sends*: questions for committed offsets, `AskTopicIds`.
@@ -48,6 +52,10 @@ class Positioning:
         self._asked: dict[AssignedTask, tuple[int, int]] = {}
         self._committed: dict[AssignedTask, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         """Of the tasks that are in a question for ids."""
+        self._failing: dict[AssignedTask, tuple[int, Exception]] = {}
+        """Since when a task's questions have no answer, and why the last one has none."""
+        self._failed: list[tuple[TaskId, MilestonesError]] = []
+        self._tell_ms = 0
         self._resume_ms = 0
         self._number = 0
         self._opening_since_ms: int | None = None
@@ -56,6 +64,16 @@ class Positioning:
         """The task waits for no answer any more."""
         self._asked.pop(task, None)
         self._committed.pop(task, None)
+        self._failing.pop(task, None)
+
+    def take_failed(self) -> list[tuple[TaskId, MilestonesError]]:
+        """The tasks that can't be positioned, each with its error. They are to be stopped."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def failing(self) -> dict[TaskId, str]:
+        """Why a task isn't positioned yet, by task whose last question had no answer."""
+        return {task.id: f"where its input begins isn't known: {error}" for task, (_, error) in self._failing.items()}
 
     def run_once(
         self, tasks: list[AssignedTask], now_ms: int, *, opening: bool
@@ -110,15 +128,33 @@ class Positioning:
     def _take_ids(self, now_ms: int) -> list[tuple[AssignedTask, Mapping[TopicPartition, OffsetAndMetadata]]]:
         answered = []
         for answer in self._ids.drain():
-            for task in self._end(answer.number):
-                committed = self._committed.pop(task)
-                if answer.error is None:
-                    task.active_task.belongs_to(answer.ids, self._written(task))
-                    answered.append((task, committed))
+            tasks = {task: self._committed.pop(task) for task in self._end(answer.number)}
             if answer.error is not None:
-                log.info("topics of tasks are asked for again: %s", answer.error)
                 self._resume_ms = now_ms + AGAIN_MS
+                self._unanswered(tasks, answer.error, now_ms)
+                continue
+            for task, committed in tasks.items():
+                self._failing.pop(task, None)
+                task.active_task.belongs_to(answer.ids, self._written(task))
+                answered.append((task, committed))
         return answered
+
+    def _unanswered(self, tasks: Collection[AssignedTask], error: Exception, now_ms: int) -> None:
+        """Note that a question about these tasks had this error in place of an answer; it is asked again."""
+        if tasks and now_ms >= self._tell_ms:
+            self._tell_ms = now_ms + TELL_MS
+            names = ", ".join(sorted(str(task.id) for task in tasks))
+            log.warning("where the input of tasks %s begins isn't known yet: %s", names, error)
+        for task in tasks:
+            since_ms, _ = self._failing.get(task, (now_ms, error))
+            self._failing[task] = since_ms, error
+            if now_ms - since_ms > self._timeout_ms:
+                late = TimeoutExceededError(
+                    f"task {task.id} can't learn within task_timeout_ms ({self._timeout_ms}) where its input begins, "
+                    f"or which topics it has: {error}"
+                )
+                late.__cause__ = error
+                self._failed.append((task.id, late))
 
     def _written(self, task: AssignedTask) -> frozenset[str]:
         return self._context.application.written_topics(task.id.subtopology)

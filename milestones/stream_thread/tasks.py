@@ -116,6 +116,14 @@ class ThreadTasks:
         """The errors of the same tasks."""
         return {entry.id: entry.failure.error for entry in self._registry if entry.failure is not None}
 
+    def failing(self) -> dict[TaskId, str]:
+        """The error of the last try, by task that fails and is tried again."""
+        return {**self.unplaced(), **self._processing.failing()}
+
+    def unplaced(self) -> dict[TaskId, str]:
+        """The same of tasks that can't learn where to begin."""
+        return {**self._positioning.failing(), **self._inputs.failing()}
+
     def is_void(self, task: TaskId) -> bool:
         """Whether the task has failed, and what it has done since its last commit mustn't be committed."""
         entry = self._registry.get(task)
@@ -280,7 +288,8 @@ class ThreadTasks:
             if not failed.again:
                 self.failures.note(entry.id, failed.error)
             self._removal.take_unrestored(failed.task)
-        for id, error in (*self._processing.take_failed(), *self._inputs.take_failed()):
+        parts = self._processing, self._inputs, self._positioning
+        for id, error in [failed for part in parts for failed in part.take_failed()]:
             self.failures.note(id, error)
         self.failures.tell()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.records import TopicPartition
 from milestones.common.task.metadata import OffsetMetadata, topic_entry, written_mark
@@ -124,6 +126,50 @@ def test_a_task_waits_while_its_topic_isnt_the_one_that_is_known_and_goes_on_onc
     r.world.requests.ids_error = None
     r.step(6, ms=AGAIN_MS)
     assert r.places[A] == "processing"
+
+
+def test_a_question_about_topics_that_fails_for_ever_is_seen_and_ends_its_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    r = Running(World(passing(), {"task_timeout_ms": 300_000}))
+    error = KafkaException(KafkaError(KafkaError._TRANSPORT, "no route to a broker"))
+    r.world.requests.ids_error = error
+    r.rebalance(0, steps=20)
+    for _ in range(5):
+        caplog.clear()
+        r.step(59, ms=1_000)
+        assert "where the input of tasks 0_0 begins isn't known yet" in caplog.text, "at least once a minute"
+        assert "no route to a broker" in r.tasks.failing()[A]
+    with pytest.raises(TimeoutExceededError, match=r"task 0_0 can't learn within task_timeout_ms") as ended:
+        r.step(20, ms=1_000)
+    assert ended.value.__cause__ is error
+
+
+def test_a_question_that_is_answered_in_the_end_is_forgotten() -> None:
+    r = Running(World(passing(), {"task_timeout_ms": 60_000}))
+    r.world.requests.ids_error = KafkaException(KafkaError(KafkaError._TRANSPORT))
+    r.rebalance(0, steps=20)
+    r.step(50, ms=1_000)
+    r.world.requests.ids_error = None
+    r.step(6, ms=AGAIN_MS)
+    assert (r.places[A], r.tasks.failing()) == ("processing", {})
+    r.world.requests.ids_error = KafkaException(KafkaError(KafkaError._TRANSPORT))
+    r.tasks.roll_back()
+    r.step(50, ms=1_000)
+    assert r.places[A] == "positioning", "the time begins anew"
+
+
+def test_bounds_of_inputs_that_kafka_does_not_say_are_seen_too(caplog: pytest.LogCaptureFixture) -> None:
+    r = Running(World(passing(), {"task_timeout_ms": 300_000}))
+    r.world.requests.error = KafkaException(KafkaError(KafkaError._TRANSPORT, "no route to a broker"))
+    r.rebalance(0, steps=20)
+    for _ in range(5):
+        caplog.clear()
+        r.step(59, ms=1_000)
+        assert "bounds of task 0_0's inputs aren't known yet" in caplog.text, "at least once a minute"
+        assert "no route to a broker" in r.tasks.failing()[A]
+    with pytest.raises(TimeoutExceededError, match="where its inputs begin and end"):
+        r.step(20, ms=1_000)
 
 
 def entry(topic: str, id: str) -> dict[str, int]:
