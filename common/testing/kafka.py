@@ -26,11 +26,13 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
+    TopicCollection,
 )
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from milestones.common.kafka.failures import is_passing
+from milestones.common.kafka.answers import described_in
+from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.records import TopicPartition
 from milestones.common.testing.waiting import DeadlineError, Not, until
 
@@ -108,6 +110,34 @@ class KafkaProbe:
         for future in self.admin.create_topics(new, request_timeout=CALL_S).values():
             future.result(CALL_S)
         self.await_known(topics)
+
+    def make_anew(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
+        """Delete topics, and make them again as `create` does, faster than a running application looks at topics.
+        What is written afterwards is in the new ones: a broker that hasn't heard of the deletion yet would take records
+        for the former ones, and drop them with these."""
+        former = self._ids(topics)
+        for future in self.admin.delete_topics(list(topics), request_timeout=CALL_S).values():
+            future.result(CALL_S)
+
+        def made() -> object:
+            try:
+                self.create(topics, config)
+            except KafkaException as exception:
+                error = error_of(exception)
+                # What Kafka says of a topic whose deletion isn't over. A request that was given up may have made it.
+                if error is None or not (error.code() == KafkaError.TOPIC_ALREADY_EXISTS or is_passing(exception)):
+                    raise
+                return Not(str(error))
+            return True
+
+        until(made, f"{', '.join(topics)} is made again", ASK_S)
+        until(lambda: not former & self._ids(topics), f"the broker knows the new {', '.join(topics)}", ASK_S)
+        self.await_known(topics)
+
+    def _ids(self, topics: Iterable[str]) -> set[str | None]:
+        asked = TopicCollection(list(topics))
+        found = self._ask(lambda admin: described_in(admin.describe_topics(asked, request_timeout=CALL_S)))
+        return {told.id for told in found.values()}
 
     def await_known(self, topics: Mapping[str, int]) -> None:
         """Wait until the broker knows these partitions of topics. Kafka's controller says that a topic is made before

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, Uuid
 from confluent_kafka import TopicPartition as Position
 
 from milestones import TopicPartition
@@ -52,6 +53,43 @@ def test_a_topic_was_created_once_the_broker_knows_all_its_partitions() -> None:
     late = probe(LateBroker())
     late.create({"new": 2})
     assert late.places(["new"]) == [TopicPartition("new", 0), TopicPartition("new", 1)]
+
+
+class ForgetfulBroker(LateBroker):
+    """An admin client of a broker that refuses to make a topic anew with these errors, one after the other."""
+
+    def __init__(self, *refusals: int, **topics: list[int]) -> None:
+        super().__init__(**topics)
+        self.refusals = list(refusals)
+        self.answers = iter(range(4))
+
+    def describe_topics(self, topics: TopicCollection, **_: object) -> dict[str, Any]:
+        """It names the former topic twice after the new one is made."""
+        told = SimpleNamespace(topic_id=Uuid(7, max(1, next(self.answers) - 1)), partitions=[1])
+        return {topic: SimpleNamespace(result=lambda: told) for topic in topics.topic_names}
+
+    def delete_topics(self, topics: list[str], **_: object) -> dict[str, Any]:
+        return {topic: SimpleNamespace(result=lambda timeout, topic=topic: self.leaders.pop(topic)) for topic in topics}
+
+    def create_topics(self, new: list[Any], **_: object) -> dict[str, Any]:
+        if not self.refusals:
+            return super().create_topics(new)
+        error = KafkaException(KafkaError(self.refusals.pop(0)))
+        return {topic.topic: SimpleNamespace(result=Mock(side_effect=error)) for topic in new}
+
+
+def test_a_topic_is_made_anew_once_the_former_one_is_gone_for_the_broker() -> None:
+    broker = ForgetfulBroker(KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.REQUEST_TIMED_OUT, a=[1])
+    forgetful = probe(broker)
+    forgetful.make_anew({"a": 2})
+    assert next(broker.answers, None) is None, "the broker knows the new one by its id"
+    assert broker.refusals == []
+    assert forgetful.places(["a"]) == [TopicPartition("a", 0), TopicPartition("a", 1)]
+
+
+def test_a_topic_that_may_not_be_made_anew_is_an_error_at_once() -> None:
+    with pytest.raises(KafkaException, match="Topic authorization failed"):
+        probe(ForgetfulBroker(KafkaError.TOPIC_AUTHORIZATION_FAILED, a=[1])).make_anew({"a": 2})
 
 
 class DeafClient:

@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
 
 from milestones import StreamsBuilder, serdes
 from milestones.cli.main import invoke
@@ -48,16 +47,7 @@ def processed(app: App) -> Counter[str]:
 def make_anew(app: App, count: int, name: str = "in") -> list[str]:
     """Faster than any look at the topics; the records of the new one."""
     lines = [f"new {number}" for number in range(count)]
-    app.probe.admin.delete_topics([app[name]])[app[name]].result()
-
-    def made() -> bool:
-        try:
-            app.create({name: 1})
-        except KafkaException:
-            return False
-        return True
-
-    app.until(made, "it is made again")
+    app.probe.make_anew({app[name]: 1})
     app.write(*lines, to=name)
     return lines
 
