@@ -74,7 +74,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "last_stage: of the stages asked for it runs on the last one only")
     config.addinivalue_line("markers", "broker_faults: kills or pauses the broker; not on one of yours")
     FORKS.fresh = FORKS.fresh or config.option.fresh
-    config.add_cleanup(FORKS.close)
     if (given := workers.handed(config)) is None:
         _lead(config)
     else:

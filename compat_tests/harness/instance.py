@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXIT_S = 60.0
 FORKS = Forks(ROOT)
 """Of this process: where instances come from, unless it is to start each afresh."""
+atexit.register(FORKS.close)
 RESTORED = re.compile(r": task (\d+_\d+) has restored (\d+) records$", re.MULTILINE)
 """What the log says of a task that was restored, before it runs."""
 
