@@ -125,7 +125,6 @@ class TaskCommits:
         if boundary is not None:
             self.committed = boundary
             self._cells.back(boundary.memory)
-            self._cells.note_committed(boundary.memory)
         return True
 
     def began(self) -> None:

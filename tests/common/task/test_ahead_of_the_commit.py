@@ -13,6 +13,7 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.versions import NOT_PUT, STILL
+from milestones.common.state.times import observed_time
 from milestones.common.task.metadata import (
     NOTHING_COMMITTED,
     CommittedNumbers,
@@ -23,6 +24,7 @@ from milestones.common.task.metadata import (
 )
 from milestones.common.task.standby import NOT_COMMITTED, StandbyTask
 from milestones.common.task.task import PendingCommit
+from milestones.common.task.task_stores import kept_by_commit
 from tests.common.task.harness import Harness, committed, processing
 from tests.common.task.test_bounded_stores import Message
 
@@ -142,6 +144,20 @@ def test_a_standby_drops_what_is_gone_also_where_times_share_entries(many: int) 
     assert len(crashed(task, task.commit(), of_many(), standby=True).engine("s")) == 1
 
 
+def test_a_row_whose_record_comes_when_its_segment_is_gone_is_not_followed() -> None:
+    """At least once, what was rolled back may be behind it in the changelog."""
+    task, follower = counting().start(), counting()
+    task.pipe(("k", "", 10), ("z", "", LEAP_MS))
+    commit = task.commit()
+    standby = StandbyTask(follower.task.id, follower.task.subtopology, lambda: follower.state)
+    standby.open()
+    standby.know(committed(commit))
+    late, newest = (Message(output) for output in task.sent if output.topic.endswith("-changelog"))
+    for at, one in enumerate((newest, late)):
+        standby.restore("s", [one], at + 1)
+    assert len(follower.engine("s")) == 1
+
+
 def test_where_no_commit_has_the_time_the_rows_tell_it() -> None:
     """A program that keeps no times, as Kafka Streams, has committed a later offset, and has handed our entries on."""
     task = counting().start()
@@ -158,6 +174,12 @@ def test_where_no_commit_has_the_time_the_rows_tell_it() -> None:
     after.ends["in"] = 2
     after.pipe(("k", "", 10))
     assert after.outputs()[-1][2] == b"None False 0"
+
+
+def test_no_window_is_gone_by_the_commit_that_it_has_not_as_emitted() -> None:
+    spec = StoreSpec("s", "window", retention_ms=KEPT_MS, window_ms=10, closing=True, **TEXTS)
+    assert kept_by_commit(spec, {observed_time("s"): LEAP_MS, "s": 50}) == 50 - 10 + KEPT_MS
+    assert kept_by_commit(replace(spec, closing=False), {observed_time("s"): LEAP_MS, "s": 50}) == LEAP_MS
 
 
 # -- versions
@@ -193,6 +215,17 @@ def test_a_version_of_long_ago_is_found_and_what_is_put_again_counts_as_put() ->
     assert after[-2:] == [NOT_PUT, None], "time has moved on"
 
 
+def test_an_old_version_that_comes_only_behind_what_is_ahead_is_none_as_in_a_restoration() -> None:
+    results: list[Any] = []
+    task = versioned([]).start()
+    task.pipe(("k", "one", 100), ("k", "two", 150))
+    commit = task.commit()
+    task.pipe(("z", "leaps", LEAP_MS))
+    successor = crashed(task, commit, versioned(results))
+    successor.pipe(("k", "another", 150), ("k", "third", 160), ("m", "new", 140), ("k", "look", 170))
+    assert results == [NOT_PUT, NOT_PUT, NOT_PUT, "two"]
+
+
 def test_an_old_version_that_is_put_again_holds_until_the_one_that_follows() -> None:
     before: list[Any] = []
     after: list[Any] = []
@@ -211,26 +244,40 @@ def test_an_old_version_that_is_put_again_holds_until_the_one_that_follows() -> 
 # -- a time to live
 
 
-def test_an_entry_that_was_deleted_after_the_commit_as_its_time_was_over_is_there() -> None:
-    found: list[Any] = []
-
+def expiring(found: list[Any]) -> Harness:
     def look_and_put(context: Any, record: Any) -> None:
         store = context.get_state_store("s")
         found.append(store.get(record.key))
         store.put(record.key, record.value)
 
-    def expiring() -> Harness:
-        return Harness(processing(look_and_put, [StoreSpec("s", "expiring-key-value", ttl_ms=KEPT_MS, **TEXTS)]))
+    return Harness(processing(look_and_put, [StoreSpec("s", "expiring-key-value", ttl_ms=KEPT_MS, **TEXTS)]))
 
-    task = expiring().start()
+
+def test_an_entry_that_was_deleted_after_the_commit_as_its_time_was_over_is_there() -> None:
+    found: list[Any] = []
+    task = expiring(found).start()
     task.pipe(("k", "one", 10), ("j", "other", 10))
     commit = task.commit()
     again = [("k", "two", 20), ("z", "leaps", LEAP_MS), ("j", "anew", LEAP_MS)]
     task.pipe(*again)
-    successor = crashed(task, commit, expiring())
+    successor = crashed(task, commit, expiring(found))
     found.clear()
     successor.pipe(*again)
     assert found == ["two", "leaps", "anew"], "as at least once has it: with what comes again"
+
+
+def test_an_entry_is_deleted_once_a_commit_has_the_time_that_ends_it_in_this_process_and_in_the_next() -> None:
+    def deleted(harness: Harness) -> list[bytes]:
+        return [key for topic, key, value, _ in harness.outputs() if topic != "out" and value is None]
+
+    task = expiring([]).start()
+    task.pipe(("k", "one", 10), ("z", "leaps", LEAP_MS), ("y", "more", LEAP_MS))
+    assert deleted(task) == []
+    commit, successor = task.commit(), expiring([])
+    crashed(task, commit, successor)
+    for harness in (task, successor):
+        harness.pipe(("x", "again", LEAP_MS))
+        assert deleted(harness) == [b"k"]
 
 
 # -- what a commit says
