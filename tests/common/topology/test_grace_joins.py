@@ -15,7 +15,7 @@ from milestones.common.topology import Processor, StreamsBuilder, Topology
 from milestones.common.topology.handlers import LogAndContinue
 from milestones.common.topology.join_windows import JoinWindows
 from milestones.testing import TopologyTestDriver
-from tests.common.task.harness import Harness
+from tests.common.task.harness import Harness, named
 from tests.common.topology.restarting import RestartingDriver
 
 TEXT = serdes.STRING
@@ -89,6 +89,25 @@ def test_orders_are_joined_in_the_order_of_their_times_then_of_their_keys() -> N
             shop.order(key, value, timestamp)
         shop.order("z", "last", 100)
         assert [value for value, _ in shop.sold()] == ["1&None", "2&None", "3&None", "4&None"]
+
+
+def test_a_wait_and_its_end_are_logged_behind_the_result_at_a_commit_and_again_by_the_next_if_it_fails() -> None:
+    task = Harness(topology(), max_task_idle_ms=-1).start()
+    buffer = task.task.subtopology.changelogs[BUFFER]
+
+    def logged() -> list[bool]:
+        commit = task.task.freeze()
+        assert buffer not in [each.topic for each in named(commit.outputs)]
+        records = [each for each in named([*commit.changelog()]) if each.topic == buffer]
+        task.task.thaw(commit)
+        return [each.value is not None for each in records]
+
+    task.pipe(("tea", "o1", 20), ("milk", "o2", 31), topic="orders")
+    assert [topic for topic, *_ in task.outputs()] == ["out"]
+    assert logged() == [True, True, False]
+    task.pipe(("milk", "o3", 32), topic="orders")
+    task.outputs()
+    assert logged() == [True, True, False, True]
 
 
 def test_an_order_later_than_the_grace_is_joined_at_once() -> None:

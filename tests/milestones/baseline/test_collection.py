@@ -125,8 +125,16 @@ def test_what_a_commit_logs_waits_for_outputs_that_kafka_has_not() -> None:
 def test_what_a_commit_logs_is_never_sent_between_commits_without_an_answer_for_the_results_before_it() -> None:
     world, collecting = collection("at_least_once", silent=False)
     world.producer.room = 0
+    offered, send = list[str](), world.producer.send
+
+    def noted(task: Any, outputs: Any, *args: Any, **options: Any) -> Any:
+        offered.extend(each.topic for each in outputs)
+        return send(task, outputs, *args, **options)
+
+    world.producer.send = noted  # type: ignore[method-assign]
     commit = logging_at_the_commit()
     assert not to_the_end(collecting.send(commit, 1_000))
+    assert set(offered) == {"out"}
     (task,) = commit
     assert task.outputs == [output()]
     world.producer.room = 10
