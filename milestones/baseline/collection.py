@@ -108,8 +108,8 @@ class DirectCollection:
         the two loses no result that such a store has no more. So these records never wait among a task's outputs: a
         commit that fails is thawed, or rolled back, and the next one makes them again."""
         outputs: dict[Task, Sequence[Emitted]] = {task: boundary.outputs for task, boundary in commit_set.items()}
-        logs: dict[Task, Sequence[Emitted]] = {task: [*at.changelog()] for task, at in commit_set.items()}
         try:
+            logs: dict[Task, Sequence[Emitted]] = {task: [*at.changelog()] for task, at in commit_set.items()}
             if self._clients.producer.undecided:
                 yield from self._sender.decided()
             complete = yield from self._sender.push_letters(within_ms)
