@@ -33,15 +33,22 @@ class Process(Protocol):
     def send_signal(self, sig: int) -> None: ...
 
 
+def inherited() -> dict[str, str]:
+    """The environment of an instance: ours, without any setting of the runtime, as the config file is all that it gets.
+    And without the seed of hashes that tox gives all its processes: each has its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MILESTONES_")}
+    kept.pop("PYTHONHASHSEED", None)
+    return {**kept, "PYTHONUNBUFFERED": "1"}
+
+
 class ForkServer:
     """One server's process."""
 
     def __init__(self, root: Path, module: str) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("MILESTONES_")}
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, SERVE],
             cwd=root,
-            env={**kept, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(root)},
+            env={**inherited(), "PYTHONPATH": str(root)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
 import re
 import signal
 import subprocess
@@ -23,7 +22,7 @@ from typing import Any, Self
 import psutil
 
 from compat_tests.apps import ADDED, PAUSED, REMOVED, RESUMED, STATE, STATUS
-from compat_tests.harness.forks import Forks, Process
+from compat_tests.harness.forks import Forks, Process, inherited
 from compat_tests.harness.log_tail import log_tail
 from compat_tests.oracles.disk import nothing_used
 from compat_tests.oracles.findings import Findings
@@ -270,10 +269,8 @@ class Instance:
 
 
 def environment(fault: str | None) -> dict[str, str]:
-    """Ours, without any setting of the runtime: the config file is all that it gets."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MILESTONES_")}
-    armed = {} if fault is None else {"MILESTONES_FAULT": fault}
-    return {**kept, "PYTHONUNBUFFERED": "1", **armed}
+    """That of an instance with a fault."""
+    return {**inherited(), **({} if fault is None else {"MILESTONES_FAULT": fault})}
 
 
 def as_toml(config: Mapping[str, Any]) -> str:

@@ -4,7 +4,8 @@ Run as a script of its own (`python -I -S supervisor.py PARENT_PID [FOLDER]`), i
 lines on its standard input, which only the parent can write:
 
     run {"argv": [...], "output": "file"}   start a child; answered by `pid N`, later by `exit CODE`
-    signal N                                send the child this signal, if it still runs; answered by `signalled N`
+    signal N                                send the child this signal, if it still runs; answered by `signalled N`,
+                                            of SIGSTOP once all its threads stand still
 
 The end of its input, another parent, or a signal to terminate are the order to clean up: end the child and, where a
 `FOLDER` was named (temporary data), delete that.
@@ -79,6 +80,8 @@ class BrokerSupervisor:
         elif order == "signal":
             if self._child is not None:
                 self._child.send_signal(int(argument))
+                if int(argument) == signal.SIGSTOP:
+                    _await_stop(self._child)
             _send(f"signalled {argument}")
 
     def _start(self, job: dict[str, object]) -> None:
@@ -116,6 +119,13 @@ class BrokerSupervisor:
             self._child.wait()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _await_stop(child: subprocess.Popen[bytes]) -> None:
+    """Wait until the child stands still, or has ended, which is reported later. (macOS says it from Python 3.13 on.)"""
+    if hasattr(os, "waitid"):
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def _send(event: str) -> None:

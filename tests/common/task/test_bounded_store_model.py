@@ -26,9 +26,9 @@ from milestones.common.state.stores.kinds import KINDS
 from tests.common.task.storemodel import calls
 from tests.common.task.storemodel.bounded_lives import KindLife, planned
 from tests.common.task.storemodel.bounded_models import ALL
-from tests.common.task.storemodel.machine import SHARED_MEMORY
 from tests.common.task.test_store_model import SOAK
 from tests.common.topology.test_lives_of_times import AFTER_A_COMMIT, EVENTS, Life
+from tests.shared_memory import roomy
 
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.timeout(36_000)]
 
@@ -52,8 +52,7 @@ def lived(name: str, place: str, seed: int, *, count: int, exactly_once: bool, a
     with ExitStack() as stack:
         home = None
         if place == "on disk":
-            where = SHARED_MEMORY if SHARED_MEMORY.exists() else None
-            home = Path(stack.enter_context(TemporaryDirectory(prefix="every-kind-", dir=where)))
+            home = Path(stack.enter_context(TemporaryDirectory(prefix="every-kind-", dir=roomy())))
         cached = cached and named.kind in CACHED and not at_commit and not named.more.get("duplicates")
         life = KindLife(
             named, steps, engines=open_engines("rocksdict"), home=home, cached=cached, exactly_once=exactly_once,
