@@ -25,7 +25,7 @@ from compat_tests.oracles.changelog import fold
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.rows import Place, Row
 from compat_tests.takeover.parts import Part, Repeats
-from milestones.common.task.metadata import TOPIC_PREFIX, topic_entry
+from milestones.common.task.metadata import OFFSET_PREFIX, TOPIC_PREFIX, offset_entry, topic_entry
 
 OURS = "milestones."
 """What our own entries in the metadata begin with. Java hands them on."""
@@ -228,8 +228,10 @@ def metadata_kept(before: Mapping[Place, Metadata], after: Mapping[Place, Metada
 
 
 def _of_other_topics(place: Place, metadata: Metadata) -> frozenset[str]:
-    own = topic_entry(place.topic)
-    return frozenset(name for name in metadata.numbers if name.startswith(TOPIC_PREFIX) and name != own)
+    own = topic_entry(place.topic), offset_entry(place.topic)
+    return frozenset(
+        name for name in metadata.numbers if name.startswith((TOPIC_PREFIX, OFFSET_PREFIX)) and name not in own
+    )
 
 
 # ---- topics and positions

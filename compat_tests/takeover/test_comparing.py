@@ -14,7 +14,7 @@ from compat_tests.oracles.rows import Place, Row
 from compat_tests.takeover import comparing
 from compat_tests.takeover.comparing import Metadata
 from compat_tests.takeover.parts import PARTS, Part, Repeats
-from milestones.common.task.metadata import topic_entry
+from milestones.common.task.metadata import offset_entry, topic_entry
 
 IN = Place("in", 0)
 BORROWS = PARTS["outer-join"]
@@ -160,9 +160,10 @@ def test_no_leg_may_put_the_metadata_back(after: Metadata) -> None:
     assert comparing.metadata_kept({IN: Metadata(4, {})}, {IN: Metadata(5, {"counts": 2})}) == []
     waits = f"{comparing.TIMES}abcdefg"
     assert comparing.metadata_kept({IN: Metadata(4, {waits: 9})}, {IN: Metadata(5, {waits: 2})}) == []
-    own, other = topic_entry(IN.topic), topic_entry("another")
-    assert comparing.metadata_kept({IN: Metadata(4, {other: 9})}, {IN: Metadata(5, {})}) == []
-    assert kinds(comparing.metadata_kept({IN: Metadata(4, {own: 9})}, {IN: Metadata(5, {})})) == {"metadata"}
+    for entry in (topic_entry, offset_entry):
+        own, other = entry(IN.topic), entry("another")
+        assert comparing.metadata_kept({IN: Metadata(4, {other: 9})}, {IN: Metadata(5, {})}) == []
+        assert kinds(comparing.metadata_kept({IN: Metadata(4, {own: 9})}, {IN: Metadata(5, {})})) == {"metadata"}
 
 
 # -- topics and positions
