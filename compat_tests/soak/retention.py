@@ -23,7 +23,7 @@ from confluent_kafka import Message
 from compat_tests.harness.stores import dumps
 from milestones import StreamsBuilder, TimeWindows, serdes
 from milestones.common.clock import SystemClock
-from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.record_caches import RecordCaches
@@ -126,6 +126,7 @@ def measure(records: int, windows: int, directory: Path, say: bool = False) -> M
         changelog = [as_message(Output(*output)) for output in commit.all_outputs()]
         logged += len(changelog)
         task.applied(commit, {STORE: logged})
+        standby.know({at: OffsetAndMetadata(offset, commit.metadata[at]) for at, offset in commit.offsets.items()})
         standby.restore(STORE, changelog, logged)
         largest, restored_most = max(largest, disk.bytes()), max(restored_most, empty.bytes())
         if say and number % 400 == 0:
