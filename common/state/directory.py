@@ -27,7 +27,7 @@ import threading
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import StateError, StateFormatError, StateLockedError
@@ -131,9 +131,7 @@ class StateDirectory:
     def record_sources(self, ids: Mapping[str, str]) -> None:
         """Write down which topics the application reads, by Kafka's ids."""
         with self._identity_lock:
-            if ids != self._manifest.source_ids:
-                self._manifest = replace(self._manifest, source_ids=dict(ids))
-                self._manifest.write(self.path)
+            self._write(source_ids=dict(ids))
 
     @property
     def internal_ids(self) -> Mapping[str, str]:
@@ -143,25 +141,29 @@ class StateDirectory:
     def record_internal(self, ids: Mapping[str, str]) -> None:
         """Write down which topics of its own the application has, by Kafka's ids."""
         with self._identity_lock:
-            if ids != self._manifest.internal_ids:
-                self._manifest = replace(self._manifest, internal_ids=dict(ids))
-                self._manifest.write(self.path)
+            self._write(internal_ids=dict(ids))
 
     def record_ids(self, *, transactional: Set[str] = frozenset(), static: Set[str] = frozenset()) -> None:
         """Write ids down, synced: called before the first transaction under them, and before the first join."""
         with self._identity_lock:
             known = self._manifest
-            self._write(known.transactional_ids | transactional, known.static_ids | static)
+            self._write(
+                transactional_ids=known.transactional_ids | transactional, static_ids=known.static_ids | static
+            )
 
     def forget_ids(self, *, transactional: Set[str] = frozenset(), static: Set[str] = frozenset()) -> None:
         """Forget ids: obsolete transactional ones that are initialised, so that no transaction can be open under them
         any more; static ones whose members have left the group."""
         with self._identity_lock:
             known = self._manifest
-            self._write(known.transactional_ids - transactional, known.static_ids - static)
+            self._write(
+                transactional_ids=known.transactional_ids - transactional, static_ids=known.static_ids - static
+            )
 
-    def _write(self, transactional_ids: frozenset[str], static_ids: frozenset[str]) -> None:
-        manifest = replace(self._manifest, transactional_ids=transactional_ids, static_ids=static_ids)
+    def _write(self, **fields: Any) -> None:
+        """Write fields of the manifest down, if one changes. Called under the lock. The disk has them first: what can't
+        be written isn't known as written, and is tried again."""
+        manifest = replace(self._manifest, **fields)
         if manifest != self._manifest:
             manifest.write(self.path)
             self._manifest = manifest
@@ -169,9 +171,7 @@ class StateDirectory:
     def write_layout(self, layout: str) -> None:
         """Write down how the tasks' stores lie in this directory: `manifest.LAYOUTS`."""
         with self._identity_lock:
-            if layout != self._manifest.layout:
-                self._manifest = replace(self._manifest, layout=layout)
-                self._manifest.write(self.path)
+            self._write(layout=layout)
 
     # -- tasks
 

@@ -20,8 +20,20 @@ from milestones.common.errors import StateError, StateFormatError, StateLockedEr
 from milestones.common.records import GLOBAL, TaskId
 from milestones.common.state import disk
 from milestones.common.state.directory import DATABASES, StateDirectory
+from milestones.common.state.manifest import RANGES, InstanceManifest
 
 TASK = TaskId(0, 1)
+
+RECORDED: list[tuple[Callable[[StateDirectory], None], Callable[[StateDirectory], object]]] = [
+    (lambda directory: directory.record_ids(transactional={"words-1"}), lambda directory: directory.transactional_ids),
+    (lambda directory: directory.record_sources({"in": "an id"}), lambda directory: directory.source_ids),
+    (lambda directory: directory.record_internal({"log": "an id"}), lambda directory: directory.internal_ids),
+    (
+        lambda directory: directory.write_layout(RANGES),
+        lambda directory: InstanceManifest.read(directory.path).layout,  # type: ignore[union-attr]  # it is there
+    ),
+]
+"""What a directory is told to write down, and where it says it."""
 
 HOLDER = """
 import sys
@@ -345,4 +357,26 @@ class TestHostileDisks:
         directory.close()
         directory = StateDirectory(tmp_path, "words")
         assert directory.transactional_ids == frozenset()
+        directory.close()
+
+    @pytest.mark.parametrize(("record", "read"), RECORDED, ids=["ids", "sources", "own topics", "layout"])
+    def test_what_a_full_disk_has_refused_is_written_when_it_is_recorded_again(
+        self, record: Callable[[StateDirectory], None], read: Callable[[StateDirectory], object], tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        directory = StateDirectory(tmp_path, "words")
+        before = read(directory)
+
+        def full(_: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(StateError, match="disk full"):
+                record(directory)
+        assert read(directory) == before
+        record(directory)
+        directory.close()
+        directory = StateDirectory(tmp_path, "words")
+        assert read(directory) != before
         directory.close()
