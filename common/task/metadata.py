@@ -146,6 +146,10 @@ class OffsetMetadata:
         return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others, topics, offsets, marks)
 
 
+NOT_COMMITTED: Final = OffsetAndMetadata(0, "")
+"""In place of what is committed of a partition, where nothing is."""
+
+
 class CommittedNumbers(NamedTuple):
     """The kept numbers of a task's last commit, by name; `exact`: whether they are those of that very commit. Else a
     program that keeps no times has made it, or the offsets were set by hand, or times share entries, and the task's

@@ -10,7 +10,7 @@ is committed, all stay.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.cells import Cells
@@ -20,16 +20,12 @@ from milestones.common.state.spec import BOUNDED
 from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.lifecycle import State
-from milestones.common.task.metadata import NOTHING_COMMITTED, committed_numbers
+from milestones.common.task.metadata import NOT_COMMITTED, NOTHING_COMMITTED, committed_numbers
 from milestones.common.task.scope import RecordScope
 from milestones.common.task.task_stores import TaskStores
 
 if TYPE_CHECKING:
     from milestones.common.topology.nodes import SubTopology
-
-
-NOT_COMMITTED: Final = OffsetAndMetadata(0, "")
-"""What a standby is told of a partition without a committed offset."""
 
 
 class StandbyTask(ChangelogTask):

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 from rich.table import Table
@@ -29,15 +29,19 @@ from milestones.common.kafka.other_topics import ENDINGS
 from milestones.common.kafka.topic_metadata import number_of
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.spark_folders import spark_directories
-from milestones.common.task.metadata import OffsetMetadata, offset_entry, topic_entry, written_ids, written_mark
+from milestones.common.task.metadata import (
+    NOT_COMMITTED,
+    OffsetMetadata,
+    offset_entry,
+    topic_entry,
+    written_ids,
+    written_mark,
+)
 
 if TYPE_CHECKING:
     from milestones.cli.cluster import ResetCluster
     from milestones.common.kafka.topic_metadata import Described
     from milestones.instance.application import Application
-
-NOTHING: Final = OffsetAndMetadata(0)
-"""What is committed where nothing is."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +156,14 @@ def plan_of_topics(cluster: ResetCluster, config: StreamsConfig, only: list[str]
     new = cluster.offsets(partitions, target.text, target.timestamp_ms)
     there = {at for at in known if at.topic in described}
     committed = cluster.committed_with_metadata(application_id, there.union(partitions))
-    decoded = {at: OffsetMetadata.decode(found.metadata) for at, found in committed.items()}
     metadata = {
-        at: _moved(at.topic, committed.get(at, NOTHING), new[at], _identity(at.topic, described)) for at in partitions
+        at: _moved(at.topic, committed.get(at, NOT_COMMITTED), new[at], _identity(at.topic, described))
+        for at in partitions
     }
     directory = Path(config.state_dir).absolute() / application_id
     _refuse_unmissed(internal, described, directory, [found.metadata for found in committed.values()])
     if internal:
+        decoded = {at: OffsetMetadata.decode(found.metadata) for at, found in committed.items()}
         metadata = {at: data for at, data in decoded.items() if data != OffsetMetadata()} | metadata
         metadata = {at: _without(data, internal, described) for at, data in metadata.items()}
     old = {at: committed[at].offset if at in committed else None for at in sorted(metadata)}

@@ -43,22 +43,19 @@ def lost(
     directory doesn't count, which may be of the time before."""
     marks = frozenset[str]().union(*(OffsetMetadata.decode(text).written for text in metadata))
     was_reset = bool(metadata) and not any(metadata)
-    return sorted(
-        topic
-        for topic in own
-        if _is_lost(topic, found.get(topic), written_ids(topic, marks), None if was_reset else on_disk.get(topic))
-    )
+    present = frozenset(written_mark(topic, number_of(told.id)) for topic, told in found.items() if told.id is not None)
 
+    def is_lost(topic: str) -> bool:
+        now = found.get(topic)
+        if now is not None and now.id is None:
+            return False  # brokers without ids
+        if committed := written_ids(topic, marks):
+            # Two topics whose marks begin alike, one of 16 million, are both there where all of these marks are.
+            return not committed <= present | {written_mark(topic, None)}
+        former = None if was_reset else on_disk.get(topic)
+        return former is not None and (now is None or now.id != former)
 
-def _is_lost(topic: str, now: Described | None, committed: frozenset[str], on_disk: str | None) -> bool:
-    if now is not None and now.id is None:
-        return False  # brokers without ids
-    if committed:
-        present = {written_mark(topic, None)}
-        if now is not None and now.id is not None:
-            present.add(written_mark(topic, number_of(now.id)))
-        return not committed <= present
-    return on_disk is not None and (now is None or now.id != on_disk)
+    return sorted(filter(is_lost, own))
 
 
 def refuse_deleted(

@@ -1,5 +1,5 @@
 """`CommittedLimits`: what the group has committed, as far as its standbys have to know it: up to there they may read
-source topics that serve as changelogs, and drop windows that were emitted.
+source topics that serve as changelogs, and drop rows that are gone.
 
 *Guarantees*: one question at a time, `INTERVAL_MS` after the answer to the last; a lost membership delays, no more. A
 question that the coordinator refuses is an error: it would refuse an active task's question, too.
@@ -15,7 +15,8 @@ from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TopicPartition
-from milestones.common.task.standby import NOT_COMMITTED, StandbyTask
+from milestones.common.task.metadata import NOT_COMMITTED
+from milestones.common.task.standby import StandbyTask
 from milestones.stream_thread.task_registry import Phase
 
 if TYPE_CHECKING:

@@ -61,6 +61,21 @@ def test_brokers_that_give_topics_no_id_are_taken_as_they_are() -> None:
     assert lost([CHANGELOG], {CHANGELOG: Described(1, None)}, {CHANGELOG: "id"}, [commit("id")]) == []
 
 
+ALIKE = "app-store-708-changelog", "app-store-932-changelog"
+"""Topics whose marks begin alike."""
+
+
+def test_no_topic_is_taken_for_lost_because_its_mark_begins_like_that_of_another_one() -> None:
+    one, other = (written_mark(topic, number_of("id")) for topic in ALIKE)
+    assert one == other
+    both = {topic: Described(1, id) for topic, id in zip(ALIKE, ("first", "second"), strict=True)}
+    committed = [commit(both[topic].id, topic=topic) for topic in ALIKE]
+    assert lost(ALIKE, both, {}, committed) == []
+    assert lost(ALIKE, both, {}, committed[:1]) == [], "the other one is new"
+    gone = {topic: told for topic, told in both.items() if topic != ALIKE[0]}
+    assert ALIKE[0] in lost(ALIKE, gone, {}, committed)
+
+
 class Start:
     """A start of an application whose cluster gives these answers to one look after the other."""
 
