@@ -23,7 +23,7 @@ from milestones.common.state.engines.sst import taken_in
 from milestones.common.state.snapshots.repository import LocalSnapshot
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import layout_of
-from milestones.common.task.task_stores import without_gone
+from milestones.common.task.gone_rows import without_gone
 from milestones.common.windowed import FOREVER
 from milestones.m6_state_manager.ranges import RangeNamespace, prefix_of, prefixed
 from milestones.pipeline.reading import RecordsDeletedError, beginning, read

@@ -327,14 +327,18 @@ class Cluster(Owned):
     def committed(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The group's committed offsets, of all partitions by default; see `GroupReader.committed`."""
         self._check_owner()
-        with closing(GroupReader(self._settings, group, timeout_ms=int(self._timeout * 1000))) as reader:
+        with self._reader(group) as reader:
             return reader.committed(partitions)
 
     def all_committed(self, group: str, timeout_ms: int) -> dict[TopicPartition, OffsetAndMetadata]:
         """All that the group has committed; see `GroupReader.offsets`."""
         self._check_owner()
-        with closing(GroupReader(self._settings, group, timeout_ms=timeout_ms)) as reader:
+        with self._reader(group, timeout_ms) as reader:
             return reader.offsets()
+
+    def _reader(self, group: str, timeout_ms: int | None = None) -> closing[GroupReader]:
+        """Asks the group's coordinator, by a connection of its own, for as long as this cluster's requests may take."""
+        return closing(GroupReader(self._settings, group, timeout_ms=timeout_ms or int(self._timeout * 1000)))
 
     def purge(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the offsets. A failure is logged: the next purge covers it."""
@@ -347,10 +351,10 @@ class Cluster(Owned):
         question to a coordinator that librdkafka has given up ends the process (`abort`) once the coordinator answers
         again."""
         self._check_owner()
-        asked, most_ms = None if partitions is None else list(partitions), int(self._timeout * 1000)
+        asked = None if partitions is None else list(partitions)
 
         def ask() -> dict[TopicPartition, OffsetAndMetadata]:
-            with closing(GroupReader(self._settings, group, timeout_ms=most_ms)) as reader:
+            with self._reader(group) as reader:
                 return reader.offsets(asked)
 
         return called_aside(f"{self._settings.get('client.id', 'admin')}-committed", ask)

@@ -108,9 +108,9 @@ class Cells:
         """The number of a kept cell as of the last finished record, None when there is no such cell."""
         return self._cells[name].merged if name in self._kept else None
 
-    def know_exactly(self, committed: Mapping[str, int], *, exact: bool) -> None:
-        """`know`. `exact`: the numbers are those of the task's very last commit, so that a time without a number has
-        seen nothing yet."""
+    def take_commit(self, committed: Mapping[str, int], *, exact: bool) -> None:
+        """`know` the numbers of the task's last commit. `exact`: that commit has them all, so that a time without a
+        number has seen nothing yet."""
         self.know(committed)
         self._exact = exact
 
@@ -124,9 +124,8 @@ class Cells:
         """Whether times share entries of the metadata."""
         return self._most_times is not None
 
-    def committed_time(self, name: str) -> int:
-        """The time of that name as of the last finished record, or the committed one where the task has no such cell.
-        """
+    def known_time(self, name: str) -> int:
+        """The time of that name: its cell's, or, of a task that has no such cell, the committed one."""
         return int(self._cells[name].merged) if name in self._kept else self.others(name)
 
     def know(self, committed: Mapping[str, int]) -> None:
@@ -143,7 +142,7 @@ class Cells:
         self._committed = values
 
     def confirmed_time(self, name: str) -> int:
-        """The time of that name as of the last commit that Kafka has confirmed, `UNKNOWN` without."""
+        """The time of that name in the last commit that Kafka has confirmed, `UNKNOWN` without one."""
         return int(self._committed.get(name, UNKNOWN))
 
     def values(self) -> Mapping[str, Any]:

@@ -42,8 +42,8 @@ from milestones.common.state.stores.emit_buffer import EmitBuffer
 from milestones.common.state.stores.kinds import kind_of, layout_of
 from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.suppress_buffer import PLACE_BYTES
-from milestones.common.state.stores.window_layouts import SEGMENT
 from milestones.common.state.times import observed_time
+from milestones.common.task.gone_rows import gone_by, kept_by_emission, seen_before, without_gone
 from milestones.common.task.metadata import CommittedNumbers
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.source_changelogs import picks
@@ -54,31 +54,6 @@ Write = Callable[[Mapping[str, Batch], Mapping[str, int]], None]
 
 NO_ROW: Final = (struct.error, ValueError, IndexError)
 """What layouts raise on bytes of another form."""
-
-
-def seen_before(gone: Sequence[Span], spec: StoreSpec) -> int:
-    """The least time that a store has seen of which those rows are gone."""
-    (segment,) = SEGMENT.unpack(gone[0][1])
-    return int(segment * spec.segment_ms + spec.retention_ms - 1)
-
-
-def without_gone(entries: Batch, gone: Sequence[Span]) -> Batch:
-    """The entries that aren't in a span."""
-    if not gone:
-        return entries
-    return {key: value for key, value in entries.items() if not any(first <= key < end for first, end in gone)}
-
-
-def kept_by_emission(spec: StoreSpec, emitted: int) -> int:
-    """The highest time of a store by which no window is gone that isn't emitted. `emitted`: up to when windows are."""
-    return emitted - spec.window_ms + spec.retention_ms
-
-
-def kept_by_commit(spec: StoreSpec, committed: Mapping[str, int]) -> int:
-    """The highest time of a store by which no row is gone that its task may need. `committed`: the numbers of the last
-    commit."""
-    observed = committed.get(observed_time(spec.name), UNKNOWN)
-    return min(observed, kept_by_emission(spec, committed.get(spec.name, UNKNOWN))) if spec.closing else observed
 
 
 class OpenedStore:
@@ -292,7 +267,7 @@ class TaskStores:
         of, or, where no commit has that time, by those of the restored records."""
         time = store.layout.restored_time
         if self._cells.exact:
-            time = min(time, self._cells.committed_time(observed_time(store.spec.name)))
+            time = min(time, self._cells.known_time(observed_time(store.spec.name)))
         return store.layout.expired(time)
 
     def _expire_restored(self, name: str, store: OpenedStore) -> None:
@@ -325,7 +300,7 @@ class TaskStores:
 
     def know(self, committed: CommittedNumbers) -> None:
         """Take what is committed: the stores' times, and how far windows are emitted."""
-        self._cells.know_exactly(committed.numbers, exact=committed.exact)
+        self._cells.take_commit(committed.numbers, exact=committed.exact)
 
     def ingest(self, name: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
         """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards. `prefix`:
@@ -354,19 +329,17 @@ class TaskStores:
 
     def _observed(self, name: str, spec: StoreSpec) -> int:
         """The time by which rows are gone: the store's, but a window that is still to be emitted isn't gone."""
-        observed, emitted = self._cells.cell(observed_time(name), -1).merged, self._cells.kept_number(name)
-        return int(observed if emitted is None else min(observed, kept_by_emission(spec, emitted)))
+        return gone_by(spec, int(self._cells.cell(observed_time(name), -1).merged), self._cells.kept_number(name))
 
     def gone(self, memory: Mapping[str, Any]) -> dict[TopicPartition, int]:
         """The time (ms) up to which rows are gone by what a commit remembers (`Cells.values`), by partition of the
         changelogs that are trimmed; none of a store that has seen no time."""
         found: dict[TopicPartition, int] = {}
         for spec in self._trimmed:
-            observed = int(memory.get(observed_time(spec.name), -1))
-            if spec.name in self._cells.kept_names:
-                observed = min(observed, kept_by_emission(spec, memory.get(spec.name, -1)))
-            if observed >= spec.retention_ms:
-                found[TopicPartition(self._topic(spec.name), self._task.partition)] = observed - spec.retention_ms
+            emitted = memory.get(spec.name, UNKNOWN) if spec.name in self._cells.kept_names else None
+            time = gone_by(spec, int(memory.get(observed_time(spec.name), UNKNOWN)), emitted)
+            if time >= spec.retention_ms:
+                found[TopicPartition(self._topic(spec.name), self._task.partition)] = time - spec.retention_ms
         return found
 
     def log_frozen(self) -> Iterator[Emitted]:

@@ -14,6 +14,7 @@ left as it is made. Nothing waits.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,7 @@ from milestones.common.kafka.topics import ALL
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.stores.kinds import LONGEST_LAG
 from milestones.common.state.times import observed_time
-from milestones.common.task.metadata import OffsetMetadata
+from milestones.common.task.metadata import OffsetMetadata, highest
 
 if TYPE_CHECKING:
     from milestones.common.kafka.admin import Answers, Begin
@@ -85,11 +86,10 @@ def histories(subtopologies: Iterable[SubTopology]) -> list[KeptHistory]:
 
 def committed_times(committed: Committed) -> dict[tuple[int, str], int]:
     """The times that committed metadata has, by partition and the time's name."""
-    found: dict[tuple[int, str], int] = {}
+    by_partition: defaultdict[int, list[Mapping[str, int]]] = defaultdict(list)
     for at, offset in committed.items():
-        for name, value in OffsetMetadata.decode(offset.metadata).others.items():
-            found[at.partition, name] = max(value, found.get((at.partition, name), value))
-    return found
+        by_partition[at.partition].append(OffsetMetadata.decode(offset.metadata).others)
+    return {(number, name): time for number, found in by_partition.items() for name, time in highest(found).items()}
 
 
 class CompactionWatch:

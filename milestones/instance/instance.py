@@ -53,6 +53,7 @@ MANY_FILES = 1 << 20
 COORDINATOR_MS = 60_000
 """How long a start waits for the group's coordinator, which a new cluster has to make first."""
 
+
 class Instance:
     """An instance's identity and local state, shared by its threads. The state manager has a lock of its own."""
 

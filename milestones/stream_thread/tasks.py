@@ -345,12 +345,13 @@ class ThreadTasks:
         self, entry: AssignedTask, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
         known = {p: committed[p] for p in task.partitions if p in committed}
+        begun: Mapping[TopicPartition, OffsetAndMetadata] = {}
         if entry.rolled_back:
             task.compare(known)
-        task.know(known)
-        if entry.rolled_back:
             # What has no commit yet is read again from where it began: the reset policy may name another place by now.
-            known = {p: OffsetAndMetadata(task.input.position(p)) for p in task.partitions} | known
+            begun = {p: OffsetAndMetadata(task.input.position(p)) for p in task.partitions}
+        task.know(known)
+        known = {**begun, **known}
         entry.rolled_back, entry.committed = False, known
         if task.needs_restoration:
             self._registry.move(entry, Phase.RESTORING)

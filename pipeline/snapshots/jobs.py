@@ -22,8 +22,8 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.snapshots.snapshot import usable_until
 from milestones.common.state.spec import StoreSpec
+from milestones.common.task.gone_rows import gone_by_commit
 from milestones.common.task.metadata import committed_numbers
-from milestones.common.task.task_stores import kept_by_commit
 from milestones.common.windowed import FOREVER
 from milestones.flags import parse_milestones
 from milestones.instance.application import Application
@@ -114,7 +114,7 @@ def _jobs(
                 usable_until(settings[at.topic], created_ms), consumer,
                 config.snapshot_options, config.snapshot_encryption_key, config.snapshot_timeout_ms,
                 key_prefix=prefix_of(task.partition) if ranges else b"",
-                committed_time=kept_by_commit(spec, of_task.numbers) if times_count else FOREVER,
+                committed_time=gone_by_commit(spec, of_task.numbers) if times_count else FOREVER,
             ))  # fmt: skip
     return jobs
 

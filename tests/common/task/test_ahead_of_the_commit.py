@@ -14,6 +14,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.versions import NOT_PUT, STILL
 from milestones.common.state.times import observed_time
+from milestones.common.task.gone_rows import gone_by_commit
 from milestones.common.task.metadata import (
     NOTHING_COMMITTED,
     CommittedNumbers,
@@ -24,7 +25,6 @@ from milestones.common.task.metadata import (
 )
 from milestones.common.task.standby import NOT_COMMITTED, StandbyTask
 from milestones.common.task.task import PendingCommit
-from milestones.common.task.task_stores import kept_by_commit
 from tests.common.task.harness import Harness, committed, processing
 from tests.common.task.test_bounded_stores import Message
 
@@ -178,8 +178,8 @@ def test_where_no_commit_has_the_time_the_rows_tell_it() -> None:
 
 def test_no_window_is_gone_by_the_commit_that_it_has_not_as_emitted() -> None:
     spec = StoreSpec("s", "window", retention_ms=KEPT_MS, window_ms=10, closing=True, **TEXTS)
-    assert kept_by_commit(spec, {observed_time("s"): LEAP_MS, "s": 50}) == 50 - 10 + KEPT_MS
-    assert kept_by_commit(replace(spec, closing=False), {observed_time("s"): LEAP_MS, "s": 50}) == LEAP_MS
+    assert gone_by_commit(spec, {observed_time("s"): LEAP_MS, "s": 50}) == 50 - 10 + KEPT_MS
+    assert gone_by_commit(replace(spec, closing=False), {observed_time("s"): LEAP_MS, "s": 50}) == LEAP_MS
 
 
 # -- versions
