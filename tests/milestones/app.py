@@ -8,11 +8,24 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
+from milestones.cli.main import invoke
 from milestones.testing import KafkaProbe, KafkaRecord, Not, TopicTail, until
 from tests.topics import named
 
 WAIT_S = 60
+
+STAGES = pytest.mark.parametrize(
+    ("stage", "guarantee"),
+    [
+        ("baseline", "at_least_once"),
+        pytest.param("m3", "exactly_once_v2", marks=pytest.mark.nightly),
+        ("m6", "exactly_once_v2"),
+    ],
+)
+"""Of each way to commit one, and both guarantees."""
 
 
 class App:
@@ -72,6 +85,11 @@ class App:
         self._taken[name] += count
         self.until(lambda: tail.has(first + count), f"{count} more records in {name}")
         return tail.rows[first : first + count]
+
+    def reset(self, *options: str) -> None:
+        """`milestones reset`, once Kafka knows of no member any more."""
+        asked = ["reset", "-a", self.id, "-b", self.kafka, *options, "--execute"]
+        self.until(lambda: invoke(asked) == 0, "the reset is done")
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         until(lambda: condition() or Not(str([streams.status() for streams in self.instances])), what, WAIT_S)

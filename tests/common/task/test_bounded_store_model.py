@@ -7,9 +7,7 @@ As unit tests these are the same lives each time; `--hypothesis-profile soak` tr
 
 from __future__ import annotations
 
-import inspect
 import random
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +24,7 @@ from milestones.common.state.stores.kinds import KINDS
 from tests.common.task.storemodel import calls
 from tests.common.task.storemodel.bounded_lives import KindLife, planned
 from tests.common.task.storemodel.bounded_models import ALL
+from tests.common.task.storemodel.called_methods import count_calls
 from tests.common.task.test_store_model import SOAK
 from tests.common.topology.test_lives_of_times import AFTER_A_COMMIT, EVENTS, Life
 from tests.shared_memory import roomy
@@ -114,24 +113,9 @@ BY_NOBODY = {
 
 def test_every_public_method_of_every_kind_of_store_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {named.kind for named in ALL.values()} == KINDS.keys() - calls.KINDS.keys()
-    called: Counter[tuple[str, str]] = Counter()
-
-    def counting(kind: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def count(*arguments: Any, **more: Any) -> Any:
-            called[kind, name] += 1
-            return method(*arguments, **more)
-
-        return count
-
-    public = {
-        (kind, name): method
-        for kind in {named.kind for named in ALL.values()}
-        for name, method in inspect.getmembers(KINDS[kind].store, callable)
-        if not name.startswith("_") and name not in OF_THE_TASK | OF_THE_CACHE
-    }
-    for (kind, name), method in public.items():
-        monkeypatch.setattr(KINDS[kind].store, name, counting(kind, name, method))  # type: ignore[index]
+    kinds = {named.kind for named in ALL.values()}
+    public, called = count_calls(monkeypatch, kinds, OF_THE_TASK | OF_THE_CACHE)
     for name in ALL:
         for seed in range(30):
             lived(name, "in memory", seed, count=20, exactly_once=True, at_commit=False, cached=False)
-    assert public.keys() - called.keys() - BY_NOBODY == set()
+    assert public - called.keys() - BY_NOBODY == set()

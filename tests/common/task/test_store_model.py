@@ -7,9 +7,7 @@ shrinks what it finds; with `--hypothesis-seed` it repeats them.
 
 from __future__ import annotations
 
-import inspect
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from milestones.common.state.engines.by_name import ENGINES, open_engines
 from milestones.common.state.spec import BOUNDED
 from milestones.common.state.stores.kinds import KINDS as REAL_KINDS
+from tests.common.task.storemodel.called_methods import count_calls
 from tests.common.task.storemodel.calls import KINDS
 from tests.common.task.storemodel.faults import FAULTS, ON_DISK
 from tests.common.task.storemodel.machine import StoreMachine
@@ -93,24 +92,8 @@ def test_the_faults_that_are_looked_for_in_some_lives_are_faults() -> None:
 def test_the_model_calls_every_public_method_of_every_kind_of_store(monkeypatch: pytest.MonkeyPatch) -> None:
     others = BOUNDED | {"suppress", "lru", "join-buffer", "expiring-key-value"}  # each of which has tests of its own
     assert KINDS.keys() == REAL_KINDS.keys() - others
-    called: Counter[tuple[str, str]] = Counter()
-
-    def counting(kind: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def count(*arguments: Any, **named: Any) -> Any:
-            called[kind, name] += 1
-            return method(*arguments, **named)
-
-        return count
-
-    public = {
-        (kind, name): method
-        for kind, store in ((name, of.store) for name, of in REAL_KINDS.items() if name in KINDS)
-        for name, method in inspect.getmembers(store, callable)
-        if not name.startswith("_")
-    }
-    for (kind, name), method in public.items():
-        monkeypatch.setattr(REAL_KINDS[kind].store, name, counting(kind, name, method))
+    public, called = count_calls(monkeypatch, [kind for kind in REAL_KINDS if kind in KINDS])
     for examples in TO_CALL:
-        if public.keys() - called.keys():
+        if public - called.keys():
             lives("memory", always_the_same(examples))
-    assert public.keys() - called.keys() == set()
+    assert public - called.keys() == set()

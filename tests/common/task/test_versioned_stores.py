@@ -26,6 +26,7 @@ from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.state.stores.versioned_store import VersionedStore, VersionedValue
 from milestones.common.state.stores.versions import NOT_PUT, STILL
 from tests.common.task.harness import Harness, processing
+from tests.common.task.storemodel.histories import History
 from tests.common.task.test_bounded_stores import LOGS, TASK, Life, Message
 from tests.common.task.test_task_commits import IN
 
@@ -38,60 +39,11 @@ def spec_of(**more: Any) -> StoreSpec:
     return StoreSpec("s", "versioned", key_serde=serdes.STRING, value_serde=serdes.STRING, **chosen)
 
 
-class Model:
-    """Each version of each key that was put, None for a deletion; nothing is ever forgotten."""
-
-    def __init__(self) -> None:
-        self.versions: dict[str, dict[int, str | None]] = {}
-        self.observed = -1
-
-    def copy(self) -> Model:
-        other = Model()
-        other.versions, other.observed = {key: dict(each) for key, each in self.versions.items()}, self.observed
-        return other
-
-    def put(self, key: str, value: str | None, time: int) -> int:
-        if time < self.observed - HISTORY_MS:
-            return NOT_PUT
-        self.observed = max(self.observed, time)
-        versions = self.versions.setdefault(key, {})
-        later = [each for each in versions if each > time]
-        if value is None and not later and versions.get(time) is not None:
-            # The deletion of the latest version at its very time leaves no trace of its own, but where a former version
-            # ends there.
-            former = [each for each in versions if each < time]
-            if not former or versions[max(former)] is None:
-                del versions[time]
-                return STILL
-        versions[time] = value
-        return min(later, default=STILL)
-
-    def at(self, key: str, time: int | None) -> ValueAndTimestamp | None:
-        versions = self.versions.get(key, {})
-        if time is not None and time < self.observed - HISTORY_MS and max(versions, default=0) > time:
-            return None
-        since = max((each for each in versions if time is None or each <= time), default=None)
-        if since is None:
-            return None
-        value = versions[since]
-        return None if value is None else ValueAndTimestamp(value, since)
-
-    def between(self, key: str, first: int, last: int) -> list[VersionedValue]:
-        """Within the history."""
-        versions = sorted(self.versions.get(key, {}).items())
-        untils = [*(since for since, _ in versions[1:]), None][: len(versions)]
-        return [
-            VersionedValue(value, since, until)
-            for (since, value), until in zip(versions, untils, strict=True)
-            if value is not None and since <= last and (until is None or until > first)
-        ]
-
-
 class Versioned(Life):
-    """A `Life` with a `Model`."""
+    """A `Life` with a `History`."""
 
     def __init__(self, spec: StoreSpec, at_commit: bool = False) -> None:
-        self.model, self.committed_model = Model(), Model()
+        self.model, self.committed_model = History[str](HISTORY_MS), History[str](HISTORY_MS)
         super().__init__(spec, at_commit)
 
     def commit(self) -> None:
@@ -140,7 +92,7 @@ def check(life: Versioned, chance: random.Random) -> None:
     first = max(0, model.observed - chance.randrange(HISTORY_MS + 1))
     last = first + chance.randrange(HISTORY_MS)
     assert list(store.versions(key, first, last)) == model.between(key, first, last)
-    latest = {key: value for key in model.versions if (value := model.at(key, None)) is not None}
+    latest = {key: value for key in model.all_keys() if (value := model.at(key, None)) is not None}
     assert list(store.all()) == sorted(latest.items(), key=lambda row: row[0].encode())
 
 
@@ -155,7 +107,7 @@ def test_a_versioned_store_does_what_a_dict_of_all_versions_does(at_commit: bool
             now += chance.choice([0, 1, 1, 5, 20, 150])
             time = max(1, now - chance.choice([0, 0, 0, 3, 40, 99, 180]))
             key, value = chance.choice(KEYS), chance.choice([None, "", "v", "w" * 600])
-            former = None if time < life.model.observed - HISTORY_MS else life.model.at(key, time)
+            former = None if life.model.too_old(time) else life.model.at(key, time)
             if value is None and chance.random() < 0.5:
                 assert life.store.delete(key, time) == former
                 life.model.put(key, None, time)

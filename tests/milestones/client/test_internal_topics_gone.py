@@ -9,22 +9,13 @@ from typing import Any
 import pytest
 
 from milestones import StreamsBuilder, serdes
-from milestones.cli.main import invoke
 from milestones.common.errors import SourceTopicError
 from milestones.testing import KafkaProbe
-from tests.milestones.app import App
+from tests.milestones.app import STAGES, App
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 OLD = [f"old {number}" for number in range(5)]
-STAGES = pytest.mark.parametrize(
-    ("stage", "guarantee"),
-    [
-        ("baseline", "at_least_once"),
-        pytest.param("m3", "exactly_once_v2", marks=pytest.mark.nightly),
-        ("m6", "exactly_once_v2"),
-    ],
-)
 DISKS = pytest.mark.parametrize("disk", ["kept", "empty"])
 CHANGELOG, REPARTITION = "counts-changelog", "by-line-repartition"
 INTERNAL = pytest.mark.parametrize(
@@ -64,13 +55,6 @@ def run_until_counted(app: App, **settings: Any) -> None:
 def delete(app: App, name: str) -> None:
     app.probe.admin.delete_topics([app[name]])[app[name]].result()
     app.until(lambda: app[name] not in app.probe.topics(), "it is gone")
-
-
-def reset(app: App, *options: str) -> None:
-    def done() -> bool:
-        return invoke(["reset", "-a", app.id, "-b", app.kafka, *options, "--execute"]) == 0
-
-    app.until(done, "the reset is done")
 
 
 def refused(app: App, name: str, **settings: Any) -> str:
@@ -126,7 +110,7 @@ def test_the_application_goes_on_without_it_once_the_user_has_done_what_the_erro
     if anew:
         app.create({gone: 1})
     refused(app, "one", **settings)
-    reset(app, "--only", app[gone], "--keep-state")
+    app.reset("--only", app[gone], "--keep-state")
     for name in ("one", "another"):
         with app.running(topology(app), name, **settings):
             app.write(name)
@@ -187,7 +171,7 @@ def test_a_state_directory_of_before_a_reset_keeps_nobody_from_starting_over(
 ) -> None:
     settings: dict[str, Any] = {"milestones": stage, "processing_guarantee": guarantee}
     run_until_counted(app, **settings)
-    reset(app, "--keep-state")
+    app.reset("--keep-state")
     for _ in range(2):
         with app.running(topology(app), **settings):
             app.until(lambda: app.probe.committed(app.id).get((app[REPARTITION], 0), 0) >= 5, "all is counted again")

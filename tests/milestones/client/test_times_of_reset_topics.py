@@ -9,23 +9,14 @@ from typing import Any
 import pytest
 
 from milestones import StreamsBuilder, TimeWindows, serdes
-from milestones.cli.main import invoke
 from milestones.testing import KafkaProbe
-from tests.milestones.app import App
+from tests.milestones.app import STAGES, App
 from tests.milestones.client.test_topics_made_anew import make_anew
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 MINUTE_MS = 60_000
 NOW_MS = 1_000 * MINUTE_MS
-STAGES = pytest.mark.parametrize(
-    ("stage", "guarantee"),
-    [
-        ("baseline", "at_least_once"),
-        pytest.param("m3", "exactly_once_v2", marks=pytest.mark.nightly),
-        ("m6", "exactly_once_v2"),
-    ],
-)
 
 
 def topology(app: App, *inputs: str) -> StreamsBuilder:
@@ -57,7 +48,7 @@ def test_a_window_that_was_over_takes_no_record_of_the_new_topic(
     with app.running(topology(app, *inputs), **settings):
         app.until(lambda: len(counted(app)) == len(inputs), "all is counted")
     make_anew(app, 0)
-    app.until(lambda: invoke(["reset", "-a", app.id, "-b", app.kafka, "--only", app["in"], "--execute"]) == 0, "reset")
+    app.reset("--only", app["in"])
     with app.running(topology(app, *inputs), "one" if disk == "kept" else "another", **settings):
         app.write("1", key="late", timestamp=NOW_MS - 5 * MINUTE_MS)
         app.write("1", key="in time", timestamp=NOW_MS)

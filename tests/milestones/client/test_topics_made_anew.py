@@ -10,22 +10,13 @@ from typing import Any
 import pytest
 
 from milestones import StreamsBuilder, serdes
-from milestones.cli.main import invoke
 from milestones.common.errors import SourceTopicError
 from milestones.testing import KafkaProbe
-from tests.milestones.app import WAIT_S, App
+from tests.milestones.app import STAGES, WAIT_S, App
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 OLD = [f"old {number}" for number in range(5)]
-STAGES = pytest.mark.parametrize(
-    ("stage", "guarantee"),
-    [
-        ("baseline", "at_least_once"),
-        pytest.param("m3", "exactly_once_v2", marks=pytest.mark.nightly),
-        ("m6", "exactly_once_v2"),
-    ],
-)
 KINDS = pytest.mark.parametrize("kind", ["by name", "by pattern"])
 
 
@@ -80,7 +71,7 @@ def test_more_records_than_were_read_before_are_all_processed_once_the_user_has_
     assert "the committed offsets belong to the former topic" in str(again.error)
     again.close()
 
-    app.until(lambda: invoke(["reset", "-a", app.id, "-b", app.kafka, "--only", app["in"], "--execute"]) == 0, "reset")
+    app.reset("--only", app["in"])
     app.start(topology(app, kind), **settings)
     app.until(lambda: processed(app).keys() >= set(new), "all of the new topic is processed")
     assert processed(app)[OLD[0]] == 1, "state is kept, and nothing of the former topic comes again"
@@ -132,7 +123,7 @@ def test_a_topic_that_was_made_anew_under_a_stopped_application_that_begins_at_e
         with pytest.raises(SourceTopicError, match=f"milestones reset --only {app['in']} --execute") as refused:
             app.start(topology(app), **settings)
         assert refused.value.exit_code == 2
-    app.until(lambda: invoke(["reset", "-a", app.id, "-b", app.kafka, "--only", app["in"], "--execute"]) == 0, "reset")
+    app.reset("--only", app["in"])
     app.start(topology(app), **settings).close()
     app.start(topology(app), **settings)
     app.until(lambda: processed(app).keys() >= set(new), "all of the new topic is processed")

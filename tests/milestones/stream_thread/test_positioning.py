@@ -128,6 +128,15 @@ def test_a_task_waits_while_its_topic_isnt_the_one_that_is_known_and_goes_on_onc
     assert r.places[A] == "processing"
 
 
+def is_seen_each_minute(r: Running, caplog: pytest.LogCaptureFixture, line: str) -> None:
+    """For five minutes the log and the status say what the task waits for."""
+    for _ in range(5):
+        caplog.clear()
+        r.step(59, ms=1_000)
+        assert line in caplog.text, "at least once a minute"
+        assert "no route to a broker" in r.tasks.failing()[A]
+
+
 def test_a_question_about_topics_that_fails_for_ever_is_seen_and_ends_its_task(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -135,11 +144,7 @@ def test_a_question_about_topics_that_fails_for_ever_is_seen_and_ends_its_task(
     error = KafkaException(KafkaError(KafkaError._TRANSPORT, "no route to a broker"))
     r.world.requests.ids_error = error
     r.rebalance(0, steps=20)
-    for _ in range(5):
-        caplog.clear()
-        r.step(59, ms=1_000)
-        assert "where the input of tasks 0_0 begins isn't known yet" in caplog.text, "at least once a minute"
-        assert "no route to a broker" in r.tasks.failing()[A]
+    is_seen_each_minute(r, caplog, "where the input of tasks 0_0 begins isn't known yet")
     with pytest.raises(TimeoutExceededError, match=r"task 0_0 can't learn within task_timeout_ms") as ended:
         r.step(20, ms=1_000)
     assert ended.value.__cause__ is error
@@ -163,11 +168,7 @@ def test_bounds_of_inputs_that_kafka_does_not_say_are_seen_too(caplog: pytest.Lo
     r = Running(World(passing(), {"task_timeout_ms": 300_000}))
     r.world.requests.error = KafkaException(KafkaError(KafkaError._TRANSPORT, "no route to a broker"))
     r.rebalance(0, steps=20)
-    for _ in range(5):
-        caplog.clear()
-        r.step(59, ms=1_000)
-        assert "bounds of task 0_0's inputs aren't known yet" in caplog.text, "at least once a minute"
-        assert "no route to a broker" in r.tasks.failing()[A]
+    is_seen_each_minute(r, caplog, "bounds of task 0_0's inputs aren't known yet")
     with pytest.raises(TimeoutExceededError, match="where its inputs begin and end"):
         r.step(20, ms=1_000)
 

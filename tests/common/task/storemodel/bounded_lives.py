@@ -25,20 +25,10 @@ from milestones.common.state.storage import TaskStorage
 from milestones.common.state.stores.suppress_layout import Context
 from milestones.common.testing import StepClock
 from milestones.common.windowed import Windowed
-from tests.common.task.storemodel.bounded_models import (
-    GRACE_MS,
-    STEPS,
-    Expiring,
-    KeyValues,
-    Model,
-    Named,
-    Segmented,
-    Sessions,
-    Value,
-    Versions,
-    given,
-    headers_for,
-)
+from tests.common.task.storemodel.bounded_models import STEPS, Named, given
+from tests.common.task.storemodel.kept_models import Expiring, KeyValues, Versions
+from tests.common.task.storemodel.model_values import GRACE_MS, Model, Value, headers_for
+from tests.common.task.storemodel.window_models import Segmented, Sessions
 from tests.common.topology.test_lives_of_times import INPUT, NOW, Life
 
 STORE = "s"
