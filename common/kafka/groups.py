@@ -24,7 +24,7 @@ from kio.static.protocol import RequestPayload, ResponsePayload
 
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.config.keys import KEYS
-from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.errors import KafkaUnreachableError, MilestonesError, SecurityError
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
 from milestones.common.kafka.membership.protocol import fetch_request
 from milestones.common.kafka.wire import Connect, ConnectionLostError, Connector
@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 PAUSE_MS = 100
 MAY_DESCRIBE = "check that this principal may describe the group and its topics"
+_FORBIDDEN = frozenset({ErrorCode.group_authorization_failed, ErrorCode.topic_authorization_failed})
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,9 @@ class GroupReader:
         coordinator: Coordinator | None = None,
     ) -> None:
         """`settings` are a client's, under confluent-kafka's names. Each question is asked again for `timeout_ms` while
-        Kafka can't say, then it is a `KafkaUnreachableError`; `MilestonesError` when it refuses. `coordinator`: its
-        connection, when another object of the same thread has one already."""
+        Kafka can't say, then it is a `KafkaUnreachableError`; `SecurityError` when the principal lacks the right,
+        another `MilestonesError` when Kafka refuses for another reason. `coordinator`: its connection, when another
+        object of the same thread has one already."""
         self._group, self._timeout_ms, self._clock = group, timeout_ms, clock or SystemClock()
         self._servers = settings.get("bootstrap.servers")
         wire = WireSettings.of(settings)
@@ -121,7 +123,8 @@ class GroupReader:
             except (ConnectionLostError, CoordinatorError) as error:
                 self._coordinator.forget()
                 if isinstance(error, CoordinatorError) and not error.code.retriable:
-                    raise MilestonesError(f"{what}: {error}; {rights}") from error
+                    kind = SecurityError if error.code in _FORBIDDEN else MilestonesError
+                    raise kind(f"{what}: {error}; {rights}") from error
                 if self._clock.monotonic_ms() >= deadline:
                     raise KafkaUnreachableError(
                         f"{what}: no broker of bootstrap_servers={self._servers!r} answered for the group "

@@ -14,7 +14,7 @@ from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGrou
 from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId
 
-from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.errors import KafkaUnreachableError, MilestonesError, SecurityError
 from milestones.common.kafka.groups import GroupReader, the_address
 from milestones.common.kafka.topics import Cluster
 from milestones.common.kafka.wire import ConnectionLostError
@@ -92,11 +92,12 @@ def test_when_time_is_up_the_error_tells_the_last_reason(trouble: ErrorCode | Ex
 
 
 @pytest.mark.parametrize("of_the_group", [True, False])
-def test_a_refusal_is_an_error_at_once(of_the_group: bool) -> None:
+def test_a_right_that_is_missing_ends_it_at_once_as_a_wrong_setting_does(of_the_group: bool) -> None:
     broker = Broker(OffsetFetch=[ErrorCode.group_authorization_failed] if of_the_group else [])
     broker.refused["in"] = ErrorCode.topic_authorization_failed
-    with pytest.raises(MilestonesError, match=r"authorization_failed; check that this principal may describe"):
+    with pytest.raises(SecurityError, match=r"authorization_failed; check that this principal may describe") as refused:
         broker.offsets(IN)
+    assert refused.value.exit_code == 2
     assert (broker.open(), broker.clock.monotonic_ms()) == (0, 0)
 
 
