@@ -12,14 +12,15 @@
 
 *Guarantees*: the records of a frozen interval can be made again, the same, until it is applied. No interval logs a
 write of a record that failed. A record has the time and the headers that it would have at its write.
+A crash may leave the first part of an interval's records in Kafka; where keys collapse, they are in `safe_order`.
 *Assumes*: as `layers.py`, whose frozen layer is frozen, thawed and applied together with this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Headers, emitted_bytes
 
@@ -44,17 +45,35 @@ class Noted(NamedTuple):
 NOTHING = Noted(UNKNOWN_TIMESTAMP, None)
 
 
+Written: TypeAlias = tuple[bytes, bytes | None]
+"""A local key, and its value; None: it is deleted."""
+
+
+def safe_order(rows: Iterable[Written]) -> list[Written]:
+    """The rows in an order of which each first part may be all that Kafka has. An example: session 0 to 5 grows to
+    0 to 8, which is a put and a deletion; the put comes first, or a crash between them would lose both. So deletions
+    come last. Puts go from the last key to the first one, deletions the other way: the sliding window that ends with a
+    record says that this record was here, and the other windows that the record makes begin later."""
+    puts = sorted((row for row in rows if row[1] is not None), key=_key_of, reverse=True)
+    return puts + sorted((row for row in rows if row[1] is None), key=_key_of)
+
+
+def _key_of(row: Written) -> bytes:
+    return row[0]
+
+
 class CommitLog:
     """The log of one store. `headers`: of the deletion that `records` is about, for the function that logs it."""
 
     headers: Headers | None = None
 
     def __init__(
-        self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, *, rows_have_times: bool
-    ) -> None:
-        """`record`: the one in work, whose headers a deletion has."""
+        self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, *, rows_have_times: bool,
+        rows_depend: bool = False,
+    ) -> None:  # fmt: skip
+        """`record`: the one in work, whose headers a deletion has. `rows_depend`: rows follow from one another."""
         self._layers, self._touched, self._record = layers, touched, record
-        self._rows_have_times = rows_have_times
+        self._rows_have_times, self._rows_depend = rows_have_times, rows_depend
         self._noted_scope: dict[bytes, Noted] = {}
         self._noted: dict[bytes, Noted] = {}
         self._noted_frozen: dict[bytes, Noted] = {}
@@ -115,7 +134,7 @@ class CommitLog:
             yield from made
             made.clear()
 
-    def _log(self, layout: Layout, log: Log, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def _log(self, layout: Layout, log: Log, rows: Sequence[Written]) -> None:
         noted = self._noted_frozen
         if not noted and self._rows_have_times:  # no row was deleted
             layout.log_rows(log, rows)
@@ -125,8 +144,13 @@ class CommitLog:
                 timestamp, self.headers = noted.get(key, NOTHING)
                 layout.log_stored(log, key, value, timestamp)
 
-    def _collapsed(self) -> Iterator[tuple[bytes, bytes | None]]:
-        return iter((self._layers.frozen() or {}).items())
+    def _collapsed(self) -> Iterator[Written]:
+        rows = (self._layers.frozen() or {}).items()
+        if self._rows_depend:
+            return iter(safe_order(rows))
+        if self._rows_have_times and not self._noted_frozen:  # no row was deleted
+            return iter(rows)
+        return chain((row for row in rows if row[1] is not None), (row for row in rows if row[1] is None))
 
     def thaw(self) -> None:
         """Leave the interval to the next one: it is logged again, once, with what came later."""
@@ -155,5 +179,5 @@ class HistoryLog(CommitLog):
 
     knows_puts = False
 
-    def _collapsed(self) -> Iterator[tuple[bytes, bytes | None]]:
+    def _collapsed(self) -> Iterator[Written]:
         return iter(())

@@ -48,8 +48,9 @@ class StoreSpec:
     `cached`: emits at the flush when `statestore_cache_max_bytes` is above 0.
     `source_topic`: the source topic that serves as changelog (nothing is written to it), else None.
     `logs_headers`: of a key-value store; changelog records have the headers of the record in work.
-    `results_wait`: what is deleted from it was sent on as a result, so that a changelog which is ahead of the results
-    would lose some in a crash: it is logged at a commit, behind them.
+    `results_wait`: it is logged at a commit, behind the results. Of stores where a changelog that is ahead of the
+    results, or has a part of what one record changes, would lose something in a crash: what is deleted was sent on as a
+    result, or rows follow from one another (sessions, sliding windows).
     `of_dsl`: an operator keeps its rows in it, so that the application's `dsl_store_format` holds for it.
 
     Of window and session stores: `retention_ms` is how long before the highest time seen a window may start, or a

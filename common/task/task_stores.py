@@ -31,7 +31,7 @@ from milestones.common.state.changelog import (
     changelog_with_headers,
     not_logged,
 )
-from milestones.common.state.commit_log import CommitLog, HistoryLog
+from milestones.common.state.commit_log import CommitLog, HistoryLog, safe_order
 from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
@@ -155,7 +155,9 @@ class TaskStores:
         history = kind.history or spec.logs_headers
         if store.commit_log is None:
             of = HistoryLog if history else CommitLog
-            store.commit_log = of(store.layers, self._scope.touched, record, rows_have_times=kind.timed)
+            store.commit_log = of(
+                store.layers, self._scope.touched, record, rows_have_times=kind.timed, rows_depend=spec.results_wait
+            )
         if self._logs_at_commit or history:
             store.log = self._log(store, store.commit_log.append, record)
         return store.log if history else store.commit_log.note
@@ -429,7 +431,7 @@ class TaskStores:
         self._unread.clear()
         for name, doubts in self._doubtful.items():
             store = self._stores[name]
-            for doubt in sorted(doubts):
+            for doubt, _ in safe_order([(doubt, store.namespace.get(doubt)) for doubt in doubts]):
                 store.layout.log_again(store.log, doubt, store.namespace, timestamp)
 
     def trust_changelogs(self) -> None:

@@ -122,10 +122,11 @@ class Materialized:
         )
 
     def bounded_spec(
-        self, name: str, kind: StoreKind, key: Choice, value: Choice, *, needed_ms: int, window_ms: int, closing: bool
-    ) -> StoreSpec:
+        self, name: str, kind: StoreKind, key: Choice, value: Choice, *, needed_ms: int, window_ms: int, closing: bool,
+        results_wait: bool,
+    ) -> StoreSpec:  # fmt: skip
         """The spec of this table's store, of windows or sessions. `needed_ms`: the least retention. `closing`: windows
-        are emitted when they close, which no cache may delay."""
+        are emitted when they close, which no cache may delay. `results_wait`: see `StoreSpec`."""
         retention_ms = needed_ms if self.retention is None else milliseconds(self.retention, "a retention")
         if retention_ms < needed_ms:
             raise TopologyError(
@@ -137,7 +138,7 @@ class Materialized:
         spec = self.spec(name, key, value)
         return replace(
             spec, kind=kind, cached=self.caching and not closing, retention_ms=retention_ms, window_ms=window_ms,
-            closing=closing,
+            closing=closing, results_wait=results_wait,
         )  # fmt: skip
 
 

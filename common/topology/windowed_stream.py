@@ -40,18 +40,21 @@ _AGGREGATE, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 @dataclass(frozen=True)
 class WindowBounds:
     """The store of a windowed aggregation. `needed_ms`: how long the operator needs a row; `window_ms`: 0 for no
-    end; `grace_ms`: how long after its end a window closes."""
+    end; `grace_ms`: how long after its end a window closes. `results_wait`: which windows there are follows from the
+    windows that there were."""
 
     kind: StoreKind
     needed_ms: int
     window_ms: int
     grace_ms: int
     closing: bool
+    results_wait: bool = False
 
     def spec(self, materialized: Materialized, store: str, key: Choice, value: Choice) -> StoreSpec:
         return materialized.bounded_spec(
-            store, self.kind, key, value, needed_ms=self.needed_ms, window_ms=self.window_ms, closing=self.closing
-        )
+            store, self.kind, key, value, needed_ms=self.needed_ms, window_ms=self.window_ms, closing=self.closing,
+            results_wait=self.results_wait,
+        )  # fmt: skip
 
     def keys(self, key: Choice) -> Choice:
         if self.kind == "session":
@@ -70,10 +73,10 @@ def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
         case SlidingWindows():
             # The right window of a record's predecessor begins that long before the record at most.
             needed_ms = 2 * windows.difference_ms + windows.grace_ms
-            return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, windows.grace_ms, closing)
+            return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, windows.grace_ms, closing, True)
         case SessionWindows():
             grace_ms = windows.gap_ms + windows.grace_ms
-            return WindowBounds("session", max(1, grace_ms), 0, grace_ms, closing)
+            return WindowBounds("session", max(1, grace_ms), 0, grace_ms, closing, True)
     raise TopologyError(
         f"windowed_by needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not {windows!r}"
     )

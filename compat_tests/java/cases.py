@@ -65,10 +65,12 @@ Outputs: TypeAlias = "dict[str, list[Row]]"
 
 
 class Outcome(NamedTuple):
-    """What was written before the first step and in each step; `error`: why no step follows."""
+    """What was written before the first step and in each step; `error`: why no step follows. `of_commits`: the
+    changelogs that were written at a commit, of each key the last value."""
 
     outputs: list[Outputs]
     error: str | None = None
+    of_commits: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,19 @@
 |---|---|
 | 0 | every record of every topic, changelogs and repartition topics too: key, value, timestamp, headers, in order |
 | 0, changelogs of suppress | the same, but for the order within a step, which is that of a hash set in Java |
-| 0, changelogs of records without a partner | the last record of each key of a step: ours is written at a commit |
+| 0, changelogs of sessions, of sliding windows, of records without a partner | the last record of each key of a step: ours are written at a commit |
 | above | the last record of each key of every topic; of a changelog only where it isn't a deletion |
 
 That an error ends the case is compared as well, and after which step; its text isn't.
 
 *Guarantees*: pure functions; what is told is the first difference.
 *Assumes*: both outcomes are of one case.
-"""
+"""  # noqa: E501  a row of a table
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from itertools import zip_longest
 
 from compat_tests.java.cases import Case, Outcome, Outputs, Row
@@ -24,8 +25,6 @@ CHANGELOG = "-changelog"
 JAVA = "java"
 UNORDERED = re.compile(r"(-KTABLE-SUPPRESS-STATE-STORE-\d+|-held-store)-changelog$")
 """Topics whose records Kafka Streams writes in no defined order; those of suppress by the name `held`, too."""
-WAITING = re.compile(r"SHARED-\d+-store-changelog$|-shared-join-store-changelog$")
-"""The changelogs of records that wait for a partner."""
 SHOWN = 8
 """Records of a topic that a difference shows, around the first that differs."""
 
@@ -51,21 +50,25 @@ def difference(ours: Outcome, java: Outcome, cache: int) -> str | None:
 def _by_record(ours: Outcome, java: Outcome) -> str | None:
     for number, (mine, theirs) in enumerate(zip(ours.outputs, java.outputs, strict=False)):
         for topic in sorted(mine.keys() | theirs.keys()):
-            found = first_difference(topic, mine.get(topic, []), theirs.get(topic, []))
+            found = first_difference(topic, mine.get(topic, []), theirs.get(topic, []), of_commits=ours.of_commits)
             if found is not None:
                 return f"{topic}, written {_when(number)}:\n{found}"
     return None
 
 
-def _ordered(topic: str, rows: list[Row]) -> list[Row]:
-    if WAITING.search(topic):
+def _ordered(topic: str, rows: list[Row], of_commits: Collection[str]) -> list[Row]:
+    if topic in of_commits:
         rows = list({row.key: row for row in rows}.values())
-    return sorted(rows, key=lambda row: row.key or b"") if UNORDERED.search(topic) else rows
+    ordered = topic not in of_commits and not UNORDERED.search(topic)
+    return rows if ordered else sorted(rows, key=lambda row: row.key or b"")
 
 
-def first_difference(topic: str, mine: list[Row], theirs: list[Row], other: str = JAVA) -> str | None:
-    """How what was written to a topic differs, None if it doesn't. `other`: whose are `theirs`."""
-    mine, theirs = _ordered(topic, mine), _ordered(topic, theirs)
+def first_difference(
+    topic: str, mine: list[Row], theirs: list[Row], other: str = JAVA, *, of_commits: Collection[str] = ()
+) -> str | None:
+    """How what was written to a topic differs, None if it doesn't. `other`: whose are `theirs`. `of_commits`: topics of
+    which only the last record of each key counts."""
+    mine, theirs = _ordered(topic, mine, of_commits), _ordered(topic, theirs, of_commits)
     if mine == theirs:
         return None
     pairs = list(zip_longest(mine, theirs))

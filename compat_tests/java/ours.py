@@ -10,11 +10,22 @@ from compat_tests.java.cases import WALL_MS, Advance, Case, Outcome, Outputs, Ro
 from compat_tests.java.fed import AsJava, FedDriver
 from compat_tests.java.registry import Entry, settings_of
 from milestones.common import serdes
-from milestones.common.testing.driver import TopologyTestDriver
+from milestones.common.testing.driver import APPLICATION_ID, TopologyTestDriver
+from milestones.common.topology import Topology
 from milestones.common.topology.optimization import parts_of
 
 AS_JAVA: Mapping[str, str] = {"stream_join_unmatched": "at_once"}
 """What has ours do as Kafka Streams where it does better by default; see `declared.py`."""
+
+
+def changelogs_of_commits(topology: Topology) -> frozenset[str]:
+    """The changelogs that every stage writes at a commit, behind the results, of each key the last value."""
+    return frozenset(
+        sub.changelogs[spec.name]
+        for sub in topology.resolve(APPLICATION_ID)
+        for spec in sub.stores
+        if spec.results_wait and spec.name in sub.changelogs
+    )
 
 
 class Ours:
@@ -37,8 +48,10 @@ class Ours:
     def run(self, topology: str, case: Case, cache: int, optimization: str = "none") -> Outcome:
         """What the steps lead to, with so many bytes of cache."""
         entry, outputs = self._entries[topology], list[Outputs]()
+        built = entry.build()
+        of_commits = changelogs_of_commits(built)
         driver = self._driver(
-            entry.build(),
+            built,
             start_time_ms=WALL_MS,
             topics=entry.inputs,
             statestore_cache_max_bytes=cache,
@@ -57,9 +70,9 @@ class Ours:
                     else:
                         driver.pipe(step.topic, step.key, step.value, step.timestamp, [*step.headers])
                 except Exception as error:
-                    return Outcome(outputs, f"{type(error).__name__}: {error}")
+                    return Outcome(outputs, f"{type(error).__name__}: {error}", of_commits)
                 outputs.append(_read(driver))
-        return Outcome(outputs)
+        return Outcome(outputs, of_commits=of_commits)
 
 
 class OursInItsOrder(Ours):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from compat_tests.java.cases import WALL_MS, Advance, Case, Pipe, Row
 from compat_tests.java.comparing import UNORDERED, first_difference
 from compat_tests.java.declared import JOINED_RECORDS
 from compat_tests.java.fed import AsJava, FedDriver, Fifo
-from compat_tests.java.ours import AS_JAVA
+from compat_tests.java.ours import AS_JAVA, changelogs_of_commits
 from compat_tests.java.registry import Entry, settings_of
 from milestones.common import serdes
 from milestones.common.partitioner import partition_of
@@ -46,10 +46,12 @@ Rows = Mapping[tuple[str, int], "list[Row]"]
 
 
 class Written(NamedTuple):
-    """What a run has written: by task, and by topic, in the order in which the tasks were committed."""
+    """What a run has written: by task, and by topic, in the order in which the tasks were committed. `of_commits`: the
+    changelogs of which only the last record of each key counts."""
 
     of_tasks: Rows
     of_topics: Mapping[str, list[Row]]
+    of_commits: frozenset[str]
 
 
 class Way(NamedTuple):
@@ -68,8 +70,9 @@ class Way(NamedTuple):
 
 def run(entry: Entry, case: Case, way: Way) -> Written:
     """What all steps lead to."""
+    topology = entry.build()
     driver = FedDriver(
-        entry.build(), start_time_ms=WALL_MS, topics=entry.inputs, order=way.order, partitions=way.partitions,
+        topology, start_time_ms=WALL_MS, topics=entry.inputs, order=way.order, partitions=way.partitions,
         before=way.restarts, twice=way.twice, statestore_cache_max_bytes=way.cache, milestones=way.stage,
         **settings_of(entry.name), default_key_serde=serdes.STRING, default_value_serde=serdes.STRING, **AS_JAVA,
     )  # fmt: skip
@@ -85,7 +88,8 @@ def run(entry: Entry, case: Case, way: Way) -> Written:
                 driver.commit()
         driver.commit()
         of_topics = {topic: _rows(topic, outputs) for topic, outputs in driver.produced().items()}
-        return Written({at: _rows(at[0], outputs) for at, outputs in driver.written.items()}, of_topics)
+        of_tasks = {at: _rows(at[0], outputs) for at, outputs in driver.written.items()}
+        return Written(of_tasks, of_topics, changelogs_of_commits(topology))
 
 
 def _rows(topic: str, outputs: Iterable[Output]) -> list[Row]:
@@ -178,7 +182,7 @@ def _each_alone(entry: Entry, case: Case) -> Written:
         for number, part in enumerate(parts)
         for topic, rows in run(entry, tuple(part), Way("alone", order=Fifo)).of_topics.items()
     }
-    return Written(rows, {})
+    return Written(rows, {}, changelogs_of_commits(entry.build()))
 
 
 # ---- which plans a way is for
@@ -212,27 +216,27 @@ def looks_at_times(entry: Entry) -> bool:
 
 
 def _same(ours: Written, others: Written) -> str | None:
-    return _first(ours.of_tasks, others.of_tasks)
+    return _first(ours.of_tasks, others.of_tasks, ours.of_commits)
 
 
 def _same_results(ours: Written, others: Written) -> str | None:
     """Without changelogs."""
-    return _first(*(_without(CHANGELOGS, of) for of in (ours, others)))
+    return _first(_without(CHANGELOGS, ours), _without(CHANGELOGS, others), ours.of_commits)
 
 
 def _same_of_long_commits(ours: Written, others: Written) -> str | None:
     """Without what suppress logs at a commit: not what has come and gone since the last one."""
-    return _first(*(_without(UNORDERED, of) for of in (ours, others)))
+    return _first(_without(UNORDERED, ours), _without(UNORDERED, others), ours.of_commits)
 
 
 def _same_of_partitions(ours: Written, others: Written) -> str | None:
     """Without what has the number of a partition in it."""
-    return _first(*(_without(NUMBERED, of) for of in (ours, others)))
+    return _first(_without(NUMBERED, ours), _without(NUMBERED, others), ours.of_commits)
 
 
 def _same_of_keys(ours: Written, others: Written) -> str | None:
     """By key, whichever tasks wrote them; without what has the number of a partition in it."""
-    return _first(_by_key(ours), _by_key(others))
+    return _first(_by_key(ours), _by_key(others), ours.of_commits)
 
 
 def _without(topics: re.Pattern[str], written: Written) -> Rows:
@@ -248,10 +252,12 @@ def _by_key(written: Written) -> dict[tuple[str, bytes | None], list[Row]]:
     return found
 
 
-def _first(ours: Mapping[tuple[str, Any], list[Row]], others: Mapping[tuple[str, Any], list[Row]]) -> str | None:
+def _first(
+    ours: Mapping[tuple[str, Any], list[Row]], others: Mapping[tuple[str, Any], list[Row]], of_commits: Collection[str]
+) -> str | None:
     for at in sorted(ours.keys() | others.keys(), key=str):
         topic, of = at
-        found = first_difference(topic, ours.get(at, []), others.get(at, []), "else")
+        found = first_difference(topic, ours.get(at, []), others.get(at, []), "else", of_commits=of_commits)
         if found is not None:
             return f"{topic}, of {of!r}:\n{found}"
     return None

@@ -47,14 +47,17 @@ class SessionStore(SegmentedRows[K, V]):
         """Set the value of a session; None deletes."""
         self.put_raw(session, value)
 
-    def put_raw(self, session: Windowed[Any], value: Any) -> bool:
-        """Set the plain value of a session; None deletes. Returns False when the session is gone already."""
+    def put_raw(self, session: Windowed[Any], value: Any, now: int = FOREVER) -> bool:
+        """Set the plain value of a session; None deletes. Returns False when the session is gone already. `now`: the
+        highest time of the records so far. A crash may have left a session of records that come once more; that such a
+        session ends later moves no time on."""
         self._given(session.key, "put")
-        return self.put_at(self._place(session), value, session.end)
+        return self.put_at(self._place(session), value, min(session.end, now))
 
-    def put_at(self, place: bytes, value: Any, end: int) -> bool:
-        """Set the value at `place`, of a session with this end; None deletes. Returns False when it is gone already."""
-        if not self._may_put(end):
+    def put_at(self, place: bytes, value: Any, time: int) -> bool:
+        """Set the value at `place`; None deletes. Returns False when it is gone already. `time`: the session's end, or
+        the time of now if that is lower."""
+        if not self._may_put(time):
             return False
         self._put_unread(place, value)
         if self._closing:

@@ -65,11 +65,11 @@ class SessionAggregate:
                     for place, session, its in merged:
                         if again:  # the merger may have changed it
                             its = store.get_raw(session)[0]
-                        store.put_at(place, None, session.end)
+                        store.put_at(place, None, min(session.end, observed.value))
                         update(session, its, None)
                 aggregate = aggregator(key, value, aggregate)
                 session = Windowed(key, start, end)
-                if not store.put_raw(session, aggregate):
+                if not store.put_raw(session, aggregate, observed.value):
                     dropped(node, GONE)
                 update(session, None, aggregate)
             record.timestamp = before

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from milestones import SessionWindows, SlidingWindows, Topology
 from milestones.common import serdes
 from milestones.common.state import commit_log
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
@@ -125,6 +126,53 @@ def test_after_a_roll_back_at_least_once_the_changelog_ends_as_the_store_is() ->
     h.task.start(dict.fromkeys(h.task.partitions, 1), {})
     ends = {output[2]: output[3] for output in sent} | {key: value for key, value, _ in logged(h)}
     assert ends == {b"a": b"1", b"b": None}
+
+
+def test_a_commit_logs_deletions_last_so_that_no_first_part_of_it_lacks_a_row_that_has_moved() -> None:
+    h = writing()
+    h.pipe(("old", "1", 5))
+    h.commit()
+    h.pipe(("old", None, 6), ("new", "1", 6))
+    assert logged(h) == [(b"new", b"1", 6), (b"old", None, 6)]
+
+
+def test_a_roll_back_logs_what_is_stored_before_deletions() -> None:
+    h = writing()
+    h.pipe(("old", "1", 5))
+    h.commit()
+    h.pipe(("old", None, 6), ("a new one", "1", 6))
+    assert h.task.freeze().all_outputs()  # in the changelog, and not committed
+    h.task.roll_back()
+    h.task.start(dict.fromkeys(h.task.partitions, 1), {})
+    assert [(key, value) for key, value, _ in logged(h)] == [(b"old", b"1"), (b"a new one", None)]
+
+
+@pytest.mark.parametrize("logs_at_commit", [False, True], ids=["before m5", "from m5 on"])
+def test_each_first_part_of_what_is_logged_has_the_session_that_has_grown(logs_at_commit: bool) -> None:
+    h = Harness(counted(SessionWindows(10, grace=0)), logs_at_commit=logs_at_commit).start()
+    h.pipe(("a", "x", 5), ("a", "x", 8))
+    h.commit()
+    h.outputs()
+    h.pipe(("a", "x", 12))
+    assert [topic for topic, *_ in h.outputs() if topic == CHANGELOG] == [], "nothing between commits"
+    (_, grown, _), (_, old, _) = logged(h)
+    assert (grown, old) == ((3).to_bytes(8, "big"), None)
+
+
+@pytest.mark.parametrize("logs_at_commit", [False, True], ids=["before m5", "from m5 on"])
+def test_the_sliding_window_that_ends_with_a_record_is_logged_behind_the_others_that_the_record_makes(
+    logs_at_commit: bool,
+) -> None:
+    h = Harness(counted(SlidingWindows(10, grace=0)), logs_at_commit=logs_at_commit).start()
+    h.pipe(("a", "x", 20), ("a", "x", 24))
+    starts = [int.from_bytes(key[-12:-4], "big") for key, _, _ in logged(h)]
+    assert starts == [21, 14, 10]
+
+
+def counted(windows: SessionWindows | SlidingWindows) -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in", key=str, value=str).group_by_key().windowed_by(windows).count("store").to_stream().to("out")
+    return builder.build()
 
 
 def test_an_aggregation_emits_every_update_and_logs_the_last_one() -> None:

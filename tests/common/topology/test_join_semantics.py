@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 from milestones import JoinWindows, StoreSpec, StreamsBuilder
@@ -57,6 +58,13 @@ def text(driver: TopologyTestDriver) -> Iterator[str]:
             yield "\t".join((store, key.hex(), "-" if value is None else value.hex(), str(timestamp)))
 
 
+def ordered(lines: Iterable[str]) -> Iterator[str]:
+    """What one record leads to in a store of records without a partner, by key: a commit logs deletions last."""
+    for store, some in groupby(lines, lambda line: line.partition("\t")[0]):
+        rows = [*some]
+        yield from sorted(rows) if store.endswith("-shared-join-store") else rows
+
+
 class Kept:
     """Whether a line of Kafka Streams tells of a change. It logs, too, what its window stores don't take: records
     without a value, and late ones."""
@@ -92,5 +100,5 @@ def test_every_record_leads_to_what_kafka_streams_sends_and_logs() -> None:
             lines += [line, *text(driver)]
             if dropped != (dropped := sum(task.dropped_records for task in driver._tasks)):
                 lines.append(f"dropped\t{dropped}")
-    assert lines == expected
+    assert [*ordered(lines)] == [*ordered(expected)]
     assert len(expected) < len(written)
