@@ -169,6 +169,11 @@ def test_the_sliding_window_that_ends_with_a_record_is_logged_behind_the_others_
     assert starts == [21, 14, 10]
 
 
+def test_deletions_go_from_the_first_key_on_as_the_window_that_ends_with_a_record_is_the_first_to_go() -> None:
+    rows = [(b"left", None), (b"right", None), (b"other", b"1"), (b"earlier", b"1")]
+    assert commit_log.safe_order(rows) == [(b"other", b"1"), (b"earlier", b"1"), (b"left", None), (b"right", None)]
+
+
 def counted(windows: SessionWindows | SlidingWindows) -> Topology:
     builder = StreamsBuilder()
     builder.stream("in", key=str, value=str).group_by_key().windowed_by(windows).count("store").to_stream().to("out")
