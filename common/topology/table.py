@@ -9,6 +9,7 @@ A table has a store only when it is named, aggregated, or when an operator needs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 from milestones.common.errors import TopologyError
@@ -76,6 +77,10 @@ class TableState:
 
     @property
     def store(self) -> StoreSpec | None:
+        """The store's spec, the same each time, as several nodes may share it. Where old values are sent, the results
+        of a row depend on the one before it: a row that comes once more must not find itself."""
+        if self.send_old_values and not self._spec.results_wait:
+            self._spec = replace(self._spec, results_wait=True)
         return self._spec if self._has_store else None
 
     @property

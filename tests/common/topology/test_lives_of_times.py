@@ -50,7 +50,7 @@ class Life:
         self, records: list[Sent], *, exactly_once: bool, logs_at_commit: bool, topology: Topology | None = None,
         **settings: Any,
     ) -> None:  # fmt: skip
-        (self.sub,) = (failing_at_last().build() if topology is None else topology).resolve("app")
+        self.sub, *_ = (failing_at_last().build() if topology is None else topology).resolve("app")
         self.id = TaskId(self.sub.id, 0)
         self.settings = TaskSettings(
             "app", StepClock(NOW), lambda _: 1, transactional_id="tx" if exactly_once else "",
@@ -108,7 +108,7 @@ class Life:
         outputs = [*self.sent, *named(commit.all_outputs())]
         self.sent = []
         self.log(outputs)
-        self.results += [(one.key, one.value, one.timestamp) for one in outputs if one.topic == "app-out"]
+        self.results += [(one.key, one.value, one.timestamp) for one in outputs if one.topic not in self.changelogs]
         ends = {store: len(self.changelogs[topic]) for store, topic in self.sub.changelogs.items()}
         self.task.applied(commit, ends)
         self.at, self.metadata = commit.offsets[INPUT], commit.metadata[INPUT]
@@ -147,7 +147,7 @@ class Life:
         commit = self.task.freeze()
         outputs = [*self.sent, *named(commit.all_outputs())]
         self.sent = []
-        self.results += [(one.key, one.value, one.timestamp) for one in outputs if one.topic == "app-out"]
+        self.results += [(one.key, one.value, one.timestamp) for one in outputs if one.topic not in self.changelogs]
         self.log_in_part(outputs)
         self.begin(self.rng.choice([self.storage, self.empty()]))
 
