@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from milestones.common.errors import StateCorruptError, StateError, StateLockedError
-from milestones.common.mailbox import Mailbox
+from milestones.common.errors import StateBusyError, StateCorruptError, StateError, StateLockedError
+from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.metrics import Metrics
-from milestones.common.records import TaskId
+from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.engines.rocks import MIB, RocksSettings
@@ -25,12 +25,12 @@ from milestones.common.testing import StepClock
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.mending import mender
 from milestones.m6_state_manager.mending.database_folder import aside
-from milestones.m6_state_manager.opening import StateThreadOpening
+from milestones.m6_state_manager.opening import StateThreadOpening, start
 from milestones.m6_state_manager.state_thread import DatabaseDamaged, StateKeeper
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 from milestones.m6_state_manager.wiped_spans import NOTES, notes_of
 from milestones.testing import Not, until
-from tests.milestones.m6_state_manager.damage import flip, mend, table_files, written
+from tests.milestones.m6_state_manager.damage import ENTRIES, Damaged, flip, mend, table_files, written
 from tests.milestones.m6_state_manager.states import (
     COUNTS,
     NEIGHBOUR,
@@ -421,6 +421,59 @@ def test_damage_that_is_met_at_the_end_of_the_instance_is_no_error_of_the_read(s
     steps.keeper.requests.close()
     database.damage("it is met by a read")
     assert database.gate.reason
+
+
+READS: list[Callable[[Any], object]] = [
+    lambda counts: [counts.get(b"key-%06d" % number) for number in range(ENTRIES)],
+    lambda counts: list(counts.scan(None, None)),
+    lambda counts: list(counts.scan(None, None, reverse=True)),
+    lambda counts: counts.few(b"", b"z", 10_000),
+    lambda counts: counts.reader()(b"", b"z", 10_000),
+]
+
+
+@pytest.mark.parametrize("ends", ["as planned", "by an error"])
+@pytest.mark.parametrize("read", READS, ids=["get", "scan", "reverse scan", "few", "reader"])
+def test_damage_that_a_store_meets_after_the_end_of_the_state_thread_names_the_range(
+    damaged: Damaged, read: Callable[[Any], object], ends: str
+) -> None:
+    """A call of the program's may still run then. Nothing is mended any more: the next start finds the damage."""
+    opening = ended(Steps(damaged.manager), ends)
+    with pytest.raises(MailboxClosedError):
+        opening._keeper.requests.try_put(DatabaseDamaged())
+    with pytest.raises(StateCorruptError) as raised:
+        read(damaged.damaged.namespace("counts"))
+    assert raised.value.damaged == {StoreId(TASK, "counts")}
+    with pytest.raises(StateBusyError, match="is damaged and being mended"):
+        damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
+
+
+@pytest.mark.parametrize("ends", ["as planned", "by an error"])
+def test_a_write_that_meets_damage_after_the_end_of_the_state_thread_is_refused_as_any_other(
+    damaged: Damaged, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(Steps(damaged.manager), ends)
+    monkeypatch.setattr(damaged.database.engine, "apply", Mock(side_effect=StateCorruptError("a block is damaged")))
+    with pytest.raises(StateBusyError, match="is damaged and being mended"):
+        damaged.neighbour.apply({"counts": entries(1)}, {"counts": 8})
+
+
+def ended(steps: Steps, ends: str) -> StateThreadOpening:
+    """An opening whose state thread, a real one, has ended."""
+
+    def launch(name: str, keeper: StateKeeper) -> Any:
+        if ends == "by an error":
+            keeper.run_once = Mock(side_effect=RuntimeError("planted"))  # type: ignore[method-assign]
+        return start(name, keeper)
+
+    opening = StateThreadOpening(steps.context, launch=launch)
+    if ends == "by an error":
+        opening._thread.join(20)
+        with pytest.raises(StateError, match="planted"):
+            opening.run_once()
+    opening.close(20_000)
+    assert not opening._thread.is_alive()
+    return opening
 
 
 @pytest.mark.parametrize("part", ["sync", "_flush_largest", "_give_room_back", "_publish"])
