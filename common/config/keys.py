@@ -221,8 +221,9 @@ class StateKeys:
     state_cleanup_delay_ms: Final = ConfigKey(
         integer(at_least=0), 600_000, "low",
         doc="How long the state of a task that moved away is kept, in case it comes back; from m6 on also that of a "
-        "store that the topology doesn't have any more, if it has a changelog. Nothing is removed while the client "
-        "isn't RUNNING.",
+        "store that the topology doesn't have any more, if it has a changelog. Time for which an instance runs on the "
+        "directory counts, over restarts; a clock that is set changes nothing. Nothing is removed while the client "
+        "isn't RUNNING. A removal that fails is a warning, and made again a tenth of the delay later.",
     )
     state_sync_interval_ms: Final = ConfigKey(
         integer(at_least=1), 1_000, "low", stage="m6",

@@ -1,7 +1,9 @@
 """Removes the state of tasks that have left this instance for good.
 
-*Guarantees*: a task that is locked, or was held in this process within the delay, is never touched; after a restart the
-delay begins anew, so that tasks find their state again. A failure about one task doesn't keep the others.
+*Guarantees*: a task that is locked, or was held within the delay, is never touched. The delay is time for which an
+instance has run: after a restart it begins anew for tasks that were held at the end, so that they find their state
+again, and what had passed counts for those that had left before. A failure about one task doesn't keep the others; what
+couldn't be removed is tried again with the next cleaning.
 *Assumes*: `now_ms` is of the state directory's clock; no cleaning takes place while assigned tasks are to be opened.
 The state manager cleans now and then (Kafka Streams: `state.cleanup.delay.ms`).
 """
@@ -14,6 +16,7 @@ from typing import Final
 from milestones.common.errors import StateError, StateLockedError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
+from milestones.common.state.disk import delete_left
 
 log: Final = logging.getLogger(__name__)
 
@@ -23,6 +26,10 @@ def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> list
     `StateDirectory.now_ms`."""
     removed: list[TaskId] = []
     locked = directory.locked()
+    try:
+        delete_left(directory.path)
+    except StateError as error:
+        log.warning("files of removed state are still on the disk, and their deletion is tried again: %s", error)
     try:
         tasks = directory.tasks()
     except StateError as error:
@@ -41,4 +48,5 @@ def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> list
             continue
         log.info("removed the state of task %s, unused for %d ms", task, idle_ms)
         removed.append(task)
+    directory.unused.record()
     return removed

@@ -3,6 +3,7 @@
     <state_dir>/<application_id>/
         .lock               held while the instance lives
         process             the instance's identity (`InstanceManifest`)
+        unused.json         for how long old state hasn't been used (`UnusedTimes`)
         <task>/             0_1, ...
             .lock           held while the task's stores are open
             manifest.json   what the stores are (`TaskManifest`)
@@ -32,9 +33,19 @@ from typing import Any, Final
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import StateError, StateFormatError, StateLockedError
 from milestones.common.records import GLOBAL, TaskId
-from milestones.common.state.disk import exists, is_plain_name, make_directory, names, remove_tree, some, sweep
+from milestones.common.state.disk import (
+    delete_left,
+    exists,
+    is_plain_name,
+    make_directory,
+    names,
+    remove_tree,
+    some,
+    sweep,
+)
 from milestones.common.state.file_lock import FileLock
 from milestones.common.state.manifest import PROCESS_FILE, InstanceManifest
+from milestones.common.state.unused_times import UNUSED_FILE, UnusedTimes
 
 log: Final = logging.getLogger(__name__)
 
@@ -72,7 +83,6 @@ class StateDirectory:
         self.clock: Clock | SystemClock = clock or SystemClock()
         self._guard, self._identity_lock = threading.Lock(), threading.Lock()
         self._holders: dict[TaskId, tuple[TaskDirectory, str]] = {}
-        self._idle_since: dict[TaskId, int] = {}
         make_directory(self.path)
         self._lock = FileLock(self.path / LOCK_FILE, "an instance of the application", _OTHER_INSTANCE)
         try:
@@ -84,6 +94,7 @@ class StateDirectory:
             raise
         self._opened_ms = self.clock.wall_ms()
         self._opened_at = self.clock.monotonic_ms()
+        self.unused: UnusedTimes = UnusedTimes(self.path, self.now_ms)
 
     def _identify(self, application_id: str) -> InstanceManifest:
         manifest = InstanceManifest.read(self.path)
@@ -99,7 +110,7 @@ class StateDirectory:
         return manifest
 
     def _refuse_foreign(self) -> None:
-        own = LOCK_FILE, str(GLOBAL), DATABASES
+        own = LOCK_FILE, UNUSED_FILE, str(GLOBAL), DATABASES
         foreign = [name for name in names(self.path) if name not in own and _task(name) is None]
         if foreign:
             raise StateFormatError(
@@ -188,8 +199,9 @@ class StateDirectory:
         with self._guard:
             return {task: owner for task, (_, owner) in self._holders.items()}
 
-    def lock(self, task: TaskId, *, on_disk: bool = True, owner: str | None = None) -> TaskDirectory:
-        """Lock `task` for `owner` (None: the calling thread). `on_disk` False creates no directory.
+    def lock(self, task: TaskId, *, on_disk: bool = True, owner: str | None = None, uses: bool = True) -> TaskDirectory:
+        """Lock `task` for `owner` (None: the calling thread). `on_disk` False creates no directory; `uses` False: to
+        remove its state, which counts as unused as before when that fails.
 
         `StateLockedError` at once when the task is locked by any holder; `StateError`.
         """
@@ -206,6 +218,8 @@ class StateDirectory:
                 make_directory(held.path)
                 held._lock = FileLock(held.path / LOCK_FILE, owner, _OTHER_TASK_HOLDER)
                 sweep(held.path)
+            if uses:
+                self.unused.begin_use(str(task))
         except BaseException:
             held.unlock()
             raise
@@ -216,7 +230,7 @@ class StateDirectory:
         with self._guard:
             if self._holders.get(held.task, (None,))[0] is held:
                 del self._holders[held.task]
-                self._idle_since[held.task] = self.now_ms()
+                self.unused.end_use(str(held.task))
 
     def now_ms(self) -> int:
         """The time when this object was made (wall clock), plus what has passed since then: it doesn't jump when the
@@ -229,30 +243,39 @@ class StateDirectory:
         return self._opened_ms
 
     def idle_since(self, task: TaskId) -> int:
-        """The wall-clock time, ms, since which no thread of this process has held `task`; at the earliest the time at
-        which this object was made."""
-        return self._idle_since.get(task, self._opened_ms)
+        """Since when, by `now_ms`, no thread has held `task`: as of `UnusedTimes.since`."""
+        return self.unused.since(str(task))
 
     def remove(self, task: TaskId, *, owner: str | None = None) -> None:
-        """Delete the state of `task`. `StateLockedError` while it is open."""
-        held = self.lock(task, owner=owner)
+        """Delete the state of `task`. `StateLockedError` while it is open; `StateError`, and it is there as before.
+        Files that the disk doesn't delete, of state that is gone, are a warning: `delete_left` deletes them."""
+        held = self.lock(task, owner=owner, uses=False)
         try:
             remove_tree(held.path)
+        except StateError as error:
+            if exists(held.path):
+                raise
+            log.warning("the state of task %s is removed, but files of it are still on the disk: %s", task, error)
         finally:
             held.unlock()
+        self.unused.forget([str(task)])
 
     def clear(self) -> None:
         """Delete the state of all tasks and of the global stores; the instance stays what it was. `StateLockedError`
-        for one that is open: those before it are gone."""
+        for one that is open: those before it are gone. `StateError` when files are left."""
         for task in (*self.tasks(), GLOBAL):
             if exists(self.task_path(task)):
                 self.remove(task)
         remove_tree(self.path / DATABASES)
+        self.unused.forget_all()
+        delete_left(self.path)
 
     def close(self) -> None:
         """Free the directory's lock. A task that is still held keeps its own lock. Harmless when repeated."""
         for task, owner in self.locked().items():
             log.error("%s is given back while task %s is still held by %s: it was not closed", self.path, task, owner)
+        if self._lock.held:
+            self.unused.record()
         self._lock.release()
 
 

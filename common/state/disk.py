@@ -1,13 +1,15 @@
 """Files of the state directory: errors that say what to do, atomic writes, atomic removal.
 
 *Guarantees*: an `OSError` never comes out of `explained`; `write_atomically` leaves the old content or the new one;
-`remove_tree` removes a tree in one step, and `sweep` removes the remains of both after a crash.
-*Assumes*: a POSIX file system, on which a rename is atomic.
+`remove_tree` removes a tree in one step, and `sweep` removes the remains of both after a crash. What the disk refuses
+to delete of a tree that is removed is deleted by `delete_left`, once the disk allows it.
+*Assumes*: a POSIX file system, on which a rename is atomic. Called from any thread.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import uuid
@@ -15,8 +17,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Final
 
 from milestones.common.errors import StateError, StateFullError
+
+log: Final = logging.getLogger(__name__)
 
 TRASH = ".trash-"
 """The beginning of the names of entries that are being deleted."""
@@ -99,23 +104,58 @@ def scratch(directory: Path) -> Path:
     return path
 
 
+_left: dict[Path, Path] = {}
+"""What removed trees were called, by where those files of them are that the disk didn't delete. One step per change."""
+
+
 def remove_tree(path: Path) -> None:
-    """Delete `path` with all below it. Harmless when absent."""
+    """Delete `path` with all below it. Harmless when absent. `StateError`: it is there as before; or it is gone, and
+    files of it are left to `delete_left`."""
     trash = path.with_name(f"{TRASH}{uuid.uuid4().hex}")
     with explained("remove", path):
         try:
             path.rename(trash)
         except FileNotFoundError:
             return
-        shutil.rmtree(trash)
+    _delete(trash, path)
+
+
+def _delete(trash: Path, path: Path) -> None:
+    """Delete what was removed from `path`, and is in `trash` now. `StateError`: it is left there."""
+    with explained(f"delete {trash.name}, which was", path):
+        try:
+            shutil.rmtree(trash)
+        except OSError:
+            if trash.exists():  # or another thread has deleted it meanwhile
+                _left[trash] = path
+                raise
+    _left.pop(trash, None)
+
+
+def delete_left(below: Path) -> None:
+    """Try again to delete what is left of trees that were removed below this folder. `StateError` of the first one of
+    which something is still left, after all were tried."""
+    errors: list[StateError] = []
+    for trash, path in list(_left.items()):
+        if trash.is_relative_to(below):
+            try:
+                _delete(trash, path)
+            except StateError as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def sweep(directory: Path) -> None:
-    """Delete the remains of unfinished removals and writes in `directory`. Harmless when there is none."""
+    """Delete the remains of unfinished removals and writes in `directory`. Harmless when there is none. What the disk
+    doesn't delete is a warning, and left to `delete_left`."""
     with explained("clean", directory), suppress(FileNotFoundError):
         for entry in directory.iterdir():
             if entry.name.startswith(TRASH):
-                shutil.rmtree(entry, ignore_errors=True)
+                try:
+                    _delete(entry, entry)
+                except StateError as error:
+                    log.warning("files of what was removed before are still on the disk: %s", error)
             elif fnmatch(entry.name, TEMPORARY):
                 entry.unlink(missing_ok=True)
 

@@ -71,6 +71,11 @@ class FileLock:
     def _refused(self, holder: str) -> StateLockedError:
         return StateLockedError(f"{self.path.parent} is in use by {holder}; {self._remedy}")
 
+    @property
+    def held(self) -> bool:
+        """Whether `release` wasn't called yet."""
+        return self._file is not None
+
     def release(self) -> None:
         """Harmless when repeated."""
         with _guard:

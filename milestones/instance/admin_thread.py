@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.admin import AdminCall, AdminDesk, Answers, Begin
-from milestones.common.kafka.blocking_call import CallThread
+from milestones.common.kafka.blocking_call import CallThread, LateError
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.topic_metadata import Described
 from milestones.common.kafka.topics import ALL, Cluster
@@ -63,7 +63,10 @@ class Purge:
 
 
 CLEANING_MS = 24 * 3_600_000
-"""The longest time of a removal of old state: a disk that takes longer is an error."""
+"""The longest time of a removal of old state: a disk that takes longer isn't worked on any more."""
+
+RARELY_MS = 3_600_000
+"""The longest time between two cleanings: each writes down for how long state hasn't been used."""
 
 LAST_ANSWERS_MS = 2_000
 """How long the end of the thread waits for the answers to its requests under way."""
@@ -231,17 +234,17 @@ class Housekeeper(threading.Thread):
     def _clean(self, now_ms: int) -> None:
         """Begin the next work on the disk, once the one before is over: a large state takes a slow disk a while. New
         topics are noted first."""
+        if self._cleaning.late:  # the disk is still at it, and may have any lock
+            return
         if self._cleaning.busy and (error := caught(lambda: self._cleaning.returned(0), Exception)) is not None:
-            report(
-                log, "%s: old state can't be removed now, or topics be noted; it is tried again later", self.name,
-                error=error,
-            )  # fmt: skip
+            later = "this client tries it no more" if isinstance(error, LateError) else "it is tried again later"
+            report(log, "%s: old state can't be removed now, or topics be noted; %s", self.name, later, error=error)
         if self._cleaning.busy:
             return
         new, self._noted = self._internal.ids != self._noted, self._internal.ids
         note = partial(self._note, self._noted)
         if now_ms >= self._next_clean and self._runs():
-            self._next_clean = now_ms + max(1_000, self._config.state_cleanup_delay_ms // 10)
+            self._next_clean = now_ms + min(max(1_000, self._config.state_cleanup_delay_ms // 10), RARELY_MS)
             self._cleaning.begin(lambda: (note(), self._cleaner()), CLEANING_MS)
         elif new:
             self._cleaning.begin(note, CLEANING_MS)

@@ -32,6 +32,7 @@ from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import names, some
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.state.unused_times import name_of_store
 from milestones.m6_state_manager.conversion.all_tasks import take_all_in
 from milestones.m6_state_manager.conversion.layouts import Convert, take_in
 from milestones.m6_state_manager.disk_room import DiskRoom
@@ -164,6 +165,7 @@ class RangeStateManager:
         if manifest != written:
             manifest.write(path)
         database.agreed, database.manifest = specs, manifest
+        self.directory.unused.forget(name_of_store(database.number, spec.name) for spec in specs)
 
     # -- tasks
 
@@ -277,8 +279,7 @@ class RangeStateManager:
         removed = self._others.clean(now_ms, delay_ms)
         locked = self.directory.locked()
         for database in self.databases():
-            if now_ms - self.directory.opened_ms >= delay_ms:
-                removed = self._remove_former(database) or removed
+            removed = self._remove_former(database, now_ms - delay_ms) or removed
             for partition in list(database.rows):
                 task = TaskId(database.number, partition)
                 idle_ms = now_ms - self.directory.idle_since(task)
@@ -297,13 +298,17 @@ class RangeStateManager:
         log.info("removed the state of task %s, unused for %d ms", task, idle_ms)
         return True
 
-    def _remove_former(self, database: SubtopologyEngine) -> bool:
-        """Remove stores that the topology doesn't have, if they could be restored; whether there were some."""
+    def _remove_former(self, database: SubtopologyEngine, until_ms: int) -> bool:
+        """Remove stores that the topology hasn't had since `until_ms`, if they could be restored; whether there were
+        some."""
+        unused = self.directory.unused
         with self._opening:
-            former = former_stores(database)
+            names = {store: name_of_store(database.number, store) for store in former_stores(database)}
+            former = [store for store, name in names.items() if unused.since(name) <= until_ms]
             try:
                 for store in former:
                     remove_former(database, store)
+                    unused.forget([names[store]])
             except StateError as error:
                 log.warning("stores %s, which the topology doesn't have, can't be removed: %s", some(former), error)
                 return False
@@ -312,18 +317,17 @@ class RangeStateManager:
         return bool(former)
 
     def remove(self, task: TaskId) -> None:
-        self._others.remove(task)
         database = self._databases.get(task.subtopology)
-        if database is None or task.partition not in database.rows:
-            return
-        held = self.directory.lock(task, on_disk=False, owner="the cleaner")
-        try:
-            with self._opening:
-                database.wipe(task.partition, database.stores(), None, wait=False)
-        except StateBusyError as busy:
-            raise StateLockedError(str(busy)) from busy
-        finally:
-            held.unlock()
+        if database is not None and task.partition in database.rows:
+            held = self.directory.lock(task, on_disk=False, owner="the cleaner", uses=False)
+            try:
+                with self._opening:
+                    database.wipe(task.partition, database.stores(), None, wait=False)
+            except StateBusyError as busy:
+                raise StateLockedError(str(busy)) from busy
+            finally:
+                held.unlock()
+        self._others.remove(task)
 
     def release(self) -> None:
         for storage in list(self._open.values()):

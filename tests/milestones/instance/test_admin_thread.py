@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import re
 import threading
 from concurrent.futures import Future, wait
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -19,6 +22,11 @@ from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.topics import ALL, Cluster
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.state_manager import LocalStateManager
+from milestones.instance import admin_thread
 from milestones.instance.admin_thread import (
     WATCH_INTERVAL_MS,
     AskBounds,
@@ -27,9 +35,12 @@ from milestones.instance.admin_thread import (
 )
 from milestones.instance.changelog_trim import STEP_MS, Trim
 from milestones.instance.partition_offsets import ALONE_MS, ANSWER_MS
+from milestones.testing import until
 from tests.common.kafka.fake_cluster import answered
 from tests.milestones.fakes import CHANGELOG, IN, A, passing
 from tests.milestones.instance.keeping import Client, Keeping, ask
+
+HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -222,6 +233,65 @@ def test_old_state_that_cannot_be_removed_is_logged_and_tried_again(caplog: pyte
     k.keeper._end_cleaning()
     assert k.cleaner.runs == ["cleaned"]
     assert k.errors == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EBUSY, errno.ENOSPC, errno.ENOTEMPTY], ids=errno.errorcode.get)
+def test_a_disk_that_refuses_to_delete_old_state_costs_the_client_nothing_and_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, number: int
+) -> None:
+    """With real threads, and stores of RocksDB."""
+    k, unlink, refuses = Keeping(state_cleanup_delay_ms=0), os.unlink, threading.Event()
+    monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _: k.cluster)
+    state = LocalStateManager(StateDirectory(tmp_path, "words", k.world.clock), open_engines("rocksdict"), "m5")
+    state.open(A, [StoreSpec("counts")]).close()
+
+    def refused(path: Any, **kwargs: Any) -> None:
+        if refuses.is_set() and (str(path).endswith(".lock") or kwargs.get("dir_fd") is not None):
+            raise OSError(number, os.strerror(number), str(path))
+        unlink(path, **kwargs)
+
+    monkeypatch.setattr(os, "unlink", refused)
+    monkeypatch.setattr(k.keeper, "_cleaner", lambda: state.clean(state.directory.now_ms(), 0))
+    refuses.set()
+    k.keeper.start()
+    for told in (f"{A}: {os.strerror(number)}", "their deletion is tried again"):
+        until(lambda told=told: told in caplog.text, "the user is told", 60)  # type: ignore[misc]
+        k.world.clock.advance(1_000)
+    question = ask()
+    k.keeper.requests.put(question, timeout_ms=1_000)
+    assert question.reply_to.get(60_000) == Bounds(A, {IN: (3, 8)}), "it goes on"
+    refuses.clear()
+    k.world.clock.advance(1_000)
+    until(lambda: not list(state.directory.path.glob(".trash-*")), "the files are deleted", 60)
+    k.keeper.close()
+    k.keeper.join(60)
+    assert (k.errors, state.directory.tasks()) == ([], [])
+    state.release()
+
+
+def test_a_disk_that_does_not_come_back_from_a_removal_is_told_once_and_holds_up_no_question(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(admin_thread, "CLEANING_MS", 0)
+    k, question, mended = Keeping(state_cleanup_delay_ms=0), ask(), threading.Event()
+    k.cleaner.wait_for = mended
+    for _ in range(5):
+        k.step(ms=5_000, cleans=False)
+    k.step(question, cleans=False)
+    assert question.reply_to.drain()[0].error is None
+    assert [record.getMessage() for record in caplog.records if "old state" in record.getMessage()] == [
+        "keeper: old state can't be removed now, or topics be noted; this client tries it no more"
+    ]
+    mended.set()
+    k.keeper._end_cleaning()
+
+
+def test_where_the_delay_is_long_the_state_directory_is_cleaned_each_hour() -> None:
+    """A restart loses what has passed since the last cleaning."""
+    k = Keeping(state_cleanup_delay_ms=7 * 24 * HOUR_MS)
+    for _ in range(9):
+        k.step(ms=HOUR_MS // 4)
+    assert len(k.cleaner.runs) == 3
 
 
 def test_each_topic_of_the_applications_own_is_noted_on_the_disk_once_it_is_seen_by_the_id_that_it_had_first() -> None:

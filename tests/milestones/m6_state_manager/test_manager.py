@@ -5,15 +5,24 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from milestones.common.errors import StateError, StateFormatError, StateLockedError
+from milestones.common.errors import (
+    StateBusyError,
+    StateCorruptError,
+    StateError,
+    StateFormatError,
+    StateFullError,
+    StateLockedError,
+)
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.spec import StoreSpec
 from milestones.m6_state_manager.manager import RangeStateManager
+from tests.milestones.m6_state_manager.damage import mend
 from tests.milestones.m6_state_manager.states import (
     COUNTS,
     NEIGHBOUR,
@@ -128,6 +137,114 @@ def test_a_task_that_nobody_has_had_for_long_is_removed_and_its_neighbours_stay(
         storage.close()
     manager.release()
     assert offsets(reopened(directory)) == {NEIGHBOUR: {"counts": 3}}
+
+
+def restarted(manager: RangeStateManager) -> RangeStateManager:
+    """The manager of the next process, after an end as planned and a long while without one."""
+    manager.release()
+    clock: Any = manager.directory.clock
+    clock.advance(100 * DELAY_MS)
+    return reopened(StateDirectory(manager.directory.path.parent, "words", clock))
+
+
+def lived(manager: RangeStateManager, ms: int) -> bool:
+    """Let so much time pass; whether the cleaner removes something then."""
+    clock: Any = manager.directory.clock
+    clock.advance(ms)
+    return manager.clean(manager.directory.now_ms(), DELAY_MS)
+
+
+def test_the_delay_of_a_task_goes_on_after_a_restart(manager: RangeStateManager) -> None:
+    written(manager, TASK)
+    assert not lived(manager, 0)
+    for _ in range(3):
+        assert not lived(manager, DELAY_MS // 4)
+        manager = restarted(manager)
+    assert not lived(manager, DELAY_MS // 4 - 1)
+    assert lived(manager, 1)
+    assert offsets(manager) == {}
+    manager.release()
+
+
+def test_the_delay_of_a_task_counts_up_to_the_last_cleaning_before_a_kill_9(manager: RangeStateManager) -> None:
+    written(manager, TASK)
+    assert not lived(manager, 0)
+    assert not lived(manager, DELAY_MS // 2)
+    assert not lived(manager, DELAY_MS // 4)
+    manager.directory._lock.release()
+    manager = restarted(manager)
+    assert not lived(manager, DELAY_MS // 4 - 1)
+    assert lived(manager, 1)
+    manager.release()
+
+
+def test_the_delay_of_a_task_that_came_back_begins_anew(manager: RangeStateManager) -> None:
+    written(manager, TASK)
+    assert not lived(manager, DELAY_MS - 1)
+    manager = restarted(manager)
+    manager.open(TASK, [COUNTS, SUMS]).close()
+    manager = restarted(manager)
+    assert not lived(manager, DELAY_MS - 1)
+    assert lived(manager, 1)
+    manager.release()
+
+
+def test_the_delay_of_a_store_that_the_topology_has_no_more_goes_on_after_a_restart(manager: RangeStateManager) -> None:
+    written(manager, TASK, specs=(COUNTS, SUMS))
+    for _ in range(4):
+        manager = restarted(manager)
+        storage = manager.open(TASK, [SUMS])
+        assert not lived(manager, 0)
+        storage.close()
+        assert not lived(manager, DELAY_MS // 5)
+    storage = manager.open(TASK, [SUMS])
+    assert not lived(manager, DELAY_MS // 5 - 1)
+    assert lived(manager, 1)
+    assert sorted(manager.databases()[0].stores()) == ["sums"]
+    storage.close()
+    manager.release()
+    assert not (manager.directory.path / "unused.json").exists(), "what is gone has no time"
+
+
+def test_the_delay_of_a_store_that_the_topology_had_meanwhile_begins_anew(manager: RangeStateManager) -> None:
+    written(manager, TASK, specs=(COUNTS, SUMS))
+    for specs, ms in (([SUMS], DELAY_MS - 1), ([COUNTS, SUMS], 0), ([SUMS], DELAY_MS - 1)):
+        manager = restarted(manager)
+        storage = manager.open(TASK, specs)
+        assert not lived(manager, 0)
+        assert not lived(manager, ms)
+        storage.close()
+    assert sorted(manager.databases()[0].stores()) == ["counts", "sums"]
+    manager.release()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (StateError("can't write /state: Input/output error"), "task 0_1, unused for 600000 ms, can't be removed"),
+        (StateFullError("can't write /state: No space left on device"), "engines/0 is full"),
+        (StateCorruptError("can't write /state: block checksum mismatch"), "the state of sub-topology 0 is damaged"),
+        (StateBusyError("/state", "it is being compacted", "wait", 20), ""),
+    ],
+)
+def test_a_range_that_cannot_be_wiped_is_wiped_with_the_next_cleaning_and_keeps_no_other_task(
+    manager: RangeStateManager,
+    error: StateError,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    written(manager, TASK, OTHER)
+    engine = manager._databases[TASK.subtopology].engine
+    with monkeypatch.context() as refused:
+        refused.setattr(engine, "wipe", Mock(side_effect=error))
+        lived(manager, DELAY_MS)
+    assert offsets(manager).keys() == {TASK}
+    assert told in caplog.text
+    if isinstance(error, StateCorruptError):
+        mend(manager)
+    assert lived(manager, DELAY_MS // 10)
+    assert offsets(manager) == {}
 
 
 def test_a_task_that_is_open_cant_be_removed(manager: RangeStateManager) -> None:
