@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as Position
 
-from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.records import TopicPartition
 from milestones.pipeline.bounded import BoundedConsumer
 
@@ -42,7 +42,8 @@ def read(
 ) -> Iterator[list[Message]]:
     """The records of `partition` with first <= offset < end, in batches. `settings`: a restore consumer's.
 
-    `KafkaUnreachableError` when nothing comes, `RecordsDeletedError` when records were deleted meanwhile."""
+    `KafkaUnreachableError` when nothing comes, `RecordsDeletedError` when records were deleted meanwhile,
+    `SourceTopicError` when the topic was."""
     consumer = BoundedConsumer(settings, {partition: end})
     try:
         consumer.assign({partition: first})
@@ -54,7 +55,7 @@ def read(
                     f"{partition} has no records from offset {first} on: they were deleted meanwhile"
                 )
             if fetched.gone:
-                raise MilestonesError(f"{partition} is gone: its topic was deleted meanwhile")
+                raise SourceTopicError(f"{partition} is gone: its topic was deleted meanwhile")
             messages = fetched.records.get(partition)
             if messages:
                 yield messages

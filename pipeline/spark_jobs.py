@@ -1,18 +1,21 @@
 """Calls into Spark that return when all is done.
 
-*Guarantees*: results in the order of the items; an error says why, in one line.
+*Guarantees*: results in the order of the items; an error says why, in one line. One about a topic that is gone, or was
+made anew, is raised here as there, and Spark makes no other attempt: none could do better.
 *Assumes*: a classic session; a Spark Connect session has no `SparkContext`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from milestones.common.errors import MilestonesError
+from milestones.common.errors import MilestonesError, SourceTopicError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,17 +36,39 @@ def context_of(spark: SparkSession) -> SparkContext:
         ) from error
 
 
+@dataclass(frozen=True)
+class NoUse:
+    """In place of a result: what the function has raised."""
+
+    error: SourceTopicError
+
+
 def run_each(context: SparkContext, function: Callable[[T], R], items: Sequence[T], title: str) -> list[R]:
-    """What `function` returns for each item, a Spark task for each. `SparkJobError`."""
+    """What `function` returns for each item, a Spark task for each. `SparkJobError`; the function's `SourceTopicError`.
+    """
     if not items:
         return []
     try:
         context.setJobDescription(title)
-        return context.parallelize(items, len(items)).map(function).collect()
+        answers = context.parallelize(items, len(items)).map(partial(_answer, function)).collect()
     except Exception as error:  # whatever Spark raises
         raise SparkJobError(f"{title}: {reason_in(error)}") from error
     finally:
         context.setJobDescription("")
+    results: list[R] = []
+    for answer in answers:
+        if isinstance(answer, NoUse):
+            raise answer.error
+        results.append(answer)
+    return results
+
+
+def _answer(function: Callable[[T], R], item: T) -> R | NoUse:
+    """What Spark calls."""
+    try:
+        return function(item)
+    except SourceTopicError as error:
+        return NoUse(error)
 
 
 def reason_in(error: BaseException) -> str:

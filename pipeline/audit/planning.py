@@ -12,12 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import KafkaException
-
 from milestones.common.assignment.plan import TaskPlan, plan_tasks
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
-from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
@@ -26,6 +23,7 @@ from milestones.flags import parse_milestones
 from milestones.instance.application import Application
 from milestones.pipeline.audit.plan import AuditedPartition, AuditPlan, FoldJob, StoreRange
 from milestones.pipeline.driving.order import inner_topics, levels
+from milestones.pipeline.looking import looked_at
 from milestones.pipeline.reading import PartitionRange, read
 
 log: Final = logging.getLogger(__name__)
@@ -59,10 +57,7 @@ def plan_audit(application: Application, config: StreamsConfig, work: str, begin
     input partition, 0 by default. `SourceTopicError`, `KafkaUnreachableError`, `MilestonesError` that says what is
     missing.
     """
-    try:
-        return AuditPlanner(application, config, work, begin or {}).plan()
-    except KafkaException as exception:
-        raise MilestonesError(f"the topics of {application.id} can't be looked at: {text_of(exception)}") from exception
+    return looked_at(f"the topics of {application.id}", AuditPlanner(application, config, work, begin or {}).plan)
 
 
 class AuditPlanner:

@@ -25,6 +25,7 @@ import re
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +33,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from milestones.common.errors import ConfigError, StateError
+from milestones.common.errors import ConfigError, SourceTopicError, StateError
 from milestones.common.records import TopicPartition
 from milestones.common.secrets import without_credentials
 from milestones.pipeline.records import StoredRecord
@@ -70,6 +71,12 @@ class ArchiveError(StateError):
 
     def __init__(self, message: str) -> None:
         super().__init__(without_credentials(message))
+
+
+class OtherTopicError(ArchiveError, SourceTopicError):
+    """An archive of another topic than the one that Kafka has now under its name."""
+
+    exit_code = SourceTopicError.exit_code
 
 
 class Archive:
@@ -140,19 +147,31 @@ class Archive:
         """Add the records with first <= offset < end, in batches; how many. `topic_id`: Kafka's id of the topic that
         they are read from. `ArchiveError`."""
         place = self._place(at)
-        part, records = f"{place}/.{uuid.uuid4().hex}.part", 0
-        try:
-            self._files.makedirs(place, exist_ok=True)
-            with self._files.open(part, "wb") as file, pq.ParquetWriter(file, SCHEMA) as writer:
-                if topic_id is not None:
-                    writer.add_key_value_metadata({TOPIC_ID: topic_id.encode()})
-                for table in _tables(rows):
-                    writer.write_table(table)
-                    records += table.num_rows
-            self._files.mv(part, f"{place}/{first:020d}-{end:020d}.parquet")
-        except (OSError, pa.ArrowException) as error:
-            raise ArchiveError(f"can't write {place} at {self.url}: {error}") from None
+        part = f"{place}/.{uuid.uuid4().hex}.part"
+        with ExitStack() as failing:
+            failing.callback(self._remove, part)
+            try:
+                self._files.makedirs(place, exist_ok=True)
+                records = self._write(part, rows, topic_id)
+                self._files.mv(part, f"{place}/{first:020d}-{end:020d}.parquet")
+            except (OSError, pa.ArrowException) as error:
+                raise ArchiveError(f"can't write {place} at {self.url}: {error}") from None
+            failing.pop_all()
         return records
+
+    def _write(self, path: str, rows: Iterable[Sequence[Stored]], topic_id: str | None) -> int:
+        records = 0
+        with self._files.open(path, "wb") as file, pq.ParquetWriter(file, SCHEMA) as writer:
+            if topic_id is not None:
+                writer.add_key_value_metadata({TOPIC_ID: topic_id.encode()})
+            for table in _tables(rows):
+                writer.write_table(table)
+                records += table.num_rows
+        return records
+
+    def _remove(self, path: str) -> None:
+        with suppress(OSError):
+            self._files.rm_file(path)
 
     def _place(self, at: TopicPartition) -> str:
         return f"{self._root}/{at.topic}/partition={at.partition}"

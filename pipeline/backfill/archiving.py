@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import SourceTopicError
+from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
@@ -25,6 +25,7 @@ from milestones.instance.application import Application
 from milestones.pipeline.backfill.archive import Archive, Stored, shared
 from milestones.pipeline.backfill.beginning import check_join, check_topic
 from milestones.pipeline.driving.order import inner_topics
+from milestones.pipeline.looking import looked_at
 from milestones.pipeline.reading import PartitionRange, read
 from milestones.pipeline.spark_jobs import context_of, run_each
 
@@ -69,15 +70,14 @@ def archive_inputs(
     **settings: Any,
 ) -> ArchiveRun:
     """Add what is new in the application's input topics to the archive at `url`. Settings as of `Streams`, by name or
-    as `config`. `ConfigError` (such as a URL that only this process sees), `SourceTopicError`, `ArchiveError` (Kafka no
-    longer has what follows)."""
+    as `config`. `ConfigError` (such as a URL that only this process sees), `SourceTopicError` (also of a topic that
+    is deleted or made anew meanwhile), `ArchiveError` (Kafka no longer has what follows)."""
     began = time.monotonic()
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
     application, archive = Application.of(built, config), Archive(shared(url))
     cluster = Cluster(config.admin_settings(f"{application.id}-archive"))
-    topics = outer_topics(application, cluster.partition_counts())
-    jobs = _jobs(archive, cluster, topics, config)
+    jobs = planned(application, archive, cluster, config)
     added = run_each(context_of(spark), partial(add, url), jobs, f"archive of {application.id}")
     return ArchiveRun(added, time.monotonic() - began)
 
@@ -89,6 +89,17 @@ def outer_topics(application: Application, counts: Mapping[str, int]) -> dict[st
     if missing:
         raise SourceTopicError(f"source topics don't exist: {', '.join(missing)}")
     return {topic: counts[topic] for topic in sorted(topics)}
+
+
+def planned(
+    application: Application, archive: Archive, cluster: Cluster, config: StreamsConfig
+) -> list[ArchiveJob]:
+    """What is new, by partition. `SourceTopicError`, `ArchiveError`."""
+
+    def look() -> list[ArchiveJob]:
+        return _jobs(archive, cluster, outer_topics(application, cluster.partition_counts()), config)
+
+    return looked_at(f"the inputs of {application.id}", look)
 
 
 def _jobs(archive: Archive, cluster: Cluster, topics: Mapping[str, int], config: StreamsConfig) -> list[ArchiveJob]:
@@ -117,12 +128,24 @@ def add(url: str, job: ArchiveJob) -> ArchivedRange:
 
 
 def _of_one_topic(url: str, job: ArchiveJob, rows: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored]]:
-    """The rows; after the last one `ArchiveError` if the topic was made anew while they were read."""
-    yield from rows
+    """The rows; `SourceTopicError` after the last one if the topic was deleted, or made anew, while they were read.
+    Where they can't be read to the end, that is the likelier reason."""
+    try:
+        yield from rows
+    except MilestonesError:
+        _must_be_there(url, job)
+        raise
+    _must_be_there(url, job)
+
+
+def _must_be_there(url: str, job: ArchiveJob) -> None:
+    """See that Kafka still has the topic that the job is about."""
+    at = job.range.partition
+    now = Cluster(job.admin).look([at.topic]).get(at.topic)
+    if now is None:
+        raise SourceTopicError(f"{at} is gone: its topic was deleted while it was archived")
     if job.topic_id is not None:
-        at = job.range.partition
-        now = Cluster(job.admin).topic_ids([at.topic]).get(at.topic)
-        check_topic(at, frozenset([job.topic_id]), now, url)
+        check_topic(at, frozenset([job.topic_id]), now.id, url)
 
 
 def _rows(messages: Collection[Message]) -> list[Stored]:

@@ -36,9 +36,10 @@ from milestones.common.topology import StreamsBuilder, Topology
 from milestones.instance.application import Application
 from milestones.pipeline.backfill.archive import IN_KAFKA, Archive, shared
 from milestones.pipeline.backfill.archiving import outer_topics
-from milestones.pipeline.backfill.beginning import Beginning, beginning, check_topic
+from milestones.pipeline.backfill.beginning import Beginning, beginning, check_topics
 from milestones.pipeline.backfill.decisions import until_decided
 from milestones.pipeline.backfill.group import Group
+from milestones.pipeline.looking import looked_at
 from milestones.pipeline.run import run_on_spark
 from milestones.pipeline.snapshots import CompactionRun, compact_changelog
 
@@ -88,7 +89,9 @@ def backfill(
     archive = None if history is None else Archive(shared(history))
     cluster = Cluster(config.admin_settings(f"{application.id}-backfill"))
     with closing(Group(config)) as group:
-        inputs, found = _prepare(application, cluster, group, archive)
+        inputs, found = looked_at(
+            f"the inputs of {application.id}", lambda: _prepare(application, cluster, group, archive)
+        )
         with run_on_spark(built, spark, mode="batch", config=config, history=history or IN_KAFKA) as run:
             while not run.wait(LOOK_S):
                 if history is not None:
@@ -127,9 +130,7 @@ def _prepare(
     archived = {} if archive is None else archive.ranges(topics)
     place = IN_KAFKA if archive is None else without_credentials(archive.url)
     if archive is not None:
-        ids = cluster.topic_ids(topics)
-        for at, archived_ids in archive.topic_ids(topics).items():
-            check_topic(at, archived_ids, ids.get(at.topic), place)
+        check_topics(archive.topic_ids(topics), cluster.look(topics), place)
     bounds = cluster.bounds(all_, committed=False)
     found = {
         at: beginning(at, committed.get(at), archived.get(at), bounds[at], place, application.id)

@@ -10,11 +10,13 @@ nothing was committed, are told (`missing`): what was never archived can't be br
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from milestones.common.errors import MilestonesError, SourceTopicError
+from milestones.common.kafka.topic_metadata import Described
 from milestones.common.records import TopicPartition
-from milestones.pipeline.backfill.archive import IN_KAFKA, ArchiveError
+from milestones.pipeline.backfill.archive import IN_KAFKA, ArchiveError, OtherTopicError
 
 Range = tuple[int, int]
 """First offset, end."""
@@ -74,12 +76,21 @@ def _in_archive(
 
 
 def check_topic(at: TopicPartition, archived: frozenset[str], kafka: str | None, url: str) -> None:
-    """See that an archive of these topics, by id, is one of the topic that Kafka has. `ArchiveError`."""
+    """See that an archive of these topics, by id, is one of the topic that Kafka has. `OtherTopicError`."""
     if kafka is not None and archived - {kafka}:
-        raise ArchiveError(
+        raise OtherTopicError(
             f"the archive of {at} in {url} is of another topic than the one that Kafka has now: the topic was deleted "
             "and made anew since; begin a new archive elsewhere"
         )
+
+
+def check_topics(
+    archived: Mapping[TopicPartition, frozenset[str]], found: Mapping[str, Described], url: str
+) -> None:
+    """`check_topic` of all partitions of an archive; `found`: topics as Kafka has described them."""
+    for at, ids in archived.items():
+        if at.topic in found:
+            check_topic(at, ids, found[at.topic].id, url)
 
 
 def check_join(at: TopicPartition, archived: int, first: int, end: int, url: str) -> None:
@@ -90,7 +101,7 @@ def check_join(at: TopicPartition, archived: int, first: int, end: int, url: str
             "are in neither; begin a new archive elsewhere, or find them in another one"
         )
     if archived > end:
-        raise ArchiveError(
+        raise OtherTopicError(
             f"the archive of {at} in {url} ends at offset {archived}, and Kafka has only {end}: the topic was deleted "
             "and made anew since; begin a new archive elsewhere"
         )

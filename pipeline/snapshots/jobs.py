@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
-
 from milestones.common.assignment.plan import TaskPlan, plan_tasks
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import MilestonesError, SourceTopicError
-from milestones.common.kafka.clients import text_of
+from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.snapshots.repository import SnapshotRepository
@@ -28,6 +25,7 @@ from milestones.common.windowed import FOREVER
 from milestones.flags import parse_milestones
 from milestones.instance.application import Application
 from milestones.m6_state_manager.ranges import prefix_of
+from milestones.pipeline.looking import looked_at
 
 RANGES: Final = "state_manager"
 """The flag of stages whose stores are ranges of keys, with the partition in front."""
@@ -74,11 +72,9 @@ def snapshot_jobs(application: Application, config: StreamsConfig, url: str, clo
     """The jobs of all stores that have a changelog, without Parquet. `SourceTopicError` when topics are missing,
     `MilestonesError`."""
     cluster = Cluster(config.admin_settings(f"{application.id}-snapshots"))
-    try:
-        return _jobs(application, config, url, cluster, clock)
-    except KafkaException as exception:
-        why = text_of(exception)
-        raise MilestonesError(f"the changelogs of {application.id} can't be looked at: {why}") from exception
+    return looked_at(
+        f"the changelogs of {application.id}", lambda: _jobs(application, config, url, cluster, clock)
+    )
 
 
 def _jobs(

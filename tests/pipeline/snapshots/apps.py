@@ -12,7 +12,7 @@ from milestones.common.clock import SystemClock
 from milestones.common.records import TopicPartition
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.spec import StoreSpec
-from milestones.testing import KafkaProbe
+from milestones.testing import KafkaProbe, until
 from tests.milestones.fakes import Counting
 from tests.topics import named
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 40
 NOW_MS = SystemClock().wall_ms()
 """The records' time: what is old would be compacted at once."""
+COMPACTED = {"cleanup.policy": "compact"}
 Entries = dict[bytes, bytes]
 
 
@@ -42,7 +43,7 @@ class App:
         )  # fmt: skip
         self.changelog = f"{self.name}-counts-changelog"
         self.probe.create({f"{self.name}-in": 2})
-        self.create_changelog()
+        self.probe.create({self.changelog: 2}, COMPACTED)
 
     def _topology(self, **spec: Any) -> Topology:
         topology = Topology()
@@ -51,12 +52,14 @@ class App:
         store = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.STRING, **spec)
         return topology.add_state_store(store, "counting")
 
-    def create_changelog(self) -> None:
-        self.probe.create({self.changelog: 2}, {"cleanup.policy": "compact"})
-
     def delete_changelog(self) -> None:
+        """Once the broker has forgotten it: that may be later than Kafka's controller says so."""
         for future in self.probe.admin.delete_topics([self.changelog]).values():
             future.result(TIMEOUT_S)
+        until(lambda: self.changelog not in self.probe.topics(), "the broker has forgotten the changelog", TIMEOUT_S)
+
+    def make_changelog_anew(self) -> None:
+        self.probe.make_anew({self.changelog: 2}, COMPACTED)
 
     def write(self, *records: tuple[str, str | None], partition: int = 0, end: str = "commit") -> None:
         """One transaction; `end`: what becomes of it."""

@@ -165,8 +165,7 @@ def test_a_snapshot_after_which_deletions_may_be_forgotten_is_not_built_on(app: 
 def test_a_snapshot_whose_changelog_was_made_anew_is_not_built_on(app: App) -> None:
     app.write(("a", "1"))
     app.made()
-    app.delete_changelog()
-    app.create_changelog()
+    app.make_changelog_anew()
     app.write(("x", "1"), ("y", "2"), ("z", "3"))
     assert (app.made().base, app.content()) == (None, {b"x": b"1", b"y": b"2", b"z": b"3"})
 
