@@ -170,7 +170,7 @@ def _driver(
         pace,
         clock,
         seat=partial(Seat, config, application, client_id, max(1, context.defaultParallelism), clock),
-        view=partial(KafkaView, config, application, client_id, batch=pace.batch),
+        view=partial(KafkaView, config, application, client_id, batch=pace.batch, history=history),
         spark=partial(SparkThread, context, payload, client_id),
     )
 

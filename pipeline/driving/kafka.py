@@ -37,10 +37,14 @@ Inputs = Mapping[TaskId, Collection[TopicPartition]]
 
 
 class KafkaView:
-    """*Owns*: an admin client, a connection to the group's coordinator. `batch`: ends are capped."""
+    """*Owns*: an admin client, a connection to the group's coordinator. `batch`: ends are capped. `history`: URL of an
+    archive, or `IN_KAFKA`; None for none."""
 
-    def __init__(self, config: StreamsConfig, application: Application, client_id: str, *, batch: bool) -> None:
-        self._config, self._application = config, application
+    def __init__(
+        self, config: StreamsConfig, application: Application, client_id: str, *, batch: bool,
+        history: str | None = None,
+    ) -> None:  # fmt: skip
+        self._config, self._application, self._history = config, application, history
         settings = config.admin_settings(client_id)
         self._cluster = Cluster(settings, login=Login(settings))
         self._group = GroupReader(settings, config.application_id, timeout_ms=TIMEOUT_MS)
@@ -52,19 +56,31 @@ class KafkaView:
         self._found: Mapping[str, Described] = {}
 
     def prepare(self) -> None:
-        """See that Kafka is there, with the topics that others have to make, and with those of the application's own
-        that its commits name. `SourceTopicError`."""
+        """See that Kafka is there, with the topics that others have to make, those of the archive, and those of the
+        application's own that its commits name. `SourceTopicError`."""
         self._found = found = self._cluster.look(None)
         missing = self._application.missing_topics(found)
         if missing is not None:
             raise SourceTopicError(missing)
         sources = frozenset(self._application.external_topics(found))
+        self._continue_archive({topic: found[topic] for topic in sources & found.keys()})
         self._sources = SourceWatch(self._application, sources)
         refuse_deleted(
             self._application, sources, self._cluster.seen, self._group.offsets, {},
             lambda: SystemClock().sleep_ms(SECOND_LOOK_MS),
         )  # fmt: skip
         self._sources.look(found)  # from now on a topic that is gone, or was made anew, is news
+
+    def _continue_archive(self, sources: Mapping[str, Described]) -> None:
+        """See that the archive is of these topics: it may have been looked at before, and they may be made anew since.
+        """
+        if self._history is None:
+            return
+        from milestones.pipeline.backfill.archive import IN_KAFKA, Archive  # its package needs runs
+        from milestones.pipeline.backfill.beginning import check_topics
+
+        if self._history != IN_KAFKA:
+            check_topics(Archive(self._history).topic_ids(sources), sources, self._history)
 
     def look(
         self, tasks: Inputs, *, settled: bool

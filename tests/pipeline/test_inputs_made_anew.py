@@ -4,14 +4,14 @@ topic, or reads every record of the new one. What is at an offset of the former 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError
+from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.partitioner import partition_of
 from milestones.testing import until
 from tests.pipeline.audit.test_audit import NOW_MS, PARTITIONS, TIMEOUT_S, App, Sent
@@ -63,18 +63,7 @@ class Anew(App):
 
     def make_anew(self, count: int) -> list[Sent]:
         """Faster than any look at the topics; the records of the new one."""
-        topic = self.topic("in")
-        self.probe.admin.delete_topics([topic])[topic].result(TIMEOUT_S)
-
-        def made() -> bool:
-            try:
-                self.create("in")
-            except KafkaException:
-                return False
-            return True
-
-        until(made, "it is made again")
-        self.probe.await_known({topic: PARTITIONS})
+        self.probe.make_anew({self.topic("in"): PARTITIONS})
         new = lines("new", count)
         self.send("in", new)
         return new
@@ -139,6 +128,21 @@ def test_a_backfill_never_takes_a_topic_made_anew_for_what_follows_the_archive(a
     assert app.archive() == FORMER
     app.make_anew(count)
     with pytest.raises(MilestonesError, match=f"{app.topic('in')}.* was deleted and made anew since"):
+        app.backfill(history=app.history)
+    assert app.processed() == set()
+
+
+def test_nor_does_it_take_one_that_is_made_anew_once_it_has_looked(app: Anew, monkeypatch: pytest.MonkeyPatch) -> None:
+    from milestones.pipeline import run_on_spark
+
+    def made_anew_before(*args: Any, **options: Any) -> SparkRun:
+        app.make_anew(COUNTS["more"])
+        return run_on_spark(*args, **options)
+
+    assert app.archive() == FORMER
+    backfilling = importlib.import_module("milestones.pipeline.backfill.backfill")
+    monkeypatch.setattr(backfilling, "run_on_spark", made_anew_before)
+    with pytest.raises(SourceTopicError, match=f"{app.topic('in')}.* was deleted and made anew since"):
         app.backfill(history=app.history)
     assert app.processed() == set()
 
