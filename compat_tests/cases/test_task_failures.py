@@ -98,7 +98,7 @@ def test_a_task_that_is_replaced_goes_on_once_the_cause_is_mended(world: World, 
     world.feeds["in"].send(world.records(100, KEYS))
     world.processed()
     assert generation(world) == before
-    # Without fencing tolerance they go back for the batch that was refused, and for the record, sent by itself.
-    times = 1 if world.has("fencing_tolerance") else 2
+    # Where nothing tolerates it, they go back for the batch that was refused, and for the record, sent by itself.
+    times = 1 if world.has("committed_collector") or (world.has("fencing_tolerance") and world.exactly_once) else 2
     others_are_rolled_back(failed, times * app.log().count(ENDED))
     end_and_judge(world, *what.flows, crashed=True)

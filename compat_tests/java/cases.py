@@ -90,6 +90,7 @@ RARE = st.text("ab é\U0001f600\0", max_size=5).map(str.encode)
 KEYS = texts("a", "b", "a", "c", "ab", None, "", "é") | RARE
 VALUES = texts("a", "b", "ab", None, "x", "bx", "a b", "del", "", "a  b", "é") | texts("a", "b", None) | RARE
 TEXT = Records(KEYS, VALUES)
+WITH_KEYS = Records(KEYS.filter(lambda key: key is not None), VALUES)
 
 FORWARD = (0, 0, 1, 2, 3, 5, 7, 10, 11, 15, 16, 40, 0, 1, 4, 60_000, 125_000)
 BACK = (0, 0, 0, 0, 1, 4, 5, 9, 12, 16, 30, 70_000)

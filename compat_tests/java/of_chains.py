@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from compat_tests.java.cases import WITH_KEYS
 from compat_tests.java.of_foreign_keys import of_letter
 from compat_tests.java.of_joins import WINDOWS, both, out
 from compat_tests.java.of_streams import LONG, TEXT, append
 from compat_tests.java.of_suppress import LIMIT
 from compat_tests.java.of_tables import by_letter
-from compat_tests.java.of_versioned import WITH_KEYS
 from compat_tests.java.of_windows import HOPPING, LONG_MS, SESSION, SLIDING, TUMBLING, texts
 from compat_tests.java.registry import Registry
 from milestones.common.topology import JoinWindows, KStream, StreamsBuilder

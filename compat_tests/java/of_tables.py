@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compat_tests.java.cases import WITH_KEYS
 from compat_tests.java.of_processors import store
 from compat_tests.java.of_streams import LONG, TEXT, aggregate, append, initial, text
 from compat_tests.java.registry import Registry
@@ -210,7 +211,7 @@ def table_transform_values_joined(builder: StreamsBuilder) -> None:
     builder.stream("stream").left_join(numbered, lambda one, two: f"{text(one)}&{text(two)}").to("streams")
 
 
-@ENTRIES.dsl("table_transform_values_versioned", "in", "stream")
+@ENTRIES.dsl("table_transform_values_versioned", "in", "stream", records=WITH_KEYS)
 def table_transform_values_versioned(builder: StreamsBuilder) -> None:
     numbered = builder.table("in", "versions", history=120_000).transform_values(Numbered)
     numbered.to_stream().to("out")

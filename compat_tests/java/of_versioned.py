@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from compat_tests.java.cases import KEYS, VALUES, Records
+from compat_tests.java.cases import WITH_KEYS
 from compat_tests.java.of_joins import SIDES, both, loud, not_b, out
 from compat_tests.java.of_streams import LONG, TEXT, aggregate, append, by_value, initial
 from compat_tests.java.of_tables import by_letter, starts_with_a, subtract
@@ -157,7 +157,6 @@ def stream_mapped(builder: StreamsBuilder) -> None:
 
 
 # A left join fails in Java at a record without a key, which its buffer doesn't take: see declared.py.
-WITH_KEYS = Records(KEYS.filter(lambda key: key is not None), VALUES)
 
 
 @ENTRIES.dsl("join_stream_versioned_table_grace_inner", *SIDES)
