@@ -52,12 +52,12 @@ class SessionStore(SegmentedRows[K, V]):
         highest time of the records so far. A crash may have left a session of records that come once more; that such a
         session ends later moves no time on."""
         self._given(session.key, "put")
-        return self.put_at(self._place(session), value, min(session.end, now))
+        return self.put_at(self._place(session), value, session.end, now)
 
-    def put_at(self, place: bytes, value: Any, time: int) -> bool:
-        """Set the value at `place`; None deletes. Returns False when it is gone already. `time`: the session's end, or
-        the time of now if that is lower."""
-        if not self._may_put(time):
+    def put_at(self, place: bytes, value: Any, end: int, now: int = FOREVER) -> bool:
+        """`put_raw` of the session at `place`, which ends at `end`."""
+        # Whether it is gone is said by its end, also where the store's time is ahead of `now`.
+        if not self._may_put(min(end, max(now, self._observed.value))):
             return False
         self._put_unread(place, value)
         if self._closing:

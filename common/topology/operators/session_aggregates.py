@@ -65,7 +65,7 @@ class SessionAggregate:
                     for place, session, its in merged:
                         if again:  # the merger may have changed it
                             its = store.get_raw(session)[0]
-                        store.put_at(place, None, min(session.end, observed.value))
+                        store.put_at(place, None, session.end, observed.value)
                         update(session, its, None)
                 aggregate = aggregator(key, value, aggregate)
                 session = Windowed(key, start, end)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from milestones import SessionWindows, StreamsBuilder, Windowed
 from milestones.common import serdes
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.state.spec import StoreSpec
@@ -174,6 +175,35 @@ def test_where_no_commit_has_the_time_the_rows_tell_it() -> None:
     after.ends["in"] = 2
     after.pipe(("k", "", 10))
     assert after.outputs()[-1][2] == b"None False 0"
+
+
+def test_a_session_in_the_midst_of_which_a_record_comes_again_grows_where_no_commit_has_the_time() -> None:
+    """Offsets were set by hand, or another program has moved them: the rows tell the store's time, not the operator's,
+    which begins anew."""
+
+    def of_sessions() -> Harness:
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
+        sessions = stream.group_by_key().windowed_by(SessionWindows(60_000, grace=0)).count("s")
+        sessions.to_stream(lambda session, _: f"{session.start} {session.end}").to("out", key=serdes.STRING)
+        return Harness(builder.build())
+
+    task = of_sessions().start()
+    task.pipe(("k", "", 580_000), ("k", "", 590_000), ("z", "", 600_000))
+    task.commit()
+    changelog = [output for output in task.sent if output.topic.endswith("-changelog")]
+    after = of_sessions()
+    after.task.open()
+    after.task.know({IN: OffsetAndMetadata(0, "")})
+    after.task.restore("s", [Message(output) for output in changelog], len(changelog))
+    after.task.start({IN: 0}, {IN: ""})
+    after.pipe(("k", "", 535_000))
+    after.commit()
+    results = {output.key: output.value for output in after.sent if output.topic == "out"}
+    assert results == {b"580000 590000": None, b"535000 590000": (3).to_bytes(8, "big")}
+    store = after.task.store("s")
+    assert [*store.fetch("k")] == [(Windowed("k", 535_000, 590_000), 3)]
+    assert not after.task._task_context.dropped_records
 
 
 def test_no_window_is_gone_by_the_commit_that_it_has_not_as_emitted() -> None:
