@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.milestones.app import App
 from tests.milestones.client.fake_threads import Client, FakeInstance, FakeThread
+from tests.milestones.golden_trace import Trace, digest
 
 
 @pytest.fixture
@@ -21,6 +23,20 @@ def fake_threads() -> Iterator[None]:
     yield
     for client in Client.all:
         client.end()
+
+
+@pytest.fixture(autouse=True)
+def golden_trace(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where `GOLDEN_TRACE` names a file, it gets a digest of what the test has had done about transactions."""
+    path = os.environ.get("GOLDEN_TRACE")
+    if path is None:
+        yield
+        return
+    with Trace().watching() as trace:
+        yield
+    if trace.lines:
+        with Path(path).open("a") as file:
+            file.write(f"{request.node.nodeid} {len(trace.lines)} {digest(trace.lines)}\n")
 
 
 @pytest.fixture
