@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 
 class TableState:
-    """The state of a table while the program is written: whether it has a store, whether it sends old values. A table
-    that does keeps doing so.
+    """The state of a table while the program is written: whether it has a store, whether it sends old values, whether
+    its rows are looked up. A table that does keeps doing so.
 
     `spec`: the store that the table has or would have. `parent`: the table whose updates this one maps, None for the
     first of a line. `named`: the user named the store. `rows`: makes of the getter of the parent's rows that of this
@@ -67,6 +67,7 @@ class TableState:
     ) -> None:
         self._spec, self._has_store, self._parent, self._rows = spec, has_store, parent, rows
         self._chosen = chosen
+        self._looked_up = False
         self.named: bool = has_store if named is None else named
         self.send_old_values: bool = False
 
@@ -78,8 +79,9 @@ class TableState:
     @property
     def store(self) -> StoreSpec | None:
         """The store's spec, the same each time, as several nodes may share it. Where old values are sent, the results
-        of a row depend on the one before it: a row that comes once more must not find itself."""
-        if self.send_old_values and not self._spec.results_wait:
+        of a row depend on the one before it: a row that comes once more must not find itself. Where an operator looks
+        up rows, its results depend on them: a record that comes once more must not find a later row, or a deletion."""
+        if (self.send_old_values or self._looked_up) and not self._spec.results_wait:
             self._spec = replace(self._spec, results_wait=True)
         return self._spec if self._has_store else None
 
@@ -115,7 +117,7 @@ class TableState:
     def getter(self) -> Getter:
         """How to read the table's rows from now on: the first table of the line gets a store for that."""
         if self._has_store or self._parent is None or self._rows is None:
-            self._has_store = True
+            self._has_store = self._looked_up = True
             return StoreGetter(self._spec.name, self._spec.kind == "versioned")
         return self._rows(self._parent.getter())
 

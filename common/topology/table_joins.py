@@ -59,6 +59,7 @@ class JoinedState(TableState):
         return True
 
     def getter(self) -> Getter:
+        self._looked_up = True
         return self._getter
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from compat_tests.harness.feed import Sent
 from milestones import KTable, StreamsBuilder, Topology, serdes
+from tests.common.task.harness import named
 from tests.common.topology.test_lives_of_times import ALWAYS, NOW, Life
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -84,6 +85,52 @@ def test_at_least_once_a_crash_loses_no_update_of_a_table(seed: int, grouped: bo
             life.commit()
     assert last_rows(life.results) == last_rows(undisturbed.results)
     assert {*to_groups(undisturbed.results)} <= {*to_groups(life.results)}
+
+
+def inner_join() -> Topology:
+    """Of two tables of which nothing needs the old values."""
+    builder = StreamsBuilder()
+    left, right = (
+        builder.stream("app-in", key=TEXT, value=TEXT).filter(is_of(name)).map_values(number).to_table(
+            f"{name}-rows", key=TEXT, value=TEXT
+        )
+        for name in "LR"
+    )
+    left.join(right, pair).to_stream().map_values(str).to("app-out", key=TEXT, value=TEXT)
+    return builder.build()
+
+
+def stream_table_join() -> Topology:
+    builder = StreamsBuilder()
+    stream = builder.stream("app-in", key=TEXT, value=TEXT)
+    table = stream.filter(is_of("R")).map_values(number).to_table("R-rows", key=TEXT, value=TEXT)
+    stream.filter(is_of("L")).join(table, pair).to("app-out", key=TEXT, value=TEXT)
+    return builder.build()
+
+
+@pytest.mark.parametrize("logs_at_commit", [False, True], ids=["before m5", "from m5 on"])
+@pytest.mark.parametrize("topology, committed, crash, result", [
+    (inner_join, [b"L1", b"R1"], [b"L-", b"R-"], b"None"),
+    (inner_join, [b"L1", b"R1"], [b"R-", b"L-"], b"None"),
+    (stream_table_join, [b"R1"], [b"L2", b"R-"], b"L2+1"),
+], ids=["a deletion on the left", "a deletion on the right", "a stream's record"])  # fmt: skip
+def test_at_least_once_a_crash_loses_no_result_whose_row_of_the_other_side_is_deleted_behind_it(
+    topology: Callable[[], Topology], committed: list[bytes], crash: list[bytes], result: bytes, logs_at_commit: bool
+) -> None:
+    """All changelogs that are written between commits are in Kafka then, and none of the results."""
+    records = [Sent(b"a", value, NOW + at) for at, value in enumerate(committed + crash)]
+    life = Life(records, exactly_once=False, logs_at_commit=logs_at_commit, topology=topology())
+    for _ in committed:
+        life.process()
+    life.commit()
+    for _ in crash:
+        life.process()
+    life.log(named(life.task.take_outputs()))
+    life.begin(life.empty())
+    for _ in crash:
+        life.process()
+    life.commit()
+    assert life.results[-1][1] == result
 
 
 Result = tuple[bytes, bytes, int]
