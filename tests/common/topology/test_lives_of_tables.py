@@ -109,7 +109,7 @@ def stream_table_join() -> Topology:
 
 
 @pytest.mark.parametrize("logs_at_commit", [False, True], ids=["before m5", "from m5 on"])
-@pytest.mark.parametrize("topology, committed, crash, result", [
+@pytest.mark.parametrize(("topology", "committed", "crash", "result"), [
     (inner_join, [b"L1", b"R1"], [b"L-", b"R-"], b"None"),
     (inner_join, [b"L1", b"R1"], [b"R-", b"L-"], b"None"),
     (stream_table_join, [b"R1"], [b"L2", b"R-"], b"L2+1"),
