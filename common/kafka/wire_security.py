@@ -95,5 +95,5 @@ def restrict(context: ssl.SSLContext, ciphers: str | None, curves: str | None) -
         try:
             context.set_ecdh_curve(CURVES.get(curves.lower(), curves))
         except (ValueError, ssl.SSLError) as error:
-            reason = "Python's ssl takes one curve, such as P-256, P-384, P-521 or X25519"
+            reason = "Python's ssl takes one curve, such as P-256, P-384 or P-521, and X25519 in newer versions"
             raise ConfigError("ssl.curves.list", curves, f"not supported for group membership: {reason}") from error
