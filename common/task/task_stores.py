@@ -136,8 +136,9 @@ class TaskStores:
                 store.typed.close()
             spec, layers = store.spec, store.layers
             store.layout = layout_of(spec)  # what it has seen of a restoration is over
-            log, buffer = self._log_of(store, record), None
-            if cached and spec.cached:
+            buffered = cached and spec.cached
+            log, buffer = self._log_of(store, record, emits_later=buffered and spec.of_dsl), None
+            if buffered:
                 buffer = EmitBuffer(store.layout, layers, self._scope.touched, record, log)
                 log = buffer.mark
             of_commit = buffer is None and store.commit_log is not None and store.commit_log.knows_puts
@@ -146,11 +147,14 @@ class TaskStores:
                 spec, self._cells, buffer, logs_puts=not of_commit,
             ))  # fmt: skip
 
-    def _log_of(self, store: OpenedStore, record: RecordInWork) -> Log:
-        """The function that logs the store's writes. Sets `store.log`, which logs what a changelog must have anyway."""
+    def _log_of(self, store: OpenedStore, record: RecordInWork, *, emits_later: bool) -> Log:
+        """The function that logs the store's writes. Sets `store.log`, which logs what a changelog must have anyway.
+        `emits_later`: an operator's updates wait for a flush, which emits nothing for a key that is and was absent: a
+        deletion that comes once more must not find itself."""
         kind, spec = kind_of(store.spec), store.spec
         store.log = self._log(store, self._scope.outputs.append, record)
-        if store.log is not_logged or not (self._logs_at_commit or kind.logs_at_commit or spec.results_wait):
+        waits = kind.logs_at_commit or spec.results_wait or emits_later
+        if store.log is not_logged or not (self._logs_at_commit or waits):
             return store.log
         history = kind.history or spec.logs_headers
         if store.commit_log is None:

@@ -14,6 +14,7 @@ import pytest
 
 from compat_tests.harness.feed import Sent
 from milestones import KTable, StreamsBuilder, Topology, serdes
+from milestones.common.state.record_caches import RecordCaches
 from tests.common.task.harness import named
 from tests.common.topology.test_lives_of_times import ALWAYS, NOW, Life
 
@@ -131,6 +132,27 @@ def test_at_least_once_a_crash_loses_no_result_whose_row_of_the_other_side_is_de
         life.process()
     life.commit()
     assert life.results[-1][1] == result
+
+
+def test_at_least_once_a_crash_loses_no_deletion_that_a_cache_was_to_emit() -> None:
+    """The flush of a key that is and was absent emits nothing."""
+    builder = StreamsBuilder()
+    table = builder.stream("app-in", key=TEXT, value=TEXT).map_values(number).to_table("rows", key=TEXT, value=TEXT)
+    table.to_stream().map_values(str).to("app-out", key=TEXT, value=TEXT)
+    records = [Sent(b"a", value, NOW + at) for at, value in enumerate([b"L1", b"L-"])]
+    caches = RecordCaches(1 << 20)
+    life = Life(
+        records, exactly_once=False, logs_at_commit=False, topology=builder.build(), record_caches=caches
+    )  # fmt: skip
+    life.process()
+    life.commit()
+    life.process()
+    life.task.flush()
+    life.log(named(life.task.take_outputs()))
+    life.begin(life.empty())
+    life.process()
+    life.commit()
+    assert [value for _, value, _ in life.results] == [b"1", b"None"]
 
 
 Result = tuple[bytes, bytes, int]
