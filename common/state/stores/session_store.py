@@ -56,8 +56,9 @@ class SessionStore(SegmentedRows[K, V]):
 
     def put_at(self, place: bytes, value: Any, end: int, now: int = FOREVER) -> bool:
         """`put_raw` of the session at `place`, which ends at `end`."""
-        # Whether it is gone is said by its end, also where the store's time is ahead of `now`.
-        if not self._may_put(min(end, max(now, self._observed.value))):
+        if end > now:  # whether it is gone is said by its end, also where the store's time is ahead of `now`
+            end = min(end, max(now, self._observed.value))
+        if not self._may_put(end):
             return False
         self._put_unread(place, value)
         if self._closing:

@@ -51,7 +51,8 @@ class SessionAggregate:
             if timestamp > observed.value:
                 observed.set(timestamp)
             before, record.timestamp = record.timestamp, timestamp  # what the store logs with
-            closes = observed.value - grace_ms - gap_ms
+            now = observed.value
+            closes = now - grace_ms - gap_ms
             start = end = timestamp
             aggregate = initializer()
             merged = store.near(key, timestamp - gap_ms, timestamp + gap_ms)
@@ -65,11 +66,11 @@ class SessionAggregate:
                     for place, session, its in merged:
                         if again:  # the merger may have changed it
                             its = store.get_raw(session)[0]
-                        store.put_at(place, None, session.end, observed.value)
+                        store.put_at(place, None, session.end, now)
                         update(session, its, None)
                 aggregate = aggregator(key, value, aggregate)
                 session = Windowed(key, start, end)
-                if not store.put_raw(session, aggregate, observed.value):
+                if not store.put_raw(session, aggregate, now):
                     dropped(node, GONE)
                 update(session, None, aggregate)
             record.timestamp = before
