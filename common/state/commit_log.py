@@ -50,10 +50,10 @@ Written: TypeAlias = tuple[bytes, bytes | None]
 
 
 def safe_order(rows: Iterable[Written]) -> list[Written]:
-    """The rows in an order of which each first part may be all that Kafka has. An example: session 0 to 5 grows to
-    0 to 8, which is a put and a deletion; the put comes first, or a crash between them would lose both. So deletions
-    come last. Puts go from the last key to the first one, deletions the other way: the sliding window that ends with a
-    record says that this record was here, and the other windows that the record makes begin later."""
+    """The rows in an order of which each first part may be all that Kafka has. An example: a row moves to another key,
+    which is a put and a deletion; the put comes first, or a crash between them would lose both. So deletions come last.
+    Puts go from the last key to the first one, deletions the other way: the sliding window that ends with a record says
+    that this record was here, and the other windows that the record makes begin later."""
     puts = sorted((row for row in rows if row[1] is not None), key=_key_of, reverse=True)
     return puts + sorted((row for row in rows if row[1] is None), key=_key_of)
 

@@ -50,7 +50,7 @@ class StoreSpec:
     `logs_headers`: of a key-value store; changelog records have the headers of the record in work.
     `results_wait`: it is logged at a commit, behind the results. Of stores where a changelog that is ahead of the
     results, or has a part of what one record changes, would lose something in a crash: what is deleted was sent on as a
-    result; rows follow from one another (sessions, sliding windows); or results depend on a row's old value, or on
+    result; rows follow from one another (sliding windows); or results depend on a row's old value, or on
     rows that an operator looks up.
     `of_dsl`: an operator keeps its rows in it, so that the application's `dsl_store_format` holds for it.
 

@@ -76,7 +76,8 @@ def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
             return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, windows.grace_ms, closing, True)
         case SessionWindows():
             grace_ms = windows.gap_ms + windows.grace_ms
-            return WindowBounds("session", max(1, grace_ms), 0, grace_ms, closing, True)
+            # Where they are emitted when they close: in a store that is ahead they end later than they do.
+            return WindowBounds("session", max(1, grace_ms), 0, grace_ms, closing, closing)
     raise TopologyError(
         f"windowed_by needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not {windows!r}"
     )

@@ -4,7 +4,7 @@
 |---|---|
 | 0 | every record of every topic, changelogs and repartition topics too: key, value, timestamp, headers, in order |
 | 0, changelogs of suppress | the same, but for the order within a step, which is that of a hash set in Java |
-| 0, changelogs of sessions, of sliding windows, of records without a partner | the last record of each key of a step: ours are written at a commit |
+| 0, changelogs of sessions, and those that are written at a commit: of sliding windows, of records without a partner, of tables | the last record of each key of a step |
 | above | the last record of each key of every topic; of a changelog only where it isn't a deletion |
 
 That an error ends the case is compared as well, and after which step; its text isn't.

@@ -19,12 +19,13 @@ AS_JAVA: Mapping[str, str] = {"stream_join_unmatched": "at_once"}
 
 
 def changelogs_of_commits(topology: Topology) -> frozenset[str]:
-    """The changelogs that every stage writes at a commit, behind the results, of each key the last value."""
+    """The changelogs that every stage writes at a commit, behind the results, of each key the last value; and those of
+    sessions, where what has grown comes before the deletion of what it was."""
     return frozenset(
         sub.changelogs[spec.name]
         for sub in topology.resolve(APPLICATION_ID)
         for spec in sub.stores
-        if spec.results_wait and spec.name in sub.changelogs
+        if (spec.results_wait or (spec.of_dsl and spec.kind.startswith("session"))) and spec.name in sub.changelogs
     )
 
 

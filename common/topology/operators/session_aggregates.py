@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ class SessionAggregate:
         dropped, node, skip = context.dropped, context.node, skipping(context, self.late)
         initializer, aggregator, merger = initial(self.initializer), self.aggregator, self.merger
         again = self.send_old_values and not store.immutable and update is not _no_update
+        flushed = store.buffer is not None  # then updates are sent in the order of writes, and the log has its own
         gap_ms, grace_ms, record = self.windows.gap_ms, self.windows.grace_ms, context.record
         observed = observed_time(context, self.store, self.on_close, grace_ms + gap_ms)
 
@@ -62,22 +63,33 @@ class SessionAggregate:
             if end < closes:
                 skip(key, value, timestamp, 1, False)
             else:
-                if (start, end) != (timestamp, timestamp):
-                    for place, session, its in merged:
-                        if again:  # the merger may have changed it
-                            its = store.get_raw(session)[0]
+                former = merged if (start, end) != (timestamp, timestamp) else ()
+                for place, session, its in former:
+                    if again:  # the merger may have changed it
+                        its = store.get_raw(session)[0]
+                    if flushed:
                         store.put_at(place, None, session.end, now)
-                        update(session, its, None)
+                    update(session, its, None)
                 aggregate = aggregator(key, value, aggregate)
-                session = Windowed(key, start, end)
-                if not store.put_raw(session, aggregate, now):
+                grown = Windowed(key, start, end)
+                if not store.put_raw(grown, aggregate, now):
                     dropped(node, GONE)
-                update(session, None, aggregate)
+                if not flushed:
+                    _delete(store, former, start, end, now)
+                update(grown, None, aggregate)
             record.timestamp = before
             if emit is not None:
                 emit(closes)
 
         return process
+
+
+def _delete(store: Any, former: Iterable[Any], start: int, end: int, now: int) -> None:
+    """Delete the sessions that have grown into the one from `start` to `end`. Behind its put: a crash may leave the
+    first part of the changelog, which mustn't lack both."""
+    for place, session, _ in former:
+        if session.start != start or session.end != end:
+            store.put_at(place, None, session.end, now)
 
 
 def _updates(

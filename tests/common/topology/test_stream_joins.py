@@ -387,7 +387,7 @@ def grouped_by(name: str, grouped: Any) -> None:
 
 @pytest.mark.parametrize("name", ["sessions", "windows", "sliding windows", "no windows"])
 def test_what_follows_from_a_record_without_a_partner_is_logged_with_its_time(name: str) -> None:
-    """Not with that of the record by which the join knew. Sessions and sliding windows log the last value of a key."""
+    """Not with that of the record by which the join knew. Sliding windows log the last value of a key."""
     builder = StreamsBuilder()
     left, right = two(builder)
     grouped_by(name, left.left_join(right, pair, within=WITHIN).group_by_key())
@@ -397,5 +397,5 @@ def test_what_follows_from_a_record_without_a_partner_is_logged_with_its_time(na
             topic.pipe(key, "a", timestamp=time)
         (changelog,) = [outputs for name, outputs in driver.produced().items() if name.endswith("-kept-changelog")]
     times = {output.timestamp for output in changelog}
-    assert times == ({6} if name in ("sessions", "sliding windows") else {5, 6})
+    assert times == ({6} if name == "sliding windows" else {5, 6})
     assert any(output.value is None for output in changelog)
