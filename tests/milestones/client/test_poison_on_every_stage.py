@@ -89,11 +89,11 @@ class Process:
         if self.exit_code is not None:
             return Seen(self.exit_code)
         with suppress(OSError, StopIteration):
-            page = json.loads(self.asked("/status")[1])
             metrics = self.asked("/metrics")[1]
-            code, why = self.asked("/readyz")
             if BAD not in read_metrics(metrics).ended:
                 return None
+            page = json.loads(self.asked("/status")[1])  # asked behind the metrics, it knows as much
+            code, why = self.asked("/readyz")
             return Seen(
                 None, f"{code} {why.strip()}", page["tasks"][str(BAD)], page["ended"][str(BAD)],
                 number(metrics, "kafka_consumer_fetch_manager_records_lag{", 'partition="1"'),
