@@ -1,7 +1,6 @@
 """Looks at Kafka's topics in several questions, such as which there are and where they end.
 
-*Guarantees*: none of Kafka's own errors is raised. A topic that goes between two questions is told as one that isn't
-there.
+*Guarantees*: none of Kafka's own errors is raised. A topic that goes between two questions isn't there for the caller.
 *Assumes*: a look begins with the question which topics there are.
 """
 
@@ -25,8 +24,8 @@ SETTLES_MS: Final = 10_000
 
 
 def looked_at(what: str, look: Callable[[], T]) -> T:
-    """What `look` returns. It begins anew while a broker doesn't know a topic that another one, or an earlier answer,
-    has told of. `MilestonesError` says that `what` can't be looked at."""
+    """What `look` returns. It begins anew while a broker doesn't know a topic that is in the answer of another one, or
+    in an earlier answer. `MilestonesError` says that `what` can't be looked at."""
     try:
         return RetryPolicy(SETTLES_MS, SystemClock()).retry(look, _is_unknown_topic)
     except KafkaException as exception:

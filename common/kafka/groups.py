@@ -27,6 +27,7 @@ from milestones.common.config.keys import KEYS
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SecurityError
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
 from milestones.common.kafka.membership.protocol import fetch_request
+from milestones.common.kafka.membership.reactions import FORBIDDEN
 from milestones.common.kafka.wire import Connect, ConnectionLostError, Connector
 from milestones.common.kafka.wire_settings import WireSettings
 from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -36,7 +37,6 @@ T = TypeVar("T")
 
 PAUSE_MS = 100
 MAY_DESCRIBE = "check that this principal may describe the group and its topics"
-_FORBIDDEN = frozenset({ErrorCode.group_authorization_failed, ErrorCode.topic_authorization_failed})
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class GroupReader:
             except (ConnectionLostError, CoordinatorError) as error:
                 self._coordinator.forget()
                 if isinstance(error, CoordinatorError) and not error.code.retriable:
-                    kind = SecurityError if error.code in _FORBIDDEN else MilestonesError
+                    kind = SecurityError if error.code in FORBIDDEN else MilestonesError
                     raise kind(f"{what}: {error}; {rights}") from error
                 if self._clock.monotonic_ms() >= deadline:
                     raise KafkaUnreachableError(

@@ -243,7 +243,7 @@ class StateDirectory:
         return self._opened_ms
 
     def idle_since(self, task: TaskId) -> int:
-        """Since when, by `now_ms`, no thread has held `task`: as of `UnusedTimes.since`."""
+        """Since when, by `now_ms`, no thread has held `task`; see `UnusedTimes.since`."""
         return self.unused.since(str(task))
 
     def remove(self, task: TaskId, *, owner: str | None = None) -> None:

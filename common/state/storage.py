@@ -160,7 +160,7 @@ class StateManager(Protocol):
 
     def clean(self, now_ms: int, delay_ms: int) -> bool:
         """Remove the state of tasks that no thread of this instance has had for `delay_ms`; True when there was any.
-        `now_ms`: as of `StateDirectory.now_ms`."""
+        `now_ms`: of `StateDirectory.now_ms`."""
         ...
 
     def release(self) -> None:

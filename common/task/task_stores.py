@@ -159,10 +159,10 @@ class TaskStores:
         history = kind.history or spec.logs_headers
         if store.commit_log is None:
             of = HistoryLog if history else CommitLog
-            sliding = spec.results_wait and spec.window_ms > 0
             store.commit_log = of(
-                store.layers, self._scope.touched, record, rows_have_times=kind.timed, rows_depend=sliding
-            )
+                store.layers, self._scope.touched, record, rows_have_times=kind.timed,
+                rows_depend=spec.results_wait and spec.window_ms > 0,  # windows may be sliding ones
+            )  # fmt: skip
         if self._logs_at_commit or history:
             store.log = self._log(store, store.commit_log.append, record)
         return store.log if history else store.commit_log.note

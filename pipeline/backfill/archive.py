@@ -25,7 +25,7 @@ import re
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -148,15 +148,15 @@ class Archive:
         they are read from. `ArchiveError`."""
         place = self._place(at)
         part = f"{place}/.{uuid.uuid4().hex}.part"
-        with ExitStack() as failing:
-            failing.callback(self._remove, part)
-            try:
-                self._files.makedirs(place, exist_ok=True)
-                records = self._write(part, rows, topic_id)
-                self._files.mv(part, f"{place}/{first:020d}-{end:020d}.parquet")
-            except (OSError, pa.ArrowException) as error:
+        try:
+            self._files.makedirs(place, exist_ok=True)
+            records = self._write(part, rows, topic_id)
+            self._files.mv(part, f"{place}/{first:020d}-{end:020d}.parquet")
+        except BaseException as error:
+            self._remove(part)
+            if isinstance(error, OSError | pa.ArrowException):
                 raise ArchiveError(f"can't write {place} at {self.url}: {error}") from None
-            failing.pop_all()
+            raise
         return records
 
     def _write(self, path: str, rows: Iterable[Sequence[Stored]], topic_id: str | None) -> int:

@@ -13,7 +13,7 @@ row in `EVENTS` or `ACTIONS`, and nothing else here.
 Compare the outputs of two trees, with `diff`. Tests with real threads or a broker have another trace each time: run one
 tree twice to know them.
 
-*Guarantees*: watching changes nothing of what is watched. Threads are told apart.
+*Guarantees*: watching changes nothing of what is watched. Each thread has events of its own.
 *Assumes*: methods are watched where their classes define them.
 """
 

@@ -87,6 +87,9 @@ TABLE: dict[ErrorCode, tuple[Reaction, str]] = {
 _NO_COMMON_PROTOCOL = ErrorCode.inconsistent_group_protocol
 
 
+FORBIDDEN: Final = frozenset({ErrorCode.group_authorization_failed, ErrorCode.topic_authorization_failed})
+"""The principal has no right to the group, or to a topic's offsets: `SecurityError`."""
+
 _WRONG_SETTING: Final = 2
 _EXIT_CODES: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.invalid_session_timeout: _WRONG_SETTING,
@@ -118,7 +121,7 @@ def failure(settings: MemberSettings, request: str, code: ErrorCode, others: str
     offered = ""
     if has_strangers(code):
         offered = f" (this member offers {', '.join(settings.protocols)}{f'; {others}' if others else ''})"
-    kind = SecurityError if code is ErrorCode.group_authorization_failed else MembershipError
+    kind = SecurityError if code in FORBIDDEN else MembershipError
     error = kind(f"group {settings.group_id}, {request}: {explain(code)}{offered}")
     error.exit_code = _EXIT_CODES.get(code, kind.exit_code)
     return error

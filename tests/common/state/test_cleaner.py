@@ -125,6 +125,15 @@ class Life:
         return removed
 
 
+def lived(path: Path, clock: StepClock, ms: int) -> Life:
+    """One that has run for so long without the task's state, and is over."""
+    life = Life(path, clock)
+    fill(life.directory, TASK)
+    life.run(ms)
+    life.directory.close()
+    return life
+
+
 def test_restarts_more_frequent_than_the_delay_keep_no_old_state_for_good(tmp_path: Path, clock: StepClock) -> None:
     life = Life(tmp_path, clock)
     fill(life.directory, TASK)
@@ -213,10 +222,7 @@ def test_a_clock_that_is_set_ages_no_state_and_keeps_none_young(
 def test_a_file_of_times_that_cannot_be_read_has_the_delay_begin_anew(
     tmp_path: Path, clock: StepClock, content: str
 ) -> None:
-    life = Life(tmp_path, clock)
-    fill(life.directory, TASK)
-    life.run(DELAY * 9 // 10)
-    life.directory.close()
+    life = lived(tmp_path, clock, DELAY * 9 // 10)
     (life.directory.path / "unused.json").write_text(content)
     again = Life(tmp_path, clock)
     assert again.run(DELAY * 9 // 10) == []
@@ -228,10 +234,7 @@ def test_a_directory_whose_identity_was_removed_is_taken_as_it_is_and_the_times_
     tmp_path: Path, clock: StepClock
 ) -> None:
     """The error of an identity that can't be read says to remove it."""
-    life = Life(tmp_path, clock)
-    fill(life.directory, TASK)
-    life.run(DELAY // 2)
-    life.directory.close()
+    life = lived(tmp_path, clock, DELAY // 2)
     (life.directory.path / "process").unlink()
     again = Life(tmp_path, clock)
     assert again.run(DELAY // 2) == [TASK]
@@ -241,10 +244,7 @@ def test_a_directory_whose_identity_was_removed_is_taken_as_it_is_and_the_times_
 def test_who_deletes_a_directory_under_its_lock_hears_of_no_times(
     tmp_path: Path, clock: StepClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    life = Life(tmp_path, clock)
-    fill(life.directory, TASK)
-    life.run(DELAY // 2)
-    life.directory.close()
+    lived(tmp_path, clock, DELAY // 2)
     reset = StateDirectory(tmp_path, "words", clock)
     clock.advance(1)
     shutil.rmtree(reset.path)
@@ -384,10 +384,7 @@ def test_what_is_left_and_deleted_by_hand_is_no_trouble(
 def test_a_directory_that_is_closed_again_leaves_the_times_of_its_next_owner_alone(
     tmp_path: Path, clock: StepClock
 ) -> None:
-    life = Life(tmp_path, clock)
-    fill(life.directory, TASK)
-    life.run(DELAY // 2)
-    life.directory.close()
+    life = lived(tmp_path, clock, DELAY // 2)
     again = Life(tmp_path, clock)
     held = again.directory.lock(TASK)
     again.clean()

@@ -33,7 +33,7 @@ RECORDED: list[tuple[Callable[[StateDirectory], None], Callable[[StateDirectory]
         lambda directory: InstanceManifest.read(directory.path).layout,  # type: ignore[union-attr]  # it is there
     ),
 ]
-"""What a directory is told to write down, and where it says it."""
+"""What a directory writes down, and where it says it."""
 
 HOLDER = """
 import sys

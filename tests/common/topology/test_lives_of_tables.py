@@ -16,7 +16,7 @@ from compat_tests.harness.feed import Sent
 from milestones import KTable, StreamsBuilder, Topology, serdes
 from milestones.common.state.record_caches import RecordCaches
 from tests.common.task.harness import named
-from tests.common.topology.test_lives_of_times import ALWAYS, NOW, Life
+from tests.common.topology.test_lives_of_times import NOW, Life
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -77,13 +77,7 @@ def test_at_least_once_a_crash_loses_no_update_of_a_table(seed: int, grouped: bo
         undisturbed.process()
         undisturbed.commit()
     life = Life(records, exactly_once=False, logs_at_commit=logs_at_commit, topology=topology)
-    while not life.done:
-        for _ in range(rng.randint(1, 9)):
-            life.process()
-        if rng.random() < 0.5:
-            rng.choice(ALWAYS)(life)
-        else:
-            life.commit()
+    life.live_at_random(rng)
     assert last_rows(life.results) == last_rows(undisturbed.results)
     assert {*to_groups(undisturbed.results)} <= {*to_groups(life.results)}
 

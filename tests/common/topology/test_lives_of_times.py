@@ -131,6 +131,16 @@ class Life:
         if not self.exactly_once:
             self.log_in_part(lost)
 
+    def live_at_random(self, rng: random.Random) -> None:
+        """To the end of the input, at least once, through anything that may happen."""
+        while not self.done:
+            for _ in range(rng.randint(1, 9)):
+                self.process()
+            if rng.random() < 0.5:
+                rng.choice(ALWAYS)(self)
+            else:
+                self.commit()
+
     def roll_back(self) -> None:
         self.lose()
         self.task.roll_back()
@@ -266,13 +276,7 @@ def test_at_least_once_a_crash_makes_no_count_lower_loses_no_join_and_lets_nothi
     rng = random.Random(seed)
     records = random_records(rng, NOW, 40)
     life = Life(records, exactly_once=False, logs_at_commit=logs_at_commit)
-    while not life.done:
-        for _ in range(rng.randint(1, 9)):
-            life.process()
-        if rng.random() < 0.5:
-            rng.choice(ALWAYS)(life)
-        else:
-            life.commit()
+    life.live_at_random(rng)
     undisturbed = expected(records)
     counts, wanted_counts = counts_of(life.results), counts_of(undisturbed)
     lower = {key: (count, counts.get(key)) for key, count in wanted_counts.items() if counts.get(key, 0) < count}

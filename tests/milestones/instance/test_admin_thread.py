@@ -254,8 +254,8 @@ def test_a_disk_that_refuses_to_delete_old_state_costs_the_client_nothing_and_is
     monkeypatch.setattr(k.keeper, "_cleaner", lambda: state.clean(state.directory.now_ms(), 0))
     refuses.set()
     k.keeper.start()
-    for told in (f"{A}: {os.strerror(number)}", "their deletion is tried again"):
-        until(lambda told=told: told in caplog.text, "the user is told", 60)  # type: ignore[misc]
+    for text in (f"{A}: {os.strerror(number)}", "their deletion is tried again"):
+        until(lambda text=text: text in caplog.text, "the log says it", 60)  # type: ignore[misc]
         k.world.clock.advance(1_000)
     question = ask()
     k.keeper.requests.put(question, timeout_ms=1_000)

@@ -23,7 +23,7 @@ Method = tuple[StoreKind, str]
 def count_calls(
     monkeypatch: pytest.MonkeyPatch, kinds: Collection[StoreKind], left_out: Collection[str] = ()
 ) -> tuple[frozenset[Method], Counter[Method]]:
-    """The public methods of these kinds, but for the names in `left_out`, and how often each is called from now on."""
+    """The public methods of these kinds, except those named in `left_out`, and how often each is called from now on."""
     called: Counter[Method] = Counter()
 
     def counting(of: Method, method: Callable[..., Any]) -> Callable[..., Any]:
