@@ -177,22 +177,32 @@ def test_where_no_commit_has_the_time_the_rows_tell_it() -> None:
     assert after.outputs()[-1][2] == b"None False 0"
 
 
+def of_sessions(gap_ms: int) -> Harness:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
+    sessions = stream.group_by_key().windowed_by(SessionWindows(gap_ms, grace=0)).count("s")
+    sessions.to_stream(lambda session, _: f"{session.start} {session.end}").to("out", key=serdes.STRING)
+    return Harness(builder.build())
+
+
+def test_a_session_that_is_ahead_of_the_commit_hides_no_session_of_the_time_of_now() -> None:
+    task = of_sessions(10).start()
+    task.pipe(("a", "", 50))
+    commit = task.commit()
+    task.pipe(("b", "", 54), ("b", "", 61))
+    after = crashed(task, commit, of_sessions(10))
+    after.pipe(("b", "", 54), ("a", "", 59))
+    assert [*after.task.store("s").fetch("a")] == [(Windowed("a", 50, 59), 2)]
+
+
 def test_a_session_in_the_midst_of_which_a_record_comes_again_grows_where_no_commit_has_the_time() -> None:
     """Offsets were set by hand, or another program has moved them: the rows tell the store's time, not the operator's,
     which begins anew."""
-
-    def of_sessions() -> Harness:
-        builder = StreamsBuilder()
-        stream = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
-        sessions = stream.group_by_key().windowed_by(SessionWindows(60_000, grace=0)).count("s")
-        sessions.to_stream(lambda session, _: f"{session.start} {session.end}").to("out", key=serdes.STRING)
-        return Harness(builder.build())
-
-    task = of_sessions().start()
+    task = of_sessions(60_000).start()
     task.pipe(("k", "", 580_000), ("k", "", 590_000), ("z", "", 600_000))
     task.commit()
     changelog = [output for output in task.sent if output.topic.endswith("-changelog")]
-    after = of_sessions()
+    after = of_sessions(60_000)
     after.task.open()
     after.task.know({IN: OffsetAndMetadata(0, "")})
     after.task.restore("s", [Message(output) for output in changelog], len(changelog))

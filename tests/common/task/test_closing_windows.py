@@ -56,6 +56,25 @@ def test_a_window_whose_closing_was_lost_with_a_crash_is_emitted_though_its_rete
     assert wanted <= closed(other)
 
 
+def test_a_session_that_comes_again_closes_when_it_did_though_a_later_one_was_near_it_before_the_crash() -> None:
+    """The later one has a record that came when the session was closed: they are two."""
+    windows, times = SessionWindows(10, grace=0), (BEGIN + 32, BEGIN + 44, BEGIN + 49, BEGIN + 39)
+    task = Harness(counting(windows)).start()
+    task.pipe(("k", "v", BEGIN))
+    task.commit()
+    task.pipe(*(("k", "v", time) for time in times))  # Kafka gets what it logs, not its outputs, and no commit
+    wanted, changelog = closed(task), logged(task)
+    assert b"k@%d" % times[0] in wanted
+
+    other = Harness(counting(windows))
+    other.task.open()
+    other.task.restore("counts", [Message(output) for output in changelog], len(changelog))
+    other.task.start({INPUT: 1}, {})
+    other.ends["in"], other.sent = 1, changelog
+    other.pipe(*(("k", "v", time) for time in times))
+    assert wanted <= closed(other)
+
+
 def test_what_was_emitted_is_dropped_by_the_commits_that_follow() -> None:
     task = Harness(counting(WINDOWS[0])).start()
     for number in range(4):

@@ -157,6 +157,17 @@ def test_each_first_part_of_what_is_logged_has_the_session_that_has_grown(logs_a
     assert (grown, old) == ((3).to_bytes(8, "big"), None)
 
 
+def test_behind_a_cache_the_update_of_the_session_that_was_comes_before_that_of_the_grown_one() -> None:
+    """What groups these updates takes out before it adds, as without a cache."""
+    h = Harness(counted(SessionWindows(10, grace=0)), cache_max_bytes=1 << 20).start()
+    h.pipe(("a", "x", 5))
+    h.commit()
+    sent = len(h.sent)
+    h.pipe(("a", "x", 8))
+    h.commit()
+    assert [one.value for one in h.sent[sent:] if one.topic == "out"] == [None, (2).to_bytes(8, "big")]
+
+
 def test_a_record_in_the_midst_of_a_session_deletes_nothing() -> None:
     h = Harness(counted(SessionWindows(10, grace=0))).start()
     h.pipe(("a", "x", 5), ("a", "x", 8), ("a", "x", 6))

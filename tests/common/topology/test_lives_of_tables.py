@@ -103,12 +103,24 @@ def stream_table_join() -> Topology:
     return builder.build()
 
 
+def stream_join_of_a_joined_table() -> Topology:
+    builder = StreamsBuilder()
+    stream = builder.stream("app-in", key=TEXT, value=TEXT)
+    left, right = (
+        stream.filter(is_of(name)).map_values(number).to_table(f"{name}-rows", key=TEXT, value=TEXT) for name in "LR"
+    )
+    joined = left.join(right, pair, store="joined", value=TEXT)
+    stream.filter(is_of("S")).join(joined, pair).to("app-out", key=TEXT, value=TEXT)
+    return builder.build()
+
+
 @pytest.mark.parametrize("logs_at_commit", [False, True], ids=["before m5", "from m5 on"])
 @pytest.mark.parametrize(("topology", "committed", "crash", "result"), [
     (inner_join, [b"L1", b"R1"], [b"L-", b"R-"], b"None"),
     (inner_join, [b"L1", b"R1"], [b"R-", b"L-"], b"None"),
     (stream_table_join, [b"R1"], [b"L2", b"R-"], b"L2+1"),
-], ids=["a deletion on the left", "a deletion on the right", "a stream's record"])  # fmt: skip
+    (stream_join_of_a_joined_table, [b"L1", b"R1"], [b"S2", b"L-"], b"S2+1+1"),
+], ids=["a deletion on the left", "a deletion on the right", "a stream's record", "a joined row"])  # fmt: skip
 def test_at_least_once_a_crash_loses_no_result_whose_row_of_the_other_side_is_deleted_behind_it(
     topology: Callable[[], Topology], committed: list[bytes], crash: list[bytes], result: bytes, logs_at_commit: bool
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
-from milestones.common.kafka.topic_metadata import TopicsSeen
+from milestones.common.kafka.topic_metadata import Described, TopicsSeen
 from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account
 from milestones.common.topology.builder import StreamsBuilder
@@ -66,6 +66,22 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
         return instance
 
     return prepared
+
+
+def test_a_start_writes_down_which_topics_of_its_own_the_application_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start knows by that which are gone."""
+    monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: {"in": 1, "out": 1})
+    monkeypatch.setattr(Cluster, "all_committed", lambda *_: {})
+    monkeypatch.setattr(
+        Cluster, "seen", lambda _, topics: TopicsSeen({topic: Described(1, "id") for topic in topics}, frozenset())
+    )
+    with made(counting(), tmp_path) as instance:
+        instance.prepare([1])
+        own = instance._application.internal_topics
+        assert own
+        assert instance._directory.internal_ids == dict.fromkeys(own, "id")
 
 
 LETTERS = {"errors_dead_letter_queue_topic_name": "letters"}
