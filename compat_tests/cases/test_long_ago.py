@@ -13,6 +13,7 @@ from compat_tests.cases.steps import AT_ONCE, commit_steps_of
 from compat_tests.harness.feed import Sent
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
+from compat_tests.oracles.transactions import none_left_open
 from milestones.testing import Not
 
 IN_2015 = 1_420_070_400_000
@@ -51,9 +52,15 @@ class LongAgo:
         self.world.processed()
         self.right.send([Sent(b"k", b"r", IN_2015)])
         self.world.processed()
+        self.world.wait(self.all_is_ended, "Kafka ends by its age what a process has left open whose disk is gone")
         self.left.send([Sent(b"k", b"end", IN_2015 + 10 * LONG_AGO_MS)])
         end_and_judge(self.world, crashed=True)
         return Counter(row.value for row in self.world.cluster.read(self.world.topic("out")))
+
+    def all_is_ended(self) -> object:
+        """No transaction is open. The next process knows those of the last one by the disk, and ends them."""
+        left_open = none_left_open(self.world.transactions())
+        return not left_open or Not(str(left_open))
 
     def expected(self) -> Counter[bytes | None]:
         counts = [b"%s %d" % (kind, at) for kind in (b"window", b"session") for at in [*range(1, self.sent + 1), 1]]
