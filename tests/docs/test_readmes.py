@@ -1,4 +1,4 @@
-"""Each package folder of `common/` and `milestones/` has a README of half a page; the files that READMEs name exist."""
+"""Each package folder of `common/` and `milestones/` has a README; the files that READMEs name exist."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.sources import ROOT, files
-
-MOST_LINES = 40
-"""Half a page, tables included."""
 
 
 def packages() -> list[Path]:
@@ -37,10 +34,9 @@ def test_packages_are_found_and_links_are_not_followed() -> None:
 
 
 @pytest.mark.parametrize("folder", PACKAGES, ids=IDS)
-def test_a_package_has_a_readme_of_half_a_page_that_says_who_owns_what_and_where_to_begin(folder: Path) -> None:
+def test_a_package_has_a_readme_that_says_who_owns_what_and_where_to_begin(folder: Path) -> None:
     text = (folder / "README.md").read_text()
     assert text.startswith("# ")
-    assert len(text.splitlines()) <= MOST_LINES
     assert re.search(r"\bowns?\b", text)
     assert "**Where to begin.**" in text
 
