@@ -19,7 +19,7 @@ from benchmarks.looks import watch_looks
 from benchmarks.opening import CALLED, CALLS, LONG_S, OPEN, SLOW_S, STORES
 from milestones import Processor, ProcessorContext, Record, StoreSpec, Streams, StreamsConfig, Topology, serdes
 from milestones.common.state.task_storage import LocalTaskStorage
-from milestones.stream_thread.commit_schedule import CommitSchedule
+from milestones.stream_thread.commits.driver import CommitDriver
 from milestones.stream_thread.tasks import ThreadTasks
 
 P = ParamSpec("P")
@@ -97,7 +97,7 @@ def slow_calls(slow: Path) -> None:
 def timed_turns() -> None:
     """From now on the log has each long time that the stream loop spent on moving tasks on, or on a commit."""
     ThreadTasks.run_once = timed("tasks", ThreadTasks.run_once)  # type: ignore[method-assign]
-    CommitSchedule.run_once = timed("commit", CommitSchedule.run_once)  # type: ignore[method-assign]
+    CommitDriver.run_once = timed("commit", CommitDriver.run_once)  # type: ignore[method-assign]
 
 
 def timed(what: str, call: Callable[P, T]) -> Callable[P, T]:

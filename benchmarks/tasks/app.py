@@ -14,7 +14,7 @@ from benchmarks.looks import watch_looks
 from benchmarks.ours import config
 from milestones import Streams
 from milestones.common.records import OffsetAndMetadata, TopicPartition
-from milestones.stream_thread.timed_commit import TimedCommit
+from milestones.stream_thread.commits.timed_commit import TimedCommit
 
 log = logging.getLogger("benchmarks.tasks")
 

@@ -11,28 +11,27 @@ committed isn't made: then nothing is processed.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.errors import MilestonesError
 from milestones.common.kafka.failures import caught
-from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.instance.context import ThreadContext, ThreadReport
 from milestones.instance.states import ThreadState
 from milestones.parts import Clients, ThreadParts
-from milestones.stream_thread.answering import BeforeAnswers
-from milestones.stream_thread.commit_schedule import STEP_MS, CommitSchedule
+from milestones.stream_thread.commits.driver import STEP_MS, CommitDriver
+from milestones.stream_thread.commits.group_answers import GroupAnswers
+from milestones.stream_thread.commits.last_commit import LastCommit
+from milestones.stream_thread.commits.recoveries import Recoveries
+from milestones.stream_thread.commits.timed_commit import TimedCommit
 from milestones.stream_thread.inputs import Inputs
 from milestones.stream_thread.lags import PartitionLags
 from milestones.stream_thread.metrics import Measured, ThreadMeasures
 from milestones.stream_thread.rebalance import Rebalance
-from milestones.stream_thread.recoveries import Recoveries
 from milestones.stream_thread.tasks import ThreadTasks
-from milestones.stream_thread.timed_commit import TimedCommit
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -43,20 +42,6 @@ T = TypeVar("T")
 log: Final = logging.getLogger(__name__)
 
 REPORT_INTERVAL_MS = 500
-
-LAST_FLUSH_MS, SHORT_MS = 10_000, 5
-"""How long the last commit waits for caches that are to be flushed (a third of `close_timeout_ms` if that is less); and
-how often it looks."""
-
-UNCONFIRMED = "Kafka hasn't confirmed it in time"
-
-LAST_COMMIT_MS = 10_000
-"""How long a last commit that may yet succeed is tried again, or a third of `close_timeout_ms` if that is less."""
-
-
-MOST_LAST_COMMITS = 5
-"""How often a last commit is tried that fails at once: to know which record Kafka refuses takes three tries."""
-
 
 class StreamLoop:
     """Answers the group, restores, fetches, processes, sends, commits.
@@ -81,18 +66,21 @@ class StreamLoop:
         )
         confirmation = parts.confirmation(context, clients)
         commit = TimedCommit(parts.commit(clients, self._collection, confirmation, self._processing))
-        self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing, self._ends)
+        self._commits = CommitDriver(context, clients, commit, self._tasks, self._processing, self._ends)
         failures = self._tasks.failures
         failures.committing, failures.hasten = lambda: self._commits.committing, self._commits.hasten
         self._recoveries = Recoveries(
             context, clients, recovery, self._collection, self._commits, self._tasks, self._ends
         )
         self._commits.kept_up = lambda: self._recoveries.under_way
-        self._answering = BeforeAnswers(
+        self._answering = GroupAnswers(
             context, clients, self._tasks, self._processing, self._collection, self._ends, self._commits,
             self._recoveries, self._collect_all, self._hold_back,
         )  # fmt: skip
         self._rebalance = Rebalance(context, clients, self._tasks, self._answering)
+        self._last_commit = LastCommit(
+            context, self._tasks, self._processing, self._ends, self._commits, self._recoveries, self._collect_all
+        )
         self._paused = frozenset[int]()
         self._settled = True
         self._busy = False
@@ -244,12 +232,6 @@ class StreamLoop:
             waits.append(self._commits.due_in_ms(now_ms))
         return min(wait for wait in waits if wait is not None)
 
-    def _commit(self, until_ms: float = math.inf) -> None:
-        """At once, and all tasks; `until_ms` as of `_finish_begun`."""
-        if self._finish_begun(until_ms):
-            self._collect_all()
-            self._commits.commit_now(self._clock.monotonic_ms())
-
     def _collect_all(self) -> None:
         self._unsent = dict.fromkeys(self._tasks.processing.values())
         self._collect()
@@ -258,7 +240,7 @@ class StreamLoop:
         """A clean end: commit what can be committed, close every task, leave the group."""
         self._measures.moved(ThreadState.PENDING_SHUTDOWN)
         try:
-            committed = self._commit_at_last()
+            committed = self._last_commit.make()
             self._tasks.close(self._tasks.owned, at_once=True)
             if committed and leave_group:
                 # This thread has nothing open in Kafka: the group needn't wait until standbys and clients are closed.
@@ -266,60 +248,6 @@ class StreamLoop:
         finally:
             self._tasks.close(self._tasks.everything, at_once=True)
             self._measures.close()
-
-    def _commit_at_last(self) -> bool:
-        clock = self._context.clock
-        patience_ms = min(LAST_FLUSH_MS, self._context.config.close_timeout_ms // 3)
-        try:
-            most_ms = min(LAST_COMMIT_MS, self._context.config.close_timeout_ms // 3)
-            until_ms = clock.monotonic_ms() + most_ms
-            self._recovered(lambda: self._finish_begun(until_ms), until_ms)
-            if self._commits.failing and clock.monotonic_ms() >= until_ms:
-                raise TimeoutExceededError(UNCONFIRMED)
-            self._rest(patience_ms)
-            last_ms = clock.monotonic_ms() + min(most_ms, self._context.retry_policy.rest_ms())
-            self._recovered(lambda: self._commit(last_ms), last_ms)
-            while self._commits.failing and clock.monotonic_ms() < last_ms:
-                clock.sleep_ms(RETRY_PAUSE_MS)
-                self._commit(last_ms)
-            if self._commits.failing:
-                raise TimeoutExceededError(UNCONFIRMED)
-        except (KafkaException, MilestonesError) as error:
-            log.error(
-                "%s: the last commit failed: %s; nothing is lost, but what came since the commit before it is "
-                "processed again after the next start", self._context.name, error,
-            )  # fmt: skip
-            return False
-        return True
-
-    def _finish_begun(self, until_ms: float = math.inf) -> bool:
-        """Bring what is under way to its end, and what is to be committed again, of which nothing is begun from
-        `until_ms` on; whether nothing of it is left."""
-        self._recoveries.finish()
-        self._ends.stop_isolating()
-        return self._commits.finish_kept(self._clock.monotonic_ms(), until_ms)
-
-    def _recovered(self, commit: Callable[[], object], until_ms: float) -> None:
-        """Commit; where what isn't confirmed is kept, recover from what that fails of, and do it again."""
-        for _ in range(MOST_LAST_COMMITS - 1):
-            error = caught(commit, KafkaException, MilestonesError)
-            if error is None:
-                return
-            if not self._commits.keeps_boundaries or self._clock.monotonic_ms() >= until_ms:
-                raise error
-            self._recoveries.recover(error, self._clock.monotonic_ms())
-        commit()
-
-    def _rest(self, patience_ms: int) -> None:
-        """Have all tasks rest, so that the last commit takes all that they have done."""
-        clock, tasks = self._context.clock, frozenset(self._tasks.processing)
-        until_ms = clock.monotonic_ms() + patience_ms
-        self._processing.hold_back(tasks)
-        while True:
-            prepared = self._processing.prepare_commit(clock.monotonic_ms(), patience_ms, final=True)
-            if prepared and (self._processing.at_rest(tasks) or clock.monotonic_ms() >= until_ms):
-                return
-            clock.sleep_ms(SHORT_MS)
 
     def fail(self, *, shut_application_down: str | None) -> None:
         """Ended by an error: close every task, nothing more is committed; tell the other instances when asked to."""

@@ -30,7 +30,7 @@ from milestones.common.metrics import (
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.operators.suppression import SUPPRESSION_EMIT
 from milestones.parts import CommitStep
-from milestones.stream_thread.timed_commit import StepTime, TimedCommit
+from milestones.stream_thread.commits.timed_commit import StepTime, TimedCommit
 
 if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask

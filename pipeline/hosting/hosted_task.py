@@ -26,7 +26,7 @@ from milestones.instance.topic_ids import known_ids, numbers_of, refuse_former
 from milestones.parts import Clients
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
-from milestones.stream_thread.commit_schedule import CommitSchedule
+from milestones.stream_thread.commits.driver import CommitDriver
 from milestones.stream_thread.inputs import Inputs
 from milestones.stream_thread.rollback_metrics import RollBacks
 from milestones.wiring import BASELINE
@@ -101,7 +101,7 @@ class HostedTask:
         self._collection = parts.collection(context, every)
         self._tasks = HostedTasks({}, RollBacks(context.clock))
         commit = parts.commit(every, self._collection, parts.confirmation(context, every), self._tasks)
-        self._commits = CommitSchedule(context, every, commit, self._tasks, self._tasks, parts.task_ends(context))
+        self._commits = CommitDriver(context, every, commit, self._tasks, self._tasks, parts.task_ends(context))
         self.records: int = 0
         self._moved_ms = self._clock.monotonic_ms()
 

@@ -15,7 +15,7 @@ from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.tasks import app
 from benchmarks.tasks.work import COMMITTED, Phases, Tasks, loops, topics_of
-from milestones.stream_thread.timed_commit import TimedCommit
+from milestones.stream_thread.commits.timed_commit import TimedCommit
 
 LOG = """\
 99.000 INFO benchmarks.tasks: looks at the group at most 0.9000 s apart, 0.0700 s of it outside Kafka's calls

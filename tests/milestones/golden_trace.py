@@ -27,23 +27,23 @@ from functools import wraps
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from milestones.stream_thread.answering import BeforeAnswers
-from milestones.stream_thread.commit_schedule import CommitSchedule
-from milestones.stream_thread.recoveries import Recoveries
+from milestones.stream_thread.commits.driver import CommitDriver
+from milestones.stream_thread.commits.group_answers import GroupAnswers
+from milestones.stream_thread.commits.recoveries import Recoveries
+from milestones.stream_thread.commits.timed_commit import TimedCommit
 from milestones.stream_thread.tasks import ThreadTasks
-from milestones.stream_thread.timed_commit import TimedCommit
 
 EVENTS: Final[Mapping[tuple[type, str], str]] = {
-    (CommitSchedule, "run_once"): "turn",
-    (CommitSchedule, "commit_now"): "commit all now",
-    (CommitSchedule, "finish_kept"): "finish earlier ones",
+    (CommitDriver, "run_once"): "turn",
+    (CommitDriver, "commit_now"): "commit all now",
+    (CommitDriver, "finish_kept"): "finish earlier ones",
     (Recoveries, "recover"): "error",
     (Recoveries, "run_once"): "turn of a recovery",
     (Recoveries, "finish"): "finish the recovery",
-    (BeforeAnswers, "may_join"): "join needed",
-    (BeforeAnswers, "may_part"): "assigned: tasks leave",
-    (BeforeAnswers, "part"): "tasks leave now",
-    (BeforeAnswers, "abandon"): "membership lost",
+    (GroupAnswers, "may_join"): "join needed",
+    (GroupAnswers, "may_part"): "assigned: tasks leave",
+    (GroupAnswers, "part"): "tasks leave now",
+    (GroupAnswers, "abandon"): "membership lost",
 }
 """What happens to the transaction, by the method that hears of it."""
 
@@ -51,8 +51,8 @@ ACTIONS: Final[Mapping[tuple[type, str], str]] = {
     (TimedCommit, "begin"): "begin",
     (TimedCommit, "run_once"): "step",
     (TimedCommit, "abandon"): "abandon",
-    (CommitSchedule, "send_again"): "retain",
-    (CommitSchedule, "forget"): "drop",
+    (CommitDriver, "send_again"): "retain",
+    (CommitDriver, "forget"): "drop",
     (ThreadTasks, "roll_back"): "roll back",
     (ThreadTasks, "close"): "close tasks",
     (ThreadTasks, "rebuild"): "rebuild stores",
@@ -73,7 +73,7 @@ class Line(NamedTuple):
         return f"{self.before} | {self.event} -> {', '.join(self.actions) or 'nothing'}: {self.outcome} | {self.after}"
 
 
-def stage_of(commits: CommitSchedule) -> str:
+def stage_of(commits: CommitDriver) -> str:
     """Where the transaction is, in words."""
     step = commits._commit.step
     words = ["OPEN" if step is None else step.name]
@@ -111,7 +111,7 @@ class Trace:
             now = self._now
             if now.actions is not None:  # a part of the event that is under way
                 return call(watched, *args, **options)
-            commits = watched if isinstance(watched, CommitSchedule) else watched._commits
+            commits = watched if isinstance(watched, CommitDriver) else watched._commits
             before, actions, outcome = stage_of(commits), list[str](), ""
             now.actions = actions
             try:

@@ -14,8 +14,8 @@ from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.committing import IntervalCommitter
 from milestones.m5_committed_collector.intervals import TaskIntervals
 from milestones.m5_committed_collector.upserts import WaitingOutputs
-from milestones.stream_thread.answering import BeforeAnswers
-from milestones.stream_thread.recoveries import Recoveries
+from milestones.stream_thread.commits.group_answers import GroupAnswers
+from milestones.stream_thread.commits.recoveries import Recoveries
 from tests.milestones.chaos.test_whatever_comes import found
 from tests.milestones.chaos.windows import AGAIN
 from tests.milestones.fakes import CHANGELOG
@@ -125,7 +125,7 @@ def test_a_task_given_away_before_its_last_cut(monkeypatch: pytest.MonkeyPatch) 
     def at_once(self: Any, now_ms: int, leaving: Any) -> bool:
         return not self._busy()
 
-    monkeypatch.setattr(BeforeAnswers, "may_part", at_once)
+    monkeypatch.setattr(GroupAnswers, "may_part", at_once)
     sees("more than once", A_TRANSACTION)
 
 

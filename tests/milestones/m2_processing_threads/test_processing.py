@@ -74,7 +74,7 @@ def test_a_thread_that_is_not_wanted_any_more_leaves_once_its_call_returns_and_w
     r.world.workers.all.reverse()  # the second thread gets the task
     in_the_midst(r, while_it_is_called)
     r.step(10, ms=100)
-    r.loop._commit()
+    r.loop._last_commit.commit()
     assert (len(caller), len(names_at_work(r))) == (1, 1)
     assert caller[0].endswith("-2")
     assert r.world.written() == [("k", 1), ("k", 2)]
@@ -109,7 +109,7 @@ def test_a_commit_in_the_midst_of_a_call_is_of_the_record_before_it() -> None:
     def commit(record: Record) -> None:
         if record.value == "c":
             with r.turn():
-                r.loop._commit()
+                r.loop._last_commit.commit()
             seen.append((r.world.member.committed[TopicPartition("in", 0)].offset, r.world.written()))
 
     r.world.user_code.at = commit
@@ -122,7 +122,7 @@ def test_a_call_that_was_overtaken_by_a_roll_back_leaves_nothing_and_its_record_
     put(r.world, 0, "a")
     in_the_midst(r, lambda: r.loop._recoveries.recover(ILLEGAL_GENERATION, 0))
     r.step(20, ms=20)
-    r.loop._commit()
+    r.loop._last_commit.commit()
     assert r.world.user_code.seen == ["a", "a"]
     assert r.world.written() == [("k", 1)]
 
@@ -144,7 +144,7 @@ def test_a_roll_back_has_the_old_processor_closed_and_the_new_one_initialised_by
     with r.turn():
         r.loop._recoveries.recover(ILLEGAL_GENERATION, 0)
     r.step(20, ms=20)
-    r.loop._commit()
+    r.loop._last_commit.commit()
     assert calls == [("init", False), ("close", False), ("init", False)]
     assert r.world.written() == [("k", 1)]
 
@@ -171,7 +171,7 @@ def test_a_wall_clock_that_is_put_back_holds_no_task_with_several_inputs_up() ->
     r.feed("a", steps=3, ms=1)
     r.world.clock.set_wall_ms(0)
     r.feed("b", steps=20, ms=20)
-    r.loop._commit()
+    r.loop._last_commit.commit()
     assert r.world.written() == [("k", 1), ("k", 2)]
 
 
@@ -274,7 +274,7 @@ def test_a_task_isnt_given_away_before_what_was_confirmed_last_is_applied_so_tha
     def commit(record: Record) -> None:
         if record.value == "b":
             with r.turn():
-                r.loop._commit()
+                r.loop._last_commit.commit()
             r.world.workers.stuck = True
 
     r.world.user_code.at = commit

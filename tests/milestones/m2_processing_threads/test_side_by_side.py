@@ -39,7 +39,7 @@ def test_a_paused_task_that_begins_at_the_end_has_no_commit_made_each_turn_and_b
     r.step(10, ms=10)
     assert r.world.member.committed[TopicPartition("in", 0)].offset == 1
     r.feed("after", steps=10, ms=10)
-    r.loop._commit()
+    r.loop._last_commit.commit()
     assert r.world.written() == [("k", 1)]
 
 
@@ -81,7 +81,7 @@ def test_at_least_once_offsets_of_a_changelog_outlive_the_producer_that_told_out
         if record.value == "b":
             world.user_code.at = lambda _: None
             with r.turn():
-                r.loop._commit()
+                r.loop._last_commit.commit()
             put(world, 1, "c")
             turn(r)
             world.workers.step()
@@ -93,11 +93,11 @@ def test_at_least_once_offsets_of_a_changelog_outlive_the_producer_that_told_out
     assert (r.tasks.processing[A].applying, r.tasks.processing[B].commit_needed()) == (True, True)
     world.producer.apart = Apart()
     with r.turn():
-        r.loop._commit()
+        r.loop._last_commit.commit()
     assert not world.producer.apart
     world.workers.step()
     with r.turn():
-        r.loop._commit()
+        r.loop._last_commit.commit()
     world.workers.step()
     assert world.state.content(A) == {b"k": world.logs[TopicPartition(CHANGELOG, 0)].entries[-1].value()}
     assert world.state.offset(A) == 2

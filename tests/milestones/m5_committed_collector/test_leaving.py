@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from milestones.common.kafka.membership import Assigned, CommitRetriableError, JoinNeeded
 from milestones.common.topology.handlers import Action
 from milestones.parts import CommitStep
-from milestones.stream_thread.answering import STALLED_MS
+from milestones.stream_thread.commits.group_answers import STALLED_MS
 from tests.milestones.fakes import A, B, assignment, kafka_error, put
 from tests.milestones.m5_committed_collector.collecting import (
     ALOS,

@@ -34,7 +34,7 @@ def test_it_alone_goes_back_and_the_others_are_processed_once(guarantee: str, er
     r = busy(processing_guarantee=guarantee)
     fail(r, error)
     r.step(10)
-    r.loop._commit()
+    r.loop._last_commit.commit()
     r.until_committed(1, 1)
     assert r.rolled_back() == {A: 1}
     assert r.world.user_code.seen.count("x") == 1
@@ -133,5 +133,5 @@ def test_the_others_go_on_when_its_outputs_are_refused_after_that() -> None:
     r.world.handlers.release()
     r.until(lambda: r.places[A] == "ended")
     r.feed("y", partition=1, steps=3)
-    r.loop._commit()
+    r.loop._last_commit.commit()
     assert (r.offset(0), r.offset(1)) == (None, 2)

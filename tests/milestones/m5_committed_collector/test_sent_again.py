@@ -196,6 +196,6 @@ def test_what_is_kept_of_a_task_that_left_is_sent_no_more() -> None:
     assert r.offset(1) == 1
     r.world.producer.fail("poll", FENCED)
     r.feed("a", steps=5)
-    r.loop._commit()
+    r.loop._last_commit.commit()
     assert all(output.partition == 0 for output in r.tries[-1].to(CHANGELOG))
     assert B not in r.collector._intervals

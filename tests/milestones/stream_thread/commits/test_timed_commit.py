@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from milestones.parts import CommitStep
-from milestones.stream_thread.timed_commit import TimedCommit
+from milestones.stream_thread.commits.timed_commit import TimedCommit
 
 
 class Stepping:

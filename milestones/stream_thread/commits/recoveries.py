@@ -30,13 +30,13 @@ from milestones.common.kafka.failures import caught
 from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.steps import AT_ONCE_MS
 from milestones.parts import Blame, Recovered, Transacted
-from milestones.stream_thread.error_series import ErrorSeries
+from milestones.stream_thread.commits.error_series import ErrorSeries
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients, OutputCollection, Recovery, TaskEnds
-    from milestones.stream_thread.commit_schedule import CommitSchedule
+    from milestones.stream_thread.commits.driver import CommitDriver
     from milestones.stream_thread.tasks import ThreadTasks
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Recoveries:
         clients: Clients,
         recovery: Recovery,
         collection: OutputCollection,
-        commits: CommitSchedule,
+        commits: CommitDriver,
         tasks: ThreadTasks,
         ends: TaskEnds,
     ) -> None:

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from tests.milestones.fakes import assignment, kafka_error
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
-from tests.milestones.stream_thread.test_beside_a_commit import answer, committed
+from tests.milestones.stream_thread.commits.test_beside_a_commit import answer, committed
 
 MOST_POLL_MS = 8_000
 QUARTER_MS, STEP_MS = MOST_POLL_MS // 4, 50
@@ -52,7 +52,7 @@ def test_outputs_that_kafka_does_not_take_keep_the_group_waiting_for_a_quarter_o
     assert QUARTER_MS <= joined_after_ms(r) <= QUARTER_MS + 4 * STEP_MS
     r.world.producer.withheld.clear()
     r.assign(0, 1, steps=20, ms=STEP_MS)
-    r.loop._commit()
+    r.loop._last_commit.commit()
     assert committed(r) == 1, "it is processed again"
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients, OutputCollection, Processing, TaskEnds
-    from milestones.stream_thread.commit_schedule import CommitSchedule
-    from milestones.stream_thread.recoveries import Recoveries
+    from milestones.stream_thread.commits.driver import CommitDriver
+    from milestones.stream_thread.commits.recoveries import Recoveries
     from milestones.stream_thread.tasks import ThreadTasks
 
 
@@ -34,7 +34,7 @@ STALLED_MS = 10_000
 """How long the group waits for outputs that Kafka doesn't take at all."""
 
 
-class BeforeAnswers:
+class GroupAnswers:
     """`rebalance.Answering` of a loop. *Owns*: how far the present answer is.
 
     `leaving`: tasks that are about to be given away. They rest, so that the commit takes all that they have done.
@@ -50,7 +50,7 @@ class BeforeAnswers:
         processing: Processing,
         collection: OutputCollection,
         ends: TaskEnds,
-        commits: CommitSchedule,
+        commits: CommitDriver,
         recoveries: Recoveries,
         collect: Callable[[], object],
         hold_back: Callable[[], object],

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import RefusedTogetherError, TimeoutExceededError
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.stream_thread.error_series import CALM_MS, ErrorSeries
+from milestones.stream_thread.commits.error_series import CALM_MS, ErrorSeries
 
 
 def failing_at(series: ErrorSeries, now_ms: int, error: Exception | None = None, *, commits: int = 3) -> None:

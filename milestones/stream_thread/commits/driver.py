@@ -28,7 +28,7 @@ from milestones.common.steps import AT_ONCE_MS
 from milestones.common.task.commit_set import freeze
 from milestones.instance.admin_thread import Purge
 from milestones.instance.changelog_trim import Trim
-from milestones.stream_thread.uncommitted import CommittedTasks, Uncommitted
+from milestones.stream_thread.commits.uncommitted import CommittedTasks, Uncommitted
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -52,7 +52,7 @@ TELL_MS = 10_000
 """How often the log says that commits fail."""
 
 
-class CommitSchedule:
+class CommitDriver:
     """Begins a commit when one is due, and sees it to its end.
 
     *Owns*: what is under way, the times of commits and purges, the offsets to purge to. *Sends*: `Purge`, `Trim`.

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from milestones.common.records import TaskId
-from milestones.stream_thread.uncommitted import Uncommitted
-from tests.milestones.stream_thread.test_commit_schedule import FakeTask
+from milestones.stream_thread.commits.uncommitted import Uncommitted
+from tests.milestones.stream_thread.commits.test_driver import FakeTask
 
 
 class Tasks:

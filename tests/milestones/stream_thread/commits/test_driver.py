@@ -14,7 +14,7 @@ from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.instance.admin_thread import Purge
 from milestones.instance.changelog_trim import Trim
 from milestones.parts import CommitStep
-from milestones.stream_thread.commit_schedule import CommitSchedule
+from milestones.stream_thread.commits.driver import CommitDriver
 from milestones.stream_thread.rollback_metrics import RollBacks
 from tests.milestones.fakes import IN, A, B, World, passing
 
@@ -66,7 +66,7 @@ class Scheduled:
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
         ends = ThreadEnds(self.world.context)
-        self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part, ends)  # type: ignore[arg-type]
+        self.schedule = CommitDriver(self.world.context, self.world.clients, parts, parts, part, ends)  # type: ignore[arg-type]
 
     def _unlock(self) -> None:
         self.released += 1

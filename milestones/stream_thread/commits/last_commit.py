@@ -1,0 +1,125 @@
+"""The last commit of a thread that is to stop.
+
+    what is under way is over ---> the tasks rest ---> one commit of all of them ---> made, or given up with a log line
+
+*Guarantees*: all that the tasks have done is committed, or the log says that it isn't. Nothing is lost by that: what
+isn't committed is processed again after the next start. The thread isn't held up for longer than the limits below.
+*Assumes*: driven by the thread that owns the tasks. No turn of the loop comes after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.kafka.failures import caught
+from milestones.common.kafka.retry import RETRY_PAUSE_MS
+
+if TYPE_CHECKING:
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Processing, TaskEnds
+    from milestones.stream_thread.commits.driver import CommitDriver
+    from milestones.stream_thread.commits.recoveries import Recoveries
+    from milestones.stream_thread.tasks import ThreadTasks
+
+log: Final = logging.getLogger(__name__)
+
+LAST_FLUSH_MS, SHORT_MS = 10_000, 5
+"""How long the last commit waits for caches that are to be flushed (a third of `close_timeout_ms` if that is less); and
+how often it looks."""
+
+LAST_COMMIT_MS = 10_000
+"""How long a last commit that may yet succeed is tried, or a third of `close_timeout_ms` if that is less."""
+
+MOST_TRIES = 5
+"""How often a last commit is tried that fails at once: to know which record Kafka refuses takes three tries."""
+
+UNCONFIRMED = "Kafka hasn't confirmed it in time"
+
+
+class LastCommit:
+    """Commits once more, with all that the tasks have done.
+
+    `collect_all`: sends what all tasks have made.
+    """
+
+    def __init__(
+        self,
+        context: ThreadContext,
+        tasks: ThreadTasks,
+        processing: Processing,
+        ends: TaskEnds,
+        commits: CommitDriver,
+        recoveries: Recoveries,
+        collect_all: Callable[[], object],
+    ) -> None:
+        self._context, self._clock, self._tasks = context, context.clock, tasks
+        self._processing, self._ends = processing, ends
+        self._commits, self._recoveries, self._collect_all = commits, recoveries, collect_all
+
+    def make(self) -> bool:
+        """Whether all is committed; if it isn't, the log says why."""
+        third_ms = self._context.config.close_timeout_ms // 3
+        try:
+            self._make(min(LAST_FLUSH_MS, third_ms), min(LAST_COMMIT_MS, third_ms))
+        except (KafkaException, MilestonesError) as error:
+            log.error(
+                "%s: the last commit failed: %s; nothing is lost, but what came since the commit before it is "
+                "processed again after the next start", self._context.name, error,
+            )  # fmt: skip
+            return False
+        return True
+
+    def _make(self, patience_ms: int, most_ms: int) -> None:
+        until_ms = self._clock.monotonic_ms() + most_ms
+        self._recovered(lambda: self._finish_begun(until_ms), until_ms)
+        if self._commits.failing and self._clock.monotonic_ms() >= until_ms:
+            raise TimeoutExceededError(UNCONFIRMED)
+        self._rest(patience_ms)
+        last_ms = self._clock.monotonic_ms() + min(most_ms, self._context.retry_policy.rest_ms())
+        self._recovered(lambda: self.commit(last_ms), last_ms)
+        while self._commits.failing and self._clock.monotonic_ms() < last_ms:
+            self._clock.sleep_ms(RETRY_PAUSE_MS)
+            self.commit(last_ms)
+        if self._commits.failing:
+            raise TimeoutExceededError(UNCONFIRMED)
+
+    def commit(self, until_ms: float = math.inf) -> None:
+        """Commit all tasks at once. Nothing of what earlier commits have left is begun from `until_ms` on."""
+        if self._finish_begun(until_ms):
+            self._collect_all()
+            self._commits.commit_now(self._clock.monotonic_ms())
+
+    def _finish_begun(self, until_ms: float) -> bool:
+        """Bring what is under way to its end, and what earlier commits have left, of which nothing is begun from
+        `until_ms` on; whether nothing of it is left."""
+        self._recoveries.finish()
+        self._ends.stop_isolating()
+        return self._commits.finish_kept(self._clock.monotonic_ms(), until_ms)
+
+    def _recovered(self, commit: Callable[[], object], until_ms: float) -> None:
+        """Commit; where what isn't confirmed is kept, recover from what that fails of, and try once more."""
+        for _ in range(MOST_TRIES - 1):
+            error = caught(commit, KafkaException, MilestonesError)
+            if error is None:
+                return
+            if not self._commits.keeps_boundaries or self._clock.monotonic_ms() >= until_ms:
+                raise error
+            self._recoveries.recover(error, self._clock.monotonic_ms())
+        commit()
+
+    def _rest(self, patience_ms: int) -> None:
+        """Have all tasks rest, so that the last commit takes all that they have done."""
+        tasks = frozenset(self._tasks.processing)
+        until_ms = self._clock.monotonic_ms() + patience_ms
+        self._processing.hold_back(tasks)
+        while True:
+            prepared = self._processing.prepare_commit(self._clock.monotonic_ms(), patience_ms, final=True)
+            if prepared and (self._processing.at_rest(tasks) or self._clock.monotonic_ms() >= until_ms):
+                return
+            self._clock.sleep_ms(SHORT_MS)
