@@ -49,7 +49,9 @@ PARTS: Sequence[tuple[str, str, str, str]] = (
     ("program", r"topology/.*\.py", "", ""),
     ("program", r"task/(task_context|counters)\.py", "", ""),
     ("send", r"kafka/producer\.py", "send|_last_of_changelogs", ""),
-    ("commit", r"baseline/(committing|collection)\.py|kafka/producer\.py|kafka/membership/.*", "", ""),
+    ("commit", r"baseline/(committing|collection)\.py", "", ""),
+    ("commit", r"shared_parts/(committer|in_transaction|offset_commit)\.py", "", ""),
+    ("commit", r"kafka/producer\.py|kafka/membership/.*", "", ""),
     ("commit", r"task/(commits|metadata)\.py", "", ""),
     ("commit", r"task/task\.py", "freeze|applied", ""),
 )

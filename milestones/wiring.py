@@ -12,20 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from milestones.baseline.apart import ApartProcessing
-from milestones.baseline.clients import ThreadClientFactory, ThreadClients
 from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer, OffsetCommit, Transaction, WaitingCommitter
+from milestones.baseline.committing import Transaction, WaitingCommitter
 from milestones.baseline.opening import InlineOpening
-from milestones.baseline.partition_counts import asked_of_admin, asked_of_consumer
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
-from milestones.baseline.state import TaskOwnedState
 from milestones.baseline.task_ends import ThreadEnds
 from milestones.common.clock import Clock
 from milestones.common.config.keys import SHUTDOWN_CLIENT
 from milestones.common.metrics import Metrics
 from milestones.common.state.storage import StateManager
+from milestones.ended_tasks.task_ends import SingleTaskEnds
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.opening import ThreadedOpening
@@ -36,7 +34,6 @@ from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
 from milestones.m4_polling_thread.collection import asked_beside
 from milestones.m4_polling_thread.counted_threads import counted_processing
-from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.committing import IntervalCommitter, confirmation
@@ -47,6 +44,11 @@ from milestones.m6_state_manager.conversion.all_tasks import folder_state_manage
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.opening import StateThreadOpening
 from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts
+from milestones.shared_parts.clients import ThreadClientFactory, ThreadClients
+from milestones.shared_parts.committer import Committer
+from milestones.shared_parts.offset_commit import OffsetCommit
+from milestones.shared_parts.partition_counts import asked_of_admin, asked_of_consumer
+from milestones.shared_parts.state import TaskOwnedState
 from milestones.stream_thread.workforce import StreamThreads
 
 Confirming = Callable[[ThreadContext, Clients], Confirmation]

@@ -16,14 +16,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from milestones.baseline.refused_outputs import ProductionHandler
-from milestones.baseline.sending import ROOM_MS, OutputSender, is_about_its_time
 from milestones.common.errors import ProductionError, UnsentError
 from milestones.common.kafka.refusals import Refused
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
+from milestones.shared_parts.refused_outputs import ProductionHandler
+from milestones.shared_parts.sending import ROOM_MS, OutputSender, is_about_its_time, take_changelog_offsets
 
 if TYPE_CHECKING:
-    from milestones.common.kafka.producer import OutputProducer
     from milestones.common.steps import Steps
     from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.task import Task
@@ -195,17 +194,7 @@ class DirectCollection:
 
     def take_changelog_offsets(self, task: Task) -> dict[str, int]:
         self._given_up = {mark: given_up for mark, given_up in self._given_up.items() if mark[0] != task.id}
-        return changelog_offsets(self._clients.producer, task)
-
-
-def changelog_offsets(producer: OutputProducer, task: Task) -> dict[str, int]:
-    """Take the offsets after the task's acknowledged changelog records, by store."""
-    offsets = {}
-    for store, topic in task.subtopology.changelogs.items():
-        offset = producer.acknowledged.pop(TopicPartition(topic, task.id.partition), None)
-        if offset is not None:
-            offsets[store] = offset
-    return offsets
+        return take_changelog_offsets(self._clients.producer, task)
 
 
 def _mark(task: TaskId, output: Output, timed: bool) -> _Mark:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from milestones.baseline.store_requests import CloseRequest, OpenRequest, SetAsideRequest, StoreRequest, carry_out
+from milestones.shared_parts.store_requests import CloseRequest, OpenRequest, SetAsideRequest, StoreRequest, carry_out
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId

@@ -16,15 +16,15 @@ from collections.abc import Collection, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.diagnostics import brief
 from milestones.common.errors import StateBusyError
 from milestones.common.records import TaskId
 from milestones.common.task.alarms import Alarms, PunctuationAlarms
 from milestones.common.task.input import nobody_listens
 from milestones.parts import PREPARE_MS, CloseMode, Loop, RemovedTask
+from milestones.shared_parts.retirement import retire
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import Task, TaskStorage
+    from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
 
 log: Final = logging.getLogger(__name__)
@@ -37,26 +37,6 @@ TURN_MS = 10
 
 MOST_RECORDS = 500
 """The most records of a turn."""
-
-
-def retired(task: Task, close_mode: CloseMode) -> RemovedTask:
-    """The task as its close mode leaves it, a closed one with its open stores; an error of the close is logged, and is
-    in the answer."""
-    if close_mode is CloseMode.SUSPEND:
-        return RemovedTask(task)
-    failures: list[BaseException] = []
-    stores: TaskStorage | None = None
-    try:
-        task.end()
-    except BaseException as error:
-        failures.append(error)
-    try:
-        stores = task.recycle()
-    except BaseException as error:
-        failures.append(error)
-    for failure in failures:
-        log.error("task %s didn't close cleanly", task.id, exc_info=brief(failure))
-    return RemovedTask(task, stores, failures[0] if failures else None)
 
 
 class InlineProcessing:
@@ -180,7 +160,7 @@ class InlineProcessing:
 
     def take_removed(self) -> list[RemovedTask]:
         """One at a time, closed as its close mode says: that takes time, which the caller may need for other tasks."""
-        return [retired(*self._retiring.popleft())] if self._retiring else []
+        return [retire(*self._retiring.popleft())] if self._retiring else []
 
     def run_once(self, now_ms: int) -> bool:
         """Initialise new tasks; rounds over all until the slice is over or nothing is left; punctuations that are due.

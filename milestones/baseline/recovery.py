@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
-from milestones.baseline.next_producer import patience_ms, ready_for_the_next
 from milestones.common.errors import (
     KafkaUnreachableError,
     RefusedTogetherError,
@@ -28,33 +27,14 @@ from milestones.common.kafka.failures import ErrorClass, caught, classify, is_fe
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.steps import to_the_end
-from milestones.parts import Recovered
+from milestones.shared_parts.next_producer import patience_ms, ready_for_the_next
+from milestones.shared_parts.recovery_at_once import RecoveryAtOnce
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
 log: Final = logging.getLogger(__name__)
-
-
-class RecoveryAtOnce:
-    """Takes all steps of a recovery at once, for a thread that rolls its tasks back."""
-
-    def __init__(self) -> None:
-        self._follows = Recovered.ROLL_BACK
-
-    def recover(self, error: Exception) -> bool:
-        """True: all processing tasks are to be rolled back, in place. False: the tasks are lost."""
-        raise NotImplementedError
-
-    def begin(self, error: Exception) -> None:
-        self._follows = Recovered.ROLL_BACK if self.recover(error) else Recovered.LOST
-
-    def run_once(self, wait_ms: int) -> Recovered | None:
-        return self._follows
-
-    def abandon(self) -> None:
-        """None is ever under way."""
 
 
 class RejoinRecovery(RecoveryAtOnce):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task
 
 CAPACITY = 100_000
-"""Messages that may wait in a mailbox, of openers too: more than there are tasks, so that only a bug fills it."""
+"""Messages that may wait in a mailbox: more than there are tasks, so that only a bug fills it."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from milestones.baseline.processing import retired
 from milestones.common.diagnostics import line_of
 from milestones.common.memory import Account
 from milestones.instance.identity import processing_thread
@@ -28,6 +27,7 @@ from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.staffing import ShareOfThreads, Staffing
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
 from milestones.parts import PREPARE_MS, CloseMode, Loop, RemovedTask
+from milestones.shared_parts.retirement import retire
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -139,7 +139,7 @@ class ThreadedProcessing:
         """Close the task, which `Processing` doesn't have: by a processing thread; at once where it has no processors.
         Once threads are to end another one closes it for good, and it isn't given back."""
         if not task.has_program:
-            self._late.append(retired(task, close_mode))
+            self._late.append(retire(task, close_mode))
             return
         self._scheduler.retire(task, close_mode)
         if not self._scheduler.closing:

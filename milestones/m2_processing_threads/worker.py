@@ -12,7 +12,6 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from milestones.baseline.processing import retired
 from milestones.common.errors import StateBusyError
 from milestones.common.last_words import report
 from milestones.common.testing.faults import reach
@@ -21,6 +20,7 @@ from milestones.m2_processing_threads.metrics import WorkerMeasures
 from milestones.m2_processing_threads.scheduled_task import Job, Lease
 from milestones.m2_processing_threads.scheduler import SLICE_MS, wait
 from milestones.parts import CloseMode, RemovedTask
+from milestones.shared_parts.retirement import retire
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -156,7 +156,7 @@ class Worker:
             failure = error
         if self._scheduler.closing or close_mode is None:
             close_mode = CloseMode.CLOSE
-        removed = retired(task, close_mode)
+        removed = retire(task, close_mode)
         return removed if failure is None or removed.error is not None else replace(removed, error=failure)
 
     def _turn(self, lease: Lease) -> None:

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
-from milestones.baseline.recovery import RecoveryAtOnce
 from milestones.common.errors import (
     KafkaUnreachableError,
     RefusedTogetherError,
@@ -53,6 +52,7 @@ from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 from milestones.m3_fencing_tolerance.takeovers import Takeovers
+from milestones.shared_parts.recovery_at_once import RecoveryAtOnce
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
-from milestones.baseline.committing import CALL_MS, InTransaction, Offsets
-from milestones.baseline.next_producer import ready_for_the_next
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.steps import Steps, caught_in_steps, until_returned
@@ -31,6 +29,8 @@ from milestones.m3_fencing_tolerance.errors import NoAnswerError, RolledBackErro
 from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import Budget
+from milestones.shared_parts.in_transaction import CALL_MS, InTransaction, Offsets
+from milestones.shared_parts.next_producer import ready_for_the_next
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
@@ -48,9 +48,9 @@ class ResolvedTransaction(InTransaction):
         self._budget = Budget(context)
 
     def hand_over(self, offsets: Offsets) -> Steps[None]:
-        producer, metadata = self._clients.producer, self._clients.member.metadata()
+        producer, metadata = self.clients.producer, self.clients.member.metadata()
         producer.begin()
-        self._budget = Budget(self._context)
+        self._budget = Budget(self.context)
         yield from self._repeat(lambda call_ms: producer.begin_send_offsets(offsets, metadata, call_ms))
 
     def end(self, offsets: Offsets) -> Steps[None]:
@@ -60,32 +60,32 @@ class ResolvedTransaction(InTransaction):
         except KafkaException as error:
             unanswered = error
         if unanswered is None:
-            yield from ready_for_the_next(self._context, self._clients, Budget(self._context).left_ms())
+            yield from ready_for_the_next(self.context, self.clients, Budget(self.context).left_ms())
         else:  # not in the handler: see `failures.caught`
             self.generation_counts = True  # the group is asked under it
             try:
-                yield from self._resolve(unanswered, offsets, Budget(self._context))
+                yield from self._resolve(unanswered, offsets, Budget(self.context))
             finally:
                 self.generation_counts = False
 
     def _repeat(self, begin: Callable[[int], None]) -> Steps[None]:
         """Make a call, which `begin` begins with its time-out, until it has an answer or the commit's time is up."""
-        budget, producer = self._budget, self._clients.producer
-        within_ms = min(self._context.config.transaction_timeout_ms, budget.left_ms())
-        return self._context.retry_policy.steps(
+        budget, producer = self._budget, self.clients.producer
+        within_ms = min(self.context.config.transaction_timeout_ms, budget.left_ms())
+        return self.context.retry_policy.steps(
             lambda: begin(budget.left_ms(CALL_MS)), producer.returned, is_retriable, within_ms
         )
 
     def _resolve(self, error: KafkaException, offsets: Offsets, budget: Budget) -> Steps[None]:
         """Find out, in steps, how the commit ended: returns when the offsets were committed after all, else raises."""
-        producer = self._clients.producer
+        producer = self.clients.producer
         reaction = reaction_to(error)
         aborted = reaction is ProducerReaction.ABORT and (yield from self._aborted(budget))
         if reaction is ProducerReaction.FAIL or aborted:
             raise error
         age_ms, acknowledged = producer.age_ms(), dict(producer.acknowledged)
         try:
-            yield from self._clients.renew_producer(budget.left_ms())
+            yield from self.clients.renew_producer(budget.left_ms())
             committed = yield from self._group.committed(offsets.keys(), budget.left_ms())
         except (KafkaUnreachableError, KafkaException, NoAnswerError, StaleGenerationError) as unknown:
             # After a roll-back in place `Task.compare` would find a commit that was made, and have its writes restored.
@@ -94,21 +94,21 @@ class ResolvedTransaction(InTransaction):
         end = outcome(offsets, committed)
         log.warning(
             "%s: a commit had no answer (%s); what is committed tells: %s (after %d ms)",
-            self._context.name, error, end.value, budget.spent_ms(),
+            self.context.name, error, end.value, budget.spent_ms(),
         )  # fmt: skip
         if end is CommitOutcome.ROLLED_BACK:
             raise RolledBackError(error, age_ms) from error
         if end is CommitOutcome.FOREIGN:
             raise UnknownOutcomeError(f"{end.value}, while ours had no answer: {error}", error, age_ms) from error
-        self._clients.producer.acknowledged.update(acknowledged)
+        self.clients.producer.acknowledged.update(acknowledged)
 
     def _aborted(self, budget: Budget) -> Steps[bool]:
         """Whether the broker confirms an abort, which proves that nothing was committed."""
         failed = yield from caught_in_steps(self._abort(budget), KafkaException)
         if failed is not None:
-            log.info("%s: a failed commit can't be aborted: %s", self._context.name, failed)
+            log.info("%s: a failed commit can't be aborted: %s", self.context.name, failed)
         return failed is None
 
     def _abort(self, budget: Budget) -> Steps[None]:
-        self._clients.producer.begin_abort(budget.left_ms(CALL_MS))
-        yield from until_returned(self._clients.producer.returned)
+        self.clients.producer.begin_abort(budget.left_ms(CALL_MS))
+        yield from until_returned(self.clients.producer.returned)

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from milestones.baseline.refused_outputs import Answer, Question, answer
 from milestones.common.errors import ProcessingError
+from milestones.ended_tasks.handler_thread import HandlerCalls, start
 from milestones.m2_processing_threads.collection import BufferedCollection
-from milestones.m4_polling_thread.handler_thread import HandlerCalls, start
+from milestones.shared_parts.refused_outputs import Answer, Question, answer
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId

@@ -11,8 +11,8 @@ import logging
 from typing import Final
 
 from milestones.common.mailbox import Mailbox
+from milestones.ended_tasks.handler_thread import HandlerThread
 from milestones.instance.context import Exceptions, ThreadContext
-from milestones.m4_polling_thread.handler_thread import HandlerThread
 from milestones.stream_thread.thread import StreamThread
 
 log: Final = logging.getLogger(__name__)

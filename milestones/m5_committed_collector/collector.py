@@ -18,18 +18,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from milestones.baseline.collection import changelog_offsets
-from milestones.baseline.sending import OutputSender
 from milestones.common.errors import LeftOutError, SendAgainError
 from milestones.common.memory import Account
 from milestones.common.testing.faults import reach
 from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m5_committed_collector.intervals import TaskIntervals
+from milestones.shared_parts.sending import OutputSender, take_changelog_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from milestones.baseline.refused_outputs import ProductionHandler
     from milestones.common.errors import ProductionError
     from milestones.common.kafka.refusals import Refused
     from milestones.common.records import Emitted, Output, TaskId
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Sending
+    from milestones.shared_parts.refused_outputs import ProductionHandler
 
     NextOf = Callable[[TaskIntervals, int], Sequence[Emitted]]
 
@@ -180,7 +179,7 @@ class CommittedCollector:
         kept.confirmed()
         kept.tell()
         self._refused_since_ms.pop(task.id, None)
-        return changelog_offsets(self._clients.producer, task)
+        return take_changelog_offsets(self._clients.producer, task)
 
     # -- what fails
 

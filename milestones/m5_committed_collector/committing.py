@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from milestones.baseline.committing import Committer, OffsetCommit
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
+from milestones.shared_parts.committer import Committer
+from milestones.shared_parts.offset_commit import OffsetCommit
 
 if TYPE_CHECKING:
     from milestones.common.task.commit_set import CommitSet

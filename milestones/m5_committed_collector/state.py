@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from milestones.baseline.state import TaskOwnedState
+from milestones.shared_parts.state import TaskOwnedState
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext

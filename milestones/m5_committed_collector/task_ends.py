@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from milestones.common.errors import RefusedTogetherError, SendAgainError, TaskCorruptedError
 from milestones.common.kafka.refusals import RefusedInTransactionError
-from milestones.m4_polling_thread.task_ends import SingleTaskEnds
+from milestones.ended_tasks.task_ends import SingleTaskEnds
 from milestones.parts import Blame
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from milestones.common.mailbox import Mailbox
-from milestones.m1_state_updater.opening import OpeningByMessage
 from milestones.m6_state_manager.snapshots.maker import snapshots
 from milestones.m6_state_manager.state_thread import StateKeeper, StateRequest, StateThread
+from milestones.shared_parts.opening_by_message import OpeningByMessage
 
 if TYPE_CHECKING:
-    from milestones.baseline.store_requests import StoreRequest
     from milestones.instance.context import ThreadContext
     from milestones.m6_state_manager.manager import RangeStateManager
     from milestones.parts import StoreAnswer
+    from milestones.shared_parts.store_requests import StoreRequest
 
 
 def start(name: str, keeper: StateKeeper) -> StateThread:

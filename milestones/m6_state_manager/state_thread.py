@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from milestones.baseline.store_requests import StoreRequest, carry_out
 from milestones.common.errors import StateError
 from milestones.common.last_words import report
 from milestones.common.mailbox import Mailbox, MailboxClosedError
-from milestones.m1_state_updater.opening import answer_or_close, drive
 from milestones.m6_state_manager.measures import DatabaseMeasures
 from milestones.m6_state_manager.mending.mender import Mender
+from milestones.shared_parts.opening_by_message import answer_or_close, drive
+from milestones.shared_parts.store_requests import StoreRequest, carry_out
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock

@@ -18,7 +18,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import cast
 
-from milestones.baseline.store_requests import open_stores
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.task import Task
@@ -26,6 +25,7 @@ from milestones.instance.topic_ids import known_ids, numbers_of, refuse_former
 from milestones.parts import Clients
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
+from milestones.shared_parts.store_requests import open_stores
 from milestones.stream_thread.commits.driver import CommitDriver
 from milestones.stream_thread.inputs import Inputs
 from milestones.stream_thread.rollback_metrics import RollBacks

@@ -18,7 +18,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from milestones.baseline.clients import initialise
 from milestones.common.assignment.model import SPARK
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
@@ -55,6 +54,7 @@ from milestones.instance.snapshot_fetcher import snapshot_source
 from milestones.pipeline.bounded import BoundedConsumer
 from milestones.pipeline.hosting.ranges import TaskRange
 from milestones.pipeline.hosting.worker_globals import WorkerGlobals
+from milestones.shared_parts.clients import initialise
 
 log: Final = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from milestones import wiring
-from milestones.baseline.state import TaskOwnedState
 from milestones.common import serdes
 from milestones.common.assignment.model import Assignment
 from milestones.common.config import StreamsConfig
@@ -34,6 +33,7 @@ from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
 from milestones.instance.identity import StreamThreadIdentity
 from milestones.instance.states import ThreadState
 from milestones.instance.thread_registry import ThreadRegistry
+from milestones.shared_parts.state import TaskOwnedState
 from milestones.stream_thread.loop import StreamLoop
 from tests.milestones.fake_kafka import (
     FENCED,

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from milestones.baseline.store_requests import StoreRequest
 from milestones.common.mailbox import MailboxClosedError
 from milestones.common.records import TaskId
 from milestones.common.task.standby import StandbyTask
@@ -17,6 +16,7 @@ from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.opening import StoreOpener, ThreadedOpening
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m1_state_updater.updater import StateUpdater, end
+from milestones.shared_parts.store_requests import StoreRequest
 from tests.milestones.fakes import LOG, Running, World
 
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from milestones.baseline.committing import Committer
 from milestones.common import serdes
 from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition
 from milestones.common.testing import StepClock
@@ -20,6 +19,7 @@ from milestones.instance.context import ThreadContext
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m2_processing_threads.worker import Worker
+from milestones.shared_parts.committer import Committer
 from tests.milestones.fake_kafka import FakeMember, FakeProducer, Logs
 from tests.milestones.fakes import CHANGELOG, Counting, Running, World, counting
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from milestones import wiring
-from milestones.baseline.committing import Committer, OffsetCommit, Transaction, WaitingCommitter
+from milestones.baseline.committing import Transaction, WaitingCommitter
 from milestones.client.supervisor import Supervisor
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.flags import STAGES, legal_sets, parse_milestones, stage_name
@@ -22,6 +22,8 @@ from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
 from milestones.parts import InstanceParts, Parts, ThreadParts
+from milestones.shared_parts.committer import Committer
+from milestones.shared_parts.offset_commit import OffsetCommit
 from milestones.stream_thread.loop import StreamLoop
 from milestones.wiring import Replacement
 from tests.milestones.client.fake_threads import MAKERS, FakeThread, FakeThreads

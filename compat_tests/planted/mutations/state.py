@@ -18,9 +18,9 @@ from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.common.task.task import State, Task
 from milestones.common.task.task_stores import TaskStores
-from milestones.m1_state_updater.opening import OpeningByMessage
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.task_storage import RangeTaskStorage
+from milestones.shared_parts.opening_by_message import OpeningByMessage
 from milestones.stream_thread.task_removal import TaskRemoval
 
 STORAGES = (LocalTaskStorage, RangeTaskStorage)

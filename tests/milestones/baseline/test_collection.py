@@ -12,8 +12,8 @@ from milestones.baseline.collection import DirectCollection
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.steps import to_the_end
 from milestones.m2_processing_threads.collection import BufferedCollection
-from tests.milestones.baseline.test_refused_outputs import Task, output
 from tests.milestones.fakes import TIMED_OUT, FakeProducer, World
+from tests.milestones.shared_parts.test_refused_outputs import Task, output
 
 
 def collection(guarantee: str, *, silent: bool = True) -> tuple[World, DirectCollection]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from milestones.baseline.state import TaskOwnedState
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.engine import Batch, Namespace
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import TaskStorage
+from milestones.shared_parts.state import TaskOwnedState
 from tests.milestones.chaos.windows import AGAIN, PARTITIONS
 from tests.milestones.fakes import FakeState, FakeTaskStorage, World
 

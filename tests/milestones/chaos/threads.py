@@ -7,16 +7,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from milestones.baseline.store_requests import StoreRequest
 from milestones.m1_state_updater.opening import StoreOpener
 from milestones.m4_polling_thread.collection import AskedBeside
+from milestones.shared_parts.store_requests import StoreRequest
 from milestones.stream_thread.loop import StreamLoop
 from tests.milestones.stepped import Openers, Stepped
 from tests.milestones.stepped_workers import SteppedWorker
 
 if TYPE_CHECKING:
-    from milestones.baseline.refused_outputs import Answer
     from milestones.instance.context import ThreadContext
+    from milestones.shared_parts.refused_outputs import Answer
     from tests.milestones.chaos.world import ChaosWorld
 
 

@@ -12,11 +12,11 @@ from milestones import wiring
 from milestones.client.crew import Crew
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.handlers import Action, ErrorContext, Response
+from milestones.ended_tasks.task_ends import SingleTaskEnds
 from milestones.flags import parse_milestones
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m4_polling_thread.counted_threads import CountedThreads
-from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds

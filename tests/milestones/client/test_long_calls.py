@@ -11,7 +11,7 @@ import pytest
 
 from milestones.client.long_calls import LONG_MS, LongCalls
 from milestones.common.mailbox import Mailbox
-from milestones.m4_polling_thread.handler_thread import HandlerThread
+from milestones.ended_tasks.handler_thread import HandlerThread
 from milestones.testing import until
 
 

@@ -18,6 +18,7 @@ from milestones.common.kafka.membership.machine import MemberMachine
 from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import Metrics, MetricsEndpoint
 from milestones.common.testing import StepClock
+from milestones.ended_tasks.handler_thread import HandlerThread
 from milestones.global_stores.thread import GlobalStreamThread
 from milestones.instance.admin_thread import Housekeeper
 from milestones.instance.snapshot_fetcher import FetchQueue, SnapshotFetcher
@@ -26,7 +27,6 @@ from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.opening import StoreOpener
 from milestones.m1_state_updater.updater import StateUpdater
 from milestones.m2_processing_threads.worker import Worker
-from milestones.m4_polling_thread.handler_thread import HandlerThread
 from milestones.m6_state_manager.mending.mender import Mending, MendingThread
 from milestones.m6_state_manager.state_thread import CompactionThread, StateKeeper
 from milestones.stream_thread.loop import StreamLoop

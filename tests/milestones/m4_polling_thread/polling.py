@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from milestones.common.records import TaskId
+from milestones.ended_tasks.task_ends import SingleTaskEnds
 from milestones.instance.context import Exceptions, ProcessingThreadMoved
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m4_polling_thread.collection import AskedBeside
 from milestones.m4_polling_thread.counted_threads import CountedThreads
-from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingIdentity
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 

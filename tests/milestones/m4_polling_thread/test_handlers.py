@@ -13,13 +13,13 @@ from milestones.common.kafka.membership import Lost
 from milestones.common.kafka.refusals import Refused
 from milestones.common.records import Output, TopicPartition
 from milestones.common.topology.handlers import Action, Response
+from milestones.ended_tasks.handler_thread import AGAIN_MS, CALLS_OF_A_THREAD
 from milestones.instance.context import Exceptions
-from milestones.m4_polling_thread.handler_thread import AGAIN_MS, CALLS_OF_A_THREAD
 from milestones.m4_polling_thread.thread import PollingThread
+from tests.milestones.ended_tasks.test_suspects import TASKS, committed, refusing
+from tests.milestones.ended_tasks.test_task_ends import ended, failing
 from tests.milestones.fakes import NO_CLIENTS, A, put
 from tests.milestones.m4_polling_thread.polling import PollingWorld, RunningPolling
-from tests.milestones.m4_polling_thread.test_suspects import TASKS, committed, refusing
-from tests.milestones.m4_polling_thread.test_task_ends import ended, failing
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 GUARANTEES = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])

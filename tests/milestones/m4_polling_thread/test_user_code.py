@@ -25,12 +25,12 @@ from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Processor, Topology
 from milestones.common.topology.handlers import Action, Response
+from milestones.ended_tasks.task_ends import SingleTaskEnds
 from milestones.flags import parse_milestones
 from milestones.instance.context import Exceptions
 from milestones.instance.listeners import Listeners, StandbyUpdateListener, StateRestoreListener
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.collection import BufferedCollection
-from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.thread import PollingThread
 from milestones.m4_polling_thread.workforce import PollingIdentity
 from tests.milestones.fakes import CHANGELOG, IN, NO_CLIENTS, World, assignment, kafka_error, put

@@ -45,16 +45,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from milestones.baseline.refused_outputs import (
-    Answer,
-    AskedAtOnce,
-    ProductionHandler,
-    Question,
-    describe,
-    error_context,
-    is_about_one,
-    must_be_of_one,
-)
 from milestones.common.errors import (
     ProcessingError,
     ProductionError,
@@ -67,12 +57,24 @@ from milestones.common.kafka.failures import TOO_LARGE, UNKNOWN_TOPIC, is_retria
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.kafka.refusals import Refused
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
 from milestones.common.topology.handlers import Action, Response
 from milestones.common.topology.nodes import SinkNode
+from milestones.shared_parts.refused_outputs import (
+    Answer,
+    AskedAtOnce,
+    ProductionHandler,
+    Question,
+    describe,
+    error_context,
+    is_about_one,
+    must_be_of_one,
+)
 
 if TYPE_CHECKING:
+    from milestones.common.kafka.producer import OutputProducer
     from milestones.common.steps import Steps
+    from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Sending
 
@@ -343,3 +345,13 @@ class OutputSender:
 def is_about_its_time(refused: Refused) -> bool:
     """Whether the output's timestamp was refused."""
     return refused.error.code() == KafkaError.INVALID_TIMESTAMP
+
+
+def take_changelog_offsets(producer: OutputProducer, task: Task) -> dict[str, int]:
+    """Take the offsets after the task's acknowledged changelog records, by store."""
+    offsets = {}
+    for store, topic in task.subtopology.changelogs.items():
+        offset = producer.acknowledged.pop(TopicPartition(topic, task.id.partition), None)
+        if offset is not None:
+            offsets[store] = offset
+    return offsets

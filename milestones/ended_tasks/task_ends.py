@@ -28,9 +28,9 @@ from milestones.common.errors import (
 from milestones.common.kafka.failures import is_undelivered
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.refusals import RefusedInTransactionError
+from milestones.ended_tasks.handler_thread import HandlerCalls, start
+from milestones.ended_tasks.suspects import Reached, Suspects
 from milestones.instance.context import Exceptions
-from milestones.m4_polling_thread.handler_thread import HandlerCalls, start
-from milestones.m4_polling_thread.suspects import Reached, Suspects
 from milestones.parts import Blame, DecidedError, TaskDecision
 
 if TYPE_CHECKING:

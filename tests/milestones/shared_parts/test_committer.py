@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer
 from milestones.baseline.processing import InlineProcessing
 from milestones.common import serdes
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
@@ -21,6 +21,7 @@ from milestones.common.task.task import Task
 from milestones.common.testing.faults import POINTS
 from milestones.common.topology import StreamsBuilder
 from milestones.parts import CommitStep
+from milestones.shared_parts.committer import Committer
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, TIMED_OUT, A, World, counting, kafka_error
 
 COMMIT_POINTS = [point for point in POINTS if point.startswith("commit.")]
@@ -61,10 +62,16 @@ class Committing:
         return self.committer.run_once(0)
 
 
+def at_each_point(monkeypatch: pytest.MonkeyPatch, call: Callable[[str], None]) -> None:
+    """Have each fault point of a commit make this call."""
+    for module in ("committer", "in_transaction"):
+        monkeypatch.setattr(f"milestones.shared_parts.{module}.reach", call)
+
+
 @pytest.fixture
 def points(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     reached: list[str] = []
-    monkeypatch.setattr("milestones.baseline.committing.reach", reached.append)
+    at_each_point(monkeypatch, reached.append)
     return reached
 
 
@@ -292,7 +299,7 @@ def test_a_crash_at_any_point_of_a_commit_leaves_engines_with_committed_data_onl
         if reached == point:
             raise SystemExit(point)
 
-    monkeypatch.setattr("milestones.baseline.committing.reach", crash)
+    at_each_point(monkeypatch, crash)
     c = Committing(processing_guarantee=guarantee)
     with pytest.raises(SystemExit):
         c.commit()

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from milestones.baseline.partition_counts import asked_of_admin, asked_of_consumer
-from milestones.baseline.state import TaskOwnedState
 from milestones.common import serdes
 from milestones.common.errors import TaskCorruptedError, TimeoutExceededError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology import Topology
 from milestones.common.topology.handlers import Action, Response
+from milestones.shared_parts.partition_counts import asked_of_admin, asked_of_consumer
+from milestones.shared_parts.state import TaskOwnedState
 from tests.milestones.fakes import TIMED_OUT, Passing, Running, World, kafka_error, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 

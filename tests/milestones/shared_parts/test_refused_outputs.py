@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import KafkaError
 
 from milestones.baseline.collection import ROOM_MS, DirectCollection
-from milestones.baseline.refused_outputs import describe
 from milestones.common.errors import (
     ProcessingError,
     ProductionError,
@@ -25,6 +24,7 @@ from milestones.common.records import Emitted, Headers, Output, TaskId
 from milestones.common.steps import to_the_end
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
 from milestones.m2_processing_threads.collection import BufferedCollection
+from milestones.shared_parts.refused_outputs import describe
 from tests.milestones.fakes import CHANGELOG, A, FakeProducer, World
 
 GUARANTEES = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.baseline.clients import ThreadClients
-from milestones.baseline.committing import OffsetCommit, Transaction
+from milestones.baseline.committing import Transaction
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SecurityError
 from milestones.common.kafka.apart import Apart
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import to_the_end
+from milestones.shared_parts.clients import ThreadClients
+from milestones.shared_parts.offset_commit import OffsetCommit
 from tests.milestones.fakes import TIMED_OUT, FakeConsumer, FakeMember, FakeProducer, World, kafka_error
 
 

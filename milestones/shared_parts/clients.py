@@ -15,7 +15,6 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from milestones.baseline.committing import CALL_MS
 from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.apart import Apart
@@ -29,6 +28,7 @@ from milestones.common.metrics import PUBLISH_INTERVAL_MS, HeartbeatMetrics
 from milestones.common.steps import Steps, caught_in_steps, to_the_end
 from milestones.instance.context import ThreadContext
 from milestones.parts import ClientFactory
+from milestones.shared_parts.in_transaction import CALL_MS
 
 LEAVE_MS = 200
 """The longest wait for the close of a replaced producer; a fenced one may take a second."""

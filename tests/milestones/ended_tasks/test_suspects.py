@@ -15,9 +15,9 @@ from milestones.common.kafka.refusals import Refused, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.steps import Steps
 from milestones.common.topology.handlers import Action, Response
+from milestones.ended_tasks.suspects import OTHERS_MS, TURN_MS, Suspects
 from milestones.instance.context import Exceptions
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
-from milestones.m4_polling_thread.suspects import OTHERS_MS, TURN_MS, Suspects
 from tests.milestones.fakes import A, kafka_error, put
 from tests.milestones.m4_polling_thread.polling import RunningPolling
 from tests.milestones.stepped_workers import Ledger

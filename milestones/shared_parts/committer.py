@@ -1,0 +1,117 @@
+"""A commit as steps, each begun and looked at (docs/architecture.md, Commit).
+
+*Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
+outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
+*Assumes*: driven by the thread that owns the tasks; while a commit is under way none of its tasks is rolled back,
+closed or given away, and only the commit uses the producer, unless it `collects_beside`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from milestones.common.errors import OwnershipError, StateError
+from milestones.common.steps import Steps
+from milestones.common.task.commit_set import CommitSet, offsets_of
+from milestones.common.testing.faults import reach
+from milestones.parts import CommitStep
+from milestones.shared_parts.in_transaction import Offsets
+
+if TYPE_CHECKING:
+    from milestones.parts import CommitGate, Confirmation, OutputCollection, Sending
+
+log: Final = logging.getLogger(__name__)
+
+
+class Committer:
+    """Commits tasks of one thread, step by step. Where a failed commit isn't kept nothing else is sent beside one.
+
+    1. Send what is left and flush. 2. Confirm: offsets, end. 3. Apply to the engines.
+    """
+
+    keeps = False
+
+    def __init__(
+        self, clients: Sending, collection: OutputCollection, confirmation: Confirmation, processing: CommitGate
+    ) -> None:
+        self._clients, self._collection, self._confirmation = clients, collection, confirmation
+        self._processing = processing
+        self._steps: Steps[Offsets] | None = None
+        self.step: CommitStep | None = None
+
+    @property
+    def joins_beside(self) -> bool:
+        return self.step is None or (self.step is CommitStep.ENDING and not self._confirmation.generation_counts)
+
+    @property
+    def collects_beside(self) -> bool:
+        """What is sent beside the end must be kept, as it may have to be sent again."""
+        return self.keeps and self.step is CommitStep.ENDING and self._confirmation.sends_beside
+
+    def begin(self, commit_set: CommitSet) -> None:
+        if self._steps is not None:
+            raise OwnershipError("a commit is under way. This is a bug")
+        self.step, self._steps = CommitStep.SENDING, self._commit(commit_set)
+        next(self._steps)
+
+    def run_once(self, wait_ms: int) -> Offsets | None:
+        if self._steps is None:
+            raise OwnershipError("no commit is under way. This is a bug")
+        try:
+            self._steps.send(wait_ms)
+        except StopIteration as end:
+            self.step = self._steps = None
+            committed: Offsets = end.value
+            return committed
+        except BaseException:
+            self.step = self._steps = None
+            raise
+        return None
+
+    def abandon(self) -> None:
+        steps, self.step, self._steps = self._steps, None, None
+        if steps is not None:
+            steps.close()
+
+    def _commit(self, commit_set: CommitSet) -> Steps[Offsets]:
+        try:
+            yield
+            if not commit_set:
+                return {}
+            reach("commit.before-flush")
+            if not (yield from self._collection.send(commit_set, self._confirmation.room_ms)):
+                raise self._confirmation.unsent(commit_set)
+            self.step = CommitStep.FLUSHING
+            yield from self._collection.flush()
+            reach("commit.after-flush")
+            offsets = offsets_of(commit_set)
+            self.step = CommitStep.OFFSETS
+            yield from self._confirmation.hand_over(offsets)
+            reach("commit.after-offsets")
+            self.step = CommitStep.ENDING
+            yield from self._confirmation.end(offsets)
+        except BaseException:
+            self._confirmation.failed(commit_set)
+            raise
+        for task, boundary in commit_set.items():
+            task.confirmed(boundary, self._collection.take_changelog_offsets(task))
+        try:
+            reach("commit.after-commit")
+        finally:  # no error undoes what Kafka has committed
+            self._apply(commit_set)
+        reach("commit.after-apply")
+        return offsets
+
+    def _apply(self, commit_set: CommitSet) -> None:
+        """Every task's part, also when another's disk or store fails: Kafka has committed them all."""
+        failed: StateError | None = None
+        for task in commit_set:
+            try:
+                self._processing.apply(task)
+            except StateError as error:
+                log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
+                failed = failed or error
+            reach("commit.in-apply")
+        if failed is not None:
+            raise failed

@@ -1,0 +1,59 @@
+"""What every confirmation of a commit by a transaction has in common.
+
+*Guarantees*: a commit waits for room for its outputs no longer than its transaction may last.
+*Assumes*: driven by the thread that owns the producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from milestones.common.errors import MilestonesError, UnsentError
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.task.commit_set import CommitSet
+from milestones.common.testing.faults import reach
+
+if TYPE_CHECKING:
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Clients
+
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+
+CALL_MS = 10_000
+"""The time-out of one transactional call; a call without an answer by then is made again."""
+
+NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
+
+
+def end_begun() -> None:
+    """The request that makes a commit is on its way."""
+    reach("commit.ending")
+
+
+class InTransaction:
+    """What all confirmations by transactions have in common: what follows a commit that fails is up to recovery.
+
+    That the offsets belong to the generation was said when they were handed over: the end is the producer's alone.
+    """
+
+    generation_counts = sends_beside = False
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        self.context: ThreadContext = context
+        self.clients: Clients = clients
+
+    @property
+    def room_ms(self) -> int:
+        """Until the transaction ends anyway. The wait begins anew whenever an output has left."""
+        return max(0, self.context.config.transaction_timeout_ms - (self.clients.producer.age_ms() or 0))
+
+    def unsent(self, commit_set: CommitSet) -> MilestonesError:
+        return UnsentError(NO_ROOM, [task.id for task in commit_set])
+
+    def begin_end(self, call_ms: int) -> None:
+        self.clients.producer.begin_commit(call_ms)
+        end_begun()
+
+    def failed(self, commit_set: CommitSet) -> None:
+        """Nothing: a roll-back that follows drops what was staged, unless it is sent again."""

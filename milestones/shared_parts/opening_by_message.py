@@ -1,0 +1,138 @@
+"""Store opening by another thread than the one that polls: requests by message, and answers.
+
+*Guarantees*: no call uses a disk, and none but `wait` and `close` waits for one. Stores that are opened after the end
+of the thread that asked are closed by the thread that opened them.
+*Assumes*: driven by the thread that polls.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from milestones.common.errors import StateError
+from milestones.common.last_words import report, typed
+from milestones.common.mailbox import Mailbox, MailboxClosedError
+from milestones.parts import OpenedStores
+from milestones.shared_parts.store_requests import CloseRequest, OpenRequest, SetAsideRequest, StoreRequest, carry_out
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+    from milestones.common.task.task import TaskStorage
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import StoreAnswer
+
+log: Final = logging.getLogger(__name__)
+
+CAPACITY = 100_000
+"""Messages that may wait in a mailbox: more than there are tasks, so that only a bug fills it."""
+
+LONG_MS = 60_000
+
+
+class OpeningByMessage(ABC):
+    """Store opening by another thread: the requests to it, and its answers. A subclass knows the thread.
+
+    *Owns*: the mailbox of answers. *Sends*: `StoreRequest`s. *Receives*: `StoreAnswer`s; the error that has ended the
+    thread, which `run_once` raises once. What is to be closed after that is closed by the caller."""
+
+    def __init__(self, context: ThreadContext, wait: Callable[[Mailbox[StoreAnswer], int], object]) -> None:
+        """`wait`: for an answer, at most so many ms."""
+        self.context: ThreadContext = context
+        self._wait = wait
+        self._death: StateError | None = None
+        self._told_death = False
+        self.answers: Mailbox[StoreAnswer] = Mailbox(CAPACITY, f"{context.name} opened and closed stores")
+
+    @abstractmethod
+    def put(self, request: StoreRequest, *, first: bool) -> None:
+        """Put the request into the thread's mailbox; `first`: before all requests that wait."""
+
+    @abstractmethod
+    def take_left(self) -> Sequence[StoreRequest]:
+        """Close the thread's mailbox, and take what is in it."""
+
+    @abstractmethod
+    def take_back(self, request: StoreRequest) -> bool:
+        """Take a request back that waits; whether one did."""
+
+    def died(self, error: BaseException) -> None:
+        """Note that this error has ended the thread; it calls this itself."""
+        death = StateError(f"a thread that opens and closes stores has died, and no store is opened: {typed(error)}")
+        death.__cause__ = error
+        self._death = death
+
+    def send(self, request: StoreRequest, *, first: bool = False) -> None:
+        """Ask the thread; `first`: before all requests that wait. Where the thread has died stores are closed here."""
+        if self._death is None:
+            self.put(request, first=first)
+        else:
+            self._answer_here(request, self._death)
+
+    def _answer_here(self, request: StoreRequest, death: StateError) -> None:
+        """Close what is open; open nothing."""
+        answer: StoreAnswer = OpenedStores(request.task, error=death)
+        if not isinstance(request, OpenRequest):
+            closed = carry_out(self.context, CloseRequest(request.task, request.stores))
+            answer = closed if isinstance(request, CloseRequest) else answer
+        with suppress(MailboxClosedError):  # the thread that would take it has ended
+            self.answers.put(answer, timeout_ms=1_000)
+
+    def open(self, task: TaskId) -> None:
+        self.send(OpenRequest(task))
+
+    def cancel(self, task: TaskId) -> None:
+        if self.take_back(OpenRequest(task)):
+            self.answers.put(OpenedStores(task), timeout_ms=1_000)
+
+    def set_aside(self, task: TaskId, stores: TaskStorage, damage: Mapping[str, object]) -> None:
+        self.send(SetAsideRequest(task, stores, damage))
+
+    def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
+        self.send(CloseRequest(task, stores), first=True)
+
+    def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
+        if self._death is not None and not self._told_death:
+            self._told_death = True
+            for request in self.take_left():
+                self._answer_here(request, self._death)
+            raise self._death
+        return self.answers.drain() if len(self.answers) else []
+
+    def wait(self, timeout_ms: int) -> None:
+        self._wait(self.answers, timeout_ms)
+
+    def take_no_more_answers(self) -> None:
+        """Have what is opened from now on closed by its thread, and close what was opened and not taken."""
+        self.answers.close()
+        for answer in self.answers.drain() if len(self.answers) else ():
+            if isinstance(answer, OpenedStores) and answer.stores is not None:
+                self.close_stores(answer.task, answer.stores)
+
+
+def answer_or_close(context: ThreadContext, answer: StoreAnswer, answers: Mailbox[StoreAnswer]) -> None:
+    """Answer the stream thread; what was opened for one that has ended is closed."""
+    try:
+        answers.put(answer, LONG_MS)
+    except MailboxClosedError:
+        close_unwanted(context, answer)
+
+
+def close_unwanted(context: ThreadContext, answer: StoreAnswer) -> None:
+    """Close what was opened for a stream thread that has ended."""
+    if isinstance(answer, OpenedStores) and answer.stores is not None:
+        log.info("stores of task %s are open after the end of their thread, and closed", answer.task)
+        carry_out(context, CloseRequest(answer.task, answer.stores))
+
+
+def drive(name: str, step: Callable[[], bool], died: Callable[[BaseException], object]) -> None:
+    """The life of a thread: take steps until there are none, or one raises, whose error `died` is called with."""
+    try:
+        while step():
+            pass
+    except BaseException as error:
+        died(error)
+        report(log, "%s dies", name, error=error)

@@ -1,0 +1,29 @@
+"""`RecoveryAtOnce`: a recovery that takes all its steps at once.
+
+*Guarantees*: `recover` is called once for each error.
+*Assumes*: driven by the thread that owns the tasks and the producer.
+"""
+
+from __future__ import annotations
+
+from milestones.parts import Recovered
+
+
+class RecoveryAtOnce:
+    """Takes all steps of a recovery at once, for a thread that rolls its tasks back."""
+
+    def __init__(self) -> None:
+        self._follows = Recovered.ROLL_BACK
+
+    def recover(self, error: Exception) -> bool:
+        """True: all processing tasks are to be rolled back, in place. False: the tasks are lost."""
+        raise NotImplementedError
+
+    def begin(self, error: Exception) -> None:
+        self._follows = Recovered.ROLL_BACK if self.recover(error) else Recovered.LOST
+
+    def run_once(self, wait_ms: int) -> Recovered | None:
+        return self._follows
+
+    def abandon(self) -> None:
+        """None is ever under way."""
