@@ -24,6 +24,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
     "Application": [
         m.Streams,
         m.StreamsConfig,
+        m.StreamsSettings,
         m.StreamsState,
         m.ThreadState,
         m.Status,
@@ -218,6 +219,9 @@ GIVEN = {
 }  # fmt: skip
 """Classes that a user subclasses, or whose objects the runtime makes."""
 
+ELSEWHERE = {m.StreamsSettings}
+"""Classes whose members another page lists."""
+
 OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.StreamsConfig: {
         "admin_settings", "client_queue_bytes", "consumer_settings", "global_consumer_settings", "global_queue_bytes",
@@ -304,7 +308,7 @@ def _entry(entry: Any) -> Iterator[str]:
         yield f"`{entry.__name__}{_signature(entry, returns=False)}`\n"
     listed = {each for entries in SECTIONS.values() for each in entries}
     bases = [base for base in entry.__mro__[1:] if base in listed]
-    members = [*_members(entry, bases)]
+    members = [] if entry in ELSEWHERE else [*_members(entry, bases)]
     yield _doc(entry) + "".join(f" Besides what `{base.__name__}` has:" for base in bases[:1] if members)
     if members:
         yield ""

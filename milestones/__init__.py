@@ -15,6 +15,7 @@ from milestones.client.client_events import Status
 from milestones.client.long_calls import LongCall
 from milestones.client.streams import StateListener, Streams, UncaughtHandler
 from milestones.common.config import ConfigErrors, StreamsConfig
+from milestones.common.config.settings import StreamsSettings
 from milestones.common.errors import (
     ApplicationShutdownError,
     CloseTimeoutError,
@@ -128,9 +129,9 @@ __all__ = [
     "SinkRecord", "SlidingWindows", "SnapshotError", "SnapshotKeyError", "SourceRecord", "SourceTopicError",
     "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateFullError", "StateListener",
     "StateLockedError", "StateRestoreListener", "Status", "StoreKind", "StoreOptions", "StoreSpec", "Streams",
-    "StreamsBuilder", "StreamsConfig", "StreamsState", "SubTopologyDescription", "SuppressBufferFullError",
-    "SuspendReason", "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError", "TimestampExtractor",
-    "TimestampedKeyValueStore", "TimestampedKeyValueStoreWithHeaders", "TimestampedWindowStore",
+    "StreamsBuilder", "StreamsConfig", "StreamsSettings", "StreamsState", "SubTopologyDescription",
+    "SuppressBufferFullError", "SuspendReason", "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError",
+    "TimestampExtractor", "TimestampedKeyValueStore", "TimestampedKeyValueStoreWithHeaders", "TimestampedWindowStore",
     "TimestampedWindowStoreWithHeaders", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription",
     "TopologyError", "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "UserExitError",
     "ValueAndTimestamp", "ValueTimestampHeaders", "ValueTransformer", "ValueTransformerContext", "VersionedStore",

@@ -12,13 +12,14 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal, Unpack
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
+from milestones.common.config.settings import StreamsSettings
 from milestones.common.errors import ConfigError, TopologyError
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.instance.application import Application
@@ -108,14 +109,12 @@ def run_on_spark(
     topology: Topology | StreamsBuilder,
     spark: SparkSession,
     *,
-    application_id: str | None = None,
-    bootstrap_servers: str | None = None,
     mode: Mode = "batch",
     interval_ms: int = 1_000,
     max_records: int | None = None,
     history: str | None = None,
     config: StreamsConfig | None = None,
-    **settings: Any,
+    **settings: Unpack[StreamsSettings],
 ) -> SparkRun:
     """Run the topology inside Spark tasks, with its stores, changelogs, repartition topics and transactions.
 
@@ -129,8 +128,6 @@ def run_on_spark(
 
     `ConfigError`, `TopologyError` at once; all else ends the run, and is raised by `wait`.
     """
-    given = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
-    settings |= {key: value for key, value in given.items() if value is not None}
     complete = StreamsConfig(**settings) if config is None else config.replace(**settings)
     if complete.origin("commit_interval_ms") == "default":
         usual_ms = min(COMMIT_INTERVAL_MS, complete.transaction_timeout_ms // 4)

@@ -353,7 +353,7 @@ class StateKeys:
         doc="Changelog records that an instance may lag behind and still count as caught up.",
     )
     task_assignor: Final = ConfigKey(
-        handler("a task assignor", *TASK_ASSIGNORS), TASK_ASSIGNORS[0], "medium",
+        handler("a task assignor", *TASK_ASSIGNORS, called="Assignor"), TASK_ASSIGNORS[0], "medium",
         doc="The assignor, which gives tasks to members: `high_availability` moves a stateful task only when its new "
         "owner has caught up, `sticky` at once. A callable takes `(members, plan, rules)` and returns a "
         "`milestones.assignment.Placement` (KIP-924). That of the group's leader counts.",

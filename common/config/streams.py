@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, Unpack
 
 from milestones.common.config import clients, passthrough
 from milestones.common.config.key import Derived, Required, raise_all
@@ -26,6 +26,9 @@ from milestones.common.config.sources import (
 from milestones.common.config.unknown_keys import LATER, NO_COUNTERPART, why_refused
 from milestones.common.errors import ConfigError
 from milestones.common.secrets import HIDDEN, shown
+
+if TYPE_CHECKING:
+    from milestones.common.config.settings import StreamsSettings
 
 
 class StreamsConfig(Keys):
@@ -45,17 +48,21 @@ class StreamsConfig(Keys):
     _passed: Mapping[str, Any]
     _sources: Sequence[ConfigSource]
 
-    def __init__(self, *, variables: Mapping[str, str] | None = None, **settings: Any) -> None:
+    def __init__(self, *, variables: Mapping[str, str] | None = None, **settings: Unpack[StreamsSettings]) -> None:
         self._load([environment(variables), keywords(settings)])
 
     @classmethod
     def from_toml(
-        cls, path: str | os.PathLike[str], *, variables: Mapping[str, str] | None = None, **settings: Any
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        variables: Mapping[str, str] | None = None,
+        **settings: Unpack[StreamsSettings],
     ) -> Self:
         """A config from a file; environment and keywords override it."""
         return cls._of([toml_file(path), environment(variables), keywords(settings)])
 
-    def replace(self, **settings: Any) -> Self:
+    def replace(self, **settings: Unpack[StreamsSettings]) -> Self:
         """This config with other values, from which derived defaults are worked out anew."""
         return self._of([*self._sources, keywords(settings)])
 

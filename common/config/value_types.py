@@ -28,10 +28,14 @@ LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True)
 class ValueType(Generic[T]):
-    """A type of values: its parser, and its name in the documentation (`text`)."""
+    """A type of values."""
 
     parse: Callable[[object], T]
+    """Makes the value of what was given."""
     text: str
+    """The type's name in the documentation."""
+    takes: str
+    """The annotation of what a program may give: all that `parse` reads, as `settings.py` has it."""
 
 
 def integer(at_least: int | None = None, at_most: int | None = None) -> ValueType[int]:
@@ -45,7 +49,7 @@ def integer(at_least: int | None = None, at_most: int | None = None) -> ValueTyp
             raise ValueError(f"must be {wanted}")
         return number
 
-    return ValueType(parse, wanted.removeprefix("an "))
+    return ValueType(parse, wanted.removeprefix("an "), "int | str")
 
 
 def _whole(value: object) -> int | None:
@@ -66,11 +70,12 @@ def _boolean(value: object) -> bool:
     return found
 
 
-BOOLEAN = ValueType(_boolean, "`true` \\| `false`")
+BOOLEAN = ValueType(_boolean, "`true` \\| `false`", "bool | str")
 
 
 def choice(*options: str, hints: Mapping[str, str] | None = None) -> ValueType[str]:
     """One of the given words, in upper or lower case; `hints`: the advice for wrong words."""
+    literals = ", ".join(f'"{option}"' for option in options)
     by_lower = {option.lower(): option for option in options}
 
     def parse(value: object) -> str:
@@ -80,7 +85,7 @@ def choice(*options: str, hints: Mapping[str, str] | None = None) -> ValueType[s
         hint = (hints or {}).get(word or "", "")
         raise ValueError(f"must be one of {', '.join(options)}" + (f"; {hint}" if hint else ""))
 
-    return ValueType(parse, " \\| ".join(f"`{option}`" for option in options))
+    return ValueType(parse, " \\| ".join(f"`{option}`" for option in options), f"Literal[{literals}] | str")
 
 
 def legal_name(what: str) -> ValueType[str]:
@@ -91,7 +96,7 @@ def legal_name(what: str) -> ValueType[str]:
             return value
         raise ValueError(f"{what} consists of 1 to 249 of the characters a-z A-Z 0-9 . _ - and isn't . or ..")
 
-    return ValueType(parse, "string (`a-z A-Z 0-9 . _ -`)")
+    return ValueType(parse, "string (`a-z A-Z 0-9 . _ -`)", "str")
 
 
 def _read(value: object) -> object:
@@ -199,15 +204,17 @@ def _priorities(value: object) -> Mapping[int, int]:
     return found
 
 
-TEXT = ValueType(_text, "string")
-PATH = ValueType(_path, "path")
-SERVERS = ValueType(_servers, "host:port list")
-STAGE = ValueType(_words, "stage, or list of flags")
-NAMES = ValueType(_names, "list of strings")
-PAIRS = ValueType(_pairs, "table of strings")
-OPTIONS = ValueType(_options, "table of strings, secret")
-ENCRYPTION_KEYS = ValueType(_encryption_keys, "`id:key` or `id:key,oldid:oldkey`, secret")
-PRIORITIES = ValueType(_priorities, "table of integers at least 1")
+TEXT = ValueType(_text, "string", "str")
+PATH = ValueType(_path, "path", "str | PathLike[str]")
+SERVERS = ValueType(_servers, "host:port list", "Names")
+STAGE = ValueType(_words, "stage, or list of flags", "Words")
+NAMES = ValueType(_names, "list of strings", "Names")
+PAIRS = ValueType(_pairs, "table of strings", "str | Mapping[str, str]")
+OPTIONS = ValueType(_options, "table of strings, secret", "str | Mapping[str, str | int]")
+ENCRYPTION_KEYS = ValueType(_encryption_keys, "`id:key` or `id:key,oldid:oldkey`, secret", "str")
+PRIORITIES = ValueType(
+    _priorities, "table of integers at least 1", "str | Mapping[int, int | str] | Mapping[str, int | str]"
+)
 
 
 def optional(kind: ValueType[T]) -> ValueType[T | None]:
@@ -216,7 +223,7 @@ def optional(kind: ValueType[T]) -> ValueType[T | None]:
     def parse(value: object) -> T | None:
         return None if value is None else kind.parse(value)
 
-    return ValueType(parse, kind.text)
+    return ValueType(parse, kind.text, f"{kind.takes} | None")
 
 
 def imported(text: str) -> Any:
@@ -231,15 +238,17 @@ def imported(text: str) -> Any:
     return found
 
 
-def handler(what: str, *names: str) -> ValueType[Any]:
-    """The name of a built-in handler, or a callable of the user, or `module:attribute` naming one."""
+def handler(what: str, *names: str, called: str = "Handler") -> ValueType[Any]:
+    """The name of a built-in handler, or a callable of the user, or `module:attribute` naming one. `called`: the
+    callable's type."""
 
     def parse(value: object) -> Any:
         if isinstance(value, str) and value.strip().lower() in names:
             return value.strip().lower()
         return _function(value, f"{what} is one of {', '.join(names)}, or a callable, or module:attribute")
 
-    return ValueType(parse, " \\| ".join(f"`{name}`" for name in names) + " \\| `module:attribute` \\| callable")
+    text = " \\| ".join(f"`{name}`" for name in names) + " \\| `module:attribute` \\| callable"
+    return ValueType(parse, text, f"str | {called}")
 
 
 def _function(value: object, wanted: str) -> Any:
@@ -265,7 +274,11 @@ EXTRACTORS = (
     "use_partition_time_on_invalid_timestamp",
     "wallclock_timestamp_extractor",
 )
-EXTRACTOR = ValueType(_extractor, " \\| ".join(f"`{n}`" for n in EXTRACTORS) + " \\| `module:attribute` \\| callable")
+EXTRACTOR = ValueType(
+    _extractor,
+    " \\| ".join(f"`{n}`" for n in EXTRACTORS) + " \\| `module:attribute` \\| callable",
+    "str | TimestampExtractor",
+)
 
 
 _WRAPS = "wrap_processor_supplier", "wrap_fixed_key_processor_supplier"
@@ -279,7 +292,9 @@ def _wrapper(value: object) -> Any:
     return found
 
 
-WRAPPER = ValueType(_wrapper, "`module:attribute` \\| `ProcessorWrapper`")
+WRAPPER = ValueType(
+    _wrapper, "`module:attribute` \\| `ProcessorWrapper`", "str | ProcessorWrapper | type[ProcessorWrapper]"
+)
 
 
 def _optimization(value: object) -> frozenset[str]:
@@ -291,10 +306,10 @@ def _optimization(value: object) -> frozenset[str]:
     return parts_of(value)
 
 
-OPTIMIZATION = ValueType(_optimization, "`all` \\| `none` \\| names, as a list or as text with commas")
+OPTIMIZATION = ValueType(_optimization, "`all` \\| `none` \\| names, as a list or as text with commas", "Words")
 
 
-RESET = ValueType(reset_policy, "`earliest` \\| `latest` \\| `none` \\| `by_duration:` and a duration")
+RESET = ValueType(reset_policy, "`earliest` \\| `latest` \\| `none` \\| `by_duration:` and a duration", "OffsetReset")
 
 
 def _serde(value: object) -> Any:
@@ -330,4 +345,6 @@ def _has_both_ways(value: object) -> bool:
     return all(callable(getattr(value, name, None)) for name in ("serialize", "deserialize"))
 
 
-SERDE = ValueType(_serde, "serde, its name, a type such as `str` (see `serdes.of`), or `module:attribute`")
+SERDE = ValueType(
+    _serde, "serde, its name, a type such as `str` (see `serdes.of`), or `module:attribute`", "str | SerdeLike[Any]"
+)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
@@ -47,6 +47,9 @@ from milestones.common.topology.topology import Topology
 from milestones.common.type_variables import K, V
 from milestones.common.typed_serdes import SerdeLike
 from milestones.common.typed_serdes import of as serde_of
+
+if TYPE_CHECKING:
+    from milestones.common.config.settings import StreamsSettings
 
 S = TypeVar("S")
 
@@ -104,7 +107,7 @@ class TopologyTestDriver:
         start_time_ms: int = 1_700_000_000_000,
         persistent: bool = False,
         topics: Iterable[str] = (),
-        **settings: Any,
+        **settings: Unpack[StreamsSettings],
     ) -> None:
         built, self.config = _application(topology, config, settings)
         self.clock: StepClock = StepClock(start_time_ms)

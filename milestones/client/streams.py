@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from milestones import wiring
 from milestones.client import process_runner as running
@@ -30,6 +30,7 @@ from milestones.instance.states import StreamsState
 if TYPE_CHECKING:
     from milestones.client.client_events import Status
     from milestones.common.clock import Clock
+    from milestones.common.config.settings import StreamsSettings
 
 log: Final = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Streams(Explained):
         config: StreamsConfig | None = None,
         *,
         clock: Clock | None = None,
-        **overrides: Any,
+        **overrides: Unpack[StreamsSettings],
     ) -> None:
         built: object = topology.build() if isinstance(topology, StreamsBuilder) else topology
         if not isinstance(built, Topology):

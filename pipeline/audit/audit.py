@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from milestones.common.config import StreamsConfig
+from milestones.common.config.settings import StreamsSettings
 from milestones.common.errors import ConfigError, TopologyError
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
@@ -57,7 +58,7 @@ def audit(
     begin: Mapping[TopicPartition, int] | None = None,
     work: str | None = None,
     config: StreamsConfig | None = None,
-    **settings: Any,
+    **settings: Unpack[StreamsSettings],
 ) -> AuditReport:
     """Fold the application's committed input through its topology, and compare with what it has written.
 

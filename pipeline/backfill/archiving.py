@@ -11,12 +11,13 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
 from milestones.common.config import StreamsConfig
+from milestones.common.config.settings import StreamsSettings
 from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
@@ -67,7 +68,7 @@ def archive_inputs(
     url: str,
     *,
     config: StreamsConfig | None = None,
-    **settings: Any,
+    **settings: Unpack[StreamsSettings],
 ) -> ArchiveRun:
     """Add what is new in the application's input topics to the archive at `url`. Settings as of `Streams`, by name or
     as `config`. `ConfigError` (such as a URL that only this process sees), `SourceTopicError` (also of a topic that

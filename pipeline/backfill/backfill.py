@@ -22,12 +22,13 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Unpack
 
 from pyspark.sql import SparkSession
 
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
+from milestones.common.config.settings import StreamsSettings
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
@@ -71,18 +72,18 @@ def backfill(
     spark: SparkSession,
     *,
     history: str | None = None,
-    snapshot_url: str | None = None,
     config: StreamsConfig | None = None,
-    **settings: Any,
+    **settings: Unpack[StreamsSettings],
 ) -> HandOver:
     """Process all history there is, and hand over.
 
-    `history`: URL of an archive (`archive_inputs`) of what Kafka no longer has; None: all is in Kafka. `snapshot_url`:
-    where to put snapshots for live instances. Settings as of `Streams`, by name or as `config`. Returns once all that
-    was there at the beginning is committed, but for tasks that live instances took. `ConfigError`, `ArchiveError` (a
-    gap), `MilestonesError` (instances run).
+    `history`: URL of an archive (`archive_inputs`) of what Kafka no longer has; None: all is in Kafka. Settings as in
+    `Streams`, by name or as `config`. The keyword `snapshot_url` says where to put snapshots for live instances; one in
+    `config` doesn't. Returns once all that was there at the beginning is committed, except tasks that live instances
+    took. `ConfigError`, `ArchiveError` (a gap), `MilestonesError` (instances run).
     """
     began = time.monotonic()
+    snapshot_url = settings.pop("snapshot_url", None)
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
     application = Application.of(built, config)

@@ -12,12 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 from pyspark.sql import SparkSession
 
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.config import StreamsConfig
+from milestones.common.config.settings import StreamsSettings
 from milestones.common.errors import ConfigError, SourceTopicError
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.topology import StreamsBuilder, Topology
@@ -56,7 +57,7 @@ def compact_changelog(
     parquet: bool = False,
     config: StreamsConfig | None = None,
     clock: Clock | None = None,
-    **settings: Any,
+    **settings: Unpack[StreamsSettings],
 ) -> CompactionRun:
     """Make snapshots of the application's stores, for `snapshot_url`.
 

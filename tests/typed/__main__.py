@@ -1,7 +1,8 @@
 """Looks at what type checkers know of the public API: `python -m tests.typed`, part of `tox -e lint`.
 
-*Guarantees*: exit code 1 when a checker finds another type than `inferred.py` says, in an example too; when an example
-needs `Any`; when less than `LEAST_COMPLETE` of the exported symbols have known types.
+*Guarantees*: exit code 1 when a checker finds another type than `inferred.py` says, in an example too; when it sees no
+error in a setting that `settings.py` says is wrong, or an error in one that is right; when an example needs `Any`; when
+less than `LEAST_COMPLETE` of the exported symbols have known types.
 *Assumes*: mypy and basedpyright are installed (the extra `lint`).
 """
 
@@ -16,14 +17,14 @@ LEAST_COMPLETE = 95.0
 """Percent, as `pyright --verifytypes` counts."""
 
 ROOT = Path(__file__).parents[2]
-INFERRED = Path(__file__).with_name("inferred.py")
+PROGRAMS = [Path(__file__).with_name(name) for name in ("inferred.py", "settings.py")]
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.name != "console.py"]
 """All but the tool that sends and shows records by hand."""
 
 
 def main() -> int:
     """The exit code."""
-    checked = [INFERRED, *EXAMPLES]
+    checked = [*PROGRAMS, *EXAMPLES]
     failed = [
         command[0]
         for command in (["mypy", "--strict"], ["basedpyright", "--level", "error"])
