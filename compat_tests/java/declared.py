@@ -1,6 +1,6 @@
 """Where we differ from Kafka Streams on purpose, as far as the bench can see it.
 
-*Guarantees*: docs/architecture.md has a row of each in its table of differences; a test looks.
+*Guarantees*: docs/differences-from-kafka-streams.md has a row of each; a test looks.
 *Assumes*: nothing.
 """
 
@@ -24,9 +24,9 @@ def every_case(_case: Case, _cache: int) -> bool:
 
 @dataclass(frozen=True)
 class Declared:
-    """`row`: how the row in docs/architecture.md begins. `reason`: why the outcomes of this topology differ. `topics`:
-    a pattern in the names of the topics that do, by default of all; the others are compared all the same. `of`: whether
-    a case, with a cache of so many bytes, may have such outcomes; the other cases are compared all the same."""
+    """`row`: how the row in docs/differences-from-kafka-streams.md begins. `reason`: why the outcomes of this topology
+    differ. `topics`: a pattern of the names of the topics that differ, by default all; the other topics are compared.
+    `of`: whether a case, with a cache of this number of bytes, may have such outcomes; other cases are compared."""
 
     topology: str
     row: str

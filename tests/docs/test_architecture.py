@@ -1,4 +1,4 @@
-"""`docs/architecture.md` draws what the code has: names, threads, steps, parts, phases, accounts."""
+"""The pages about the architecture draw what the code has: names, threads, steps, parts, phases, accounts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from milestones.testing import KafkaProbe
 from milestones.wiring import REPLACEMENTS
 from tests.sources import ROOT, parsed
 
-PAGE = ROOT / "docs" / "architecture.md"
+DOCS = ROOT / "docs"
+ARCHITECTURE, THREADS, TASKS = DOCS / "architecture.md", DOCS / "threads.md", DOCS / "tasks.md"
+COMMITS, MEMORY = DOCS / "commits.md", DOCS / "memory.md"
+PAGES = (ARCHITECTURE, THREADS, TASKS, COMMITS, MEMORY, DOCS / "membership.md", DOCS / "fetching.md")
 
 TIMEOUT_S = 60
 
@@ -41,13 +44,9 @@ NO_RUNTIME = ("milestones/cli/", "milestones/demo/", "common/kafka/embedded/")
 """Folders whose threads no instance has."""
 
 
-def page() -> str:
-    return PAGE.read_text()
-
-
-def section(title: str) -> str:
+def section(page: Path, title: str) -> str:
     level = title.split()[0]
-    found = re.search(rf"^{re.escape(title)}$(.*?)(?=^{level} |\Z)", page(), re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^{re.escape(title)}$(.*?)(?=^{level} |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None, title
     return found[1]
 
@@ -60,7 +59,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def drawings(text: str) -> str:
-    return "\n".join(re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    return "\n".join(re.findall(r"^```(?:mermaid)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
 
 
 def quoted(text: str) -> list[str]:
@@ -86,7 +85,7 @@ def threads() -> Iterator[tuple[str, str]]:
 def patterns(stage: str) -> Mapping[str, re.Pattern[str]]:
     """The names that the threads of a stage may have, by the word for the thread."""
     found = {}
-    for word, before, from_m4, *_ in rows(section("## Threads")):
+    for word, before, from_m4, *_ in rows(section(THREADS, "## The threads")):
         name = next(iter(quoted(before if stage < "m4" or from_m4 == "same" else from_m4)), None)
         since = re.search(r"\((m\d)( to (m\d))?", word)
         if name is None or (since is not None and not since[1] <= stage <= (since[3] or "m9")):
@@ -98,23 +97,31 @@ def patterns(stage: str) -> Mapping[str, re.Pattern[str]]:
     return found
 
 
-def test_every_class_that_the_page_names_exists() -> None:
-    texts = [*quoted(page()), drawings(page())]
-    names = {name for text in texts for name in re.findall(r"(?<![\w.<-])[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", text)}
-    assert len(names) > 40
-    assert names - classes() - KAFKAS - set(dir(builtins)) - {"StreamThread", "ProcessingThread"} == set()
+def named_classes(page: Path) -> set[str]:
+    text = page.read_text()
+    texts = [*quoted(text), drawings(text)]
+    return {name for text in texts for name in re.findall(r"(?<![\w.<-])[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", text)}
 
 
-def test_every_file_that_the_page_names_or_links_to_exists() -> None:
-    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", page()) if "://" not in link]
-    assert [link for link in links if link and not (PAGE.parent / link).exists()] == []
-    files = [text for text in quoted(page()) if re.fullmatch(r"(?:common|milestones|pipeline|tests)/[\w/.]+", text)]
-    assert len(files) > 10
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_class_that_a_page_names_exists(page: Path) -> None:
+    named = named_classes(page)
+    assert named - classes() - KAFKAS - set(dir(builtins)) - {"StreamThread", "ProcessingThread"} == set()
+
+
+def test_the_pages_name_their_classes() -> None:
+    assert len(set[str]().union(*map(named_classes, PAGES))) > 50
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    names = [text for page in PAGES for text in quoted(page.read_text())]
+    files = [name for name in names if re.fullmatch(r"(?:common|milestones|pipeline|tests)/[\w/.]+", name)]
+    assert len(files) > 20
     assert [file for file in files if not (ROOT / file).exists()] == []
 
 
 def test_the_threads_of_an_instance_are_those_of_the_code() -> None:
-    documented = {tuple(quoted(row[4])) for row in rows(section("## Threads"))}
+    documented = {tuple(quoted(row[4])) for row in rows(section(THREADS, "## The threads"))}
     assert documented == set(threads())
 
 
@@ -151,33 +158,33 @@ def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str
 
 
 def test_a_flag_replaces_the_parts_that_the_page_names() -> None:
-    tables = section("## Threads").split("| flag |")
-    documented = {quoted(row[0])[0]: (quoted(row[1]), quoted(row[2])) for row in rows("| flag |" + tables[1])}
+    table = rows(section(THREADS, "## Which parts a flag replaces"))
+    documented = {quoted(row[0])[0]: (quoted(row[1]), quoted(row[2])) for row in table}
     assert documented == {flag: (list(put.thread), list(put.instance)) for flag, put in REPLACEMENTS.items()}
 
 
 def test_the_steps_of_a_turn_are_those_of_the_loop() -> None:
     listed = re.findall(r"(\d\. [a-z ]+?)(?:;|\n| when)", StreamLoop.run_once.__doc__ or "")
-    assert [row[0] for row in rows(section("## A record's way"))] == listed
+    assert [row[0] for row in rows(section(ARCHITECTURE, "## A record's way"))] == listed
     assert len(listed) == 7
 
 
 def test_the_phases_of_a_task_and_their_moves_are_those_of_the_register() -> None:
-    table = rows(section("## A task's places"))
+    table = rows(section(TASKS, "## A task's places"))
     assert {Phase[quoted(row[0])[0]]: {Phase[name] for name in quoted(row[2])} for row in table} == MOVES
-    drawn = set(re.findall(r"\b[A-Z]{4,}\b", drawings(section("## A task's places"))))
+    drawn = set(re.findall(r"\b[A-Z]{4,}\b", drawings(section(TASKS, "## A task's places"))))
     assert drawn == {phase.name for phase in Phase}
 
 
 def test_the_states_that_the_page_names_are_those_of_a_task() -> None:
-    named = {name for name in quoted(section("## A task")) if name.isupper()}
+    named = {name for name in quoted(section(TASKS, "## A task")) if name.isupper()}
     assert named == {state.name for state in State}
 
 
 def test_the_steps_of_a_commit_are_those_of_the_committer() -> None:
-    drawn = re.findall(r"\b[A-Z]{6,}\b", drawings(section("## Commit")))
+    drawn = re.findall(r"\b[A-Z]{6,}\b", drawings(section(COMMITS, "## The steps of a commit")))
     assert drawn == [step.name for step in CommitStep]
 
 
 def test_the_accounts_of_the_memory_are_those_of_the_budget() -> None:
-    assert [quoted(row[0])[0] for row in rows(section("## Memory"))] == [account.value for account in Account]
+    assert [quoted(row[0])[0] for row in rows(section(MEMORY, "## Accounts"))] == [account.value for account in Account]

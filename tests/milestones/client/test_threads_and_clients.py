@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from milestones import StreamsState
-from tests.docs.test_architecture import patterns, rows, section
+from tests.docs.test_architecture import THREADS, patterns, rows, section
 from tests.milestones.app import App
 
 pytestmark = pytest.mark.kafka
@@ -32,7 +32,8 @@ def documented(stage: str) -> dict[str, int]:
         "one per transactional producer, from its first call on": polls,
     }
     names = patterns(stage)
-    return {row[0]: numbers[row[3]] for row in rows(section("## Threads")) if row[0] in names and row[3] in numbers}
+    table = rows(section(THREADS, "## The threads"))
+    return {row[0]: numbers[row[3]] for row in table if row[0] in names and row[3] in numbers}
 
 
 def clients() -> set[str]:
