@@ -1,4 +1,4 @@
-"""A commit as steps, each begun and looked at (docs/architecture.md, Commit).
+"""A commit as steps, each begun and looked at (docs/commits.md).
 
 *Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
 outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
