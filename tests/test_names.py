@@ -1,6 +1,6 @@
-"""Names: a class name says one thing, and a milestone's folder can be read by itself.
+"""Names: a class name says one thing, a milestone's folder can be read by itself, a class has few public names.
 
-What is shipped is `common/`, `milestones/` and `pipeline/`. Two rules hold there.
+What is shipped is `common/`, `milestones/` and `pipeline/`. Three rules hold there.
 
 A class name is defined once, so that a search for it finds one thing. Excepted: definitions of one name in the same
 scope of the same module (one for each Python version, or for type checkers only), and nested classes of one outer class
@@ -10,6 +10,11 @@ A milestone's folder uses no underscore name of a class outside of it: neither o
 or override it, nor one of another object, nor one that it imports. Otherwise a milestone couldn't be understood without
 what is private to another folder. Excepted: dunder names, those of every
 `NamedTuple`, and `ALLOWED`.
+
+A public class has up to `MOST_NAMES` public names of its own: methods, properties, class attributes, and attributes
+that its `__init__` sets. That is as much as a first-time reader can hold in mind. A class with more names does several
+things, and can be cut into several classes. Inherited names don't count. A table doesn't count either: a class without
+methods, whose rows are settings, metrics, or members of an enumeration. `LARGE` lists the classes that are larger today.
 """
 
 from __future__ import annotations
@@ -41,6 +46,36 @@ ALLOWED = frozenset(
     }
 )
 """Today's offenders. The list only shrinks: the test fails for one that is mended as well, until it is taken out."""
+
+MOST_NAMES = 20
+
+LARGE = {
+    "Task": 64,
+    "SubtopologyEngine": 45,
+    "SnapshotManifest": 39,
+    "Scheduler": 32,
+    "TaskStores": 32,
+    "Changelogs": 30,
+    "CommitDriver": 30,
+    "BoundContext": 29,
+    "OutputProducer": 28,
+    "Cluster": 27,
+    "ThreadTasks": 27,
+    "StateDirectory": 24,
+    "InlineProcessing": 23,
+    "ThreadedProcessing": 23,
+    "Application": 22,
+    "Streams": 22,
+    "ThreadContext": 22,
+    "Crew": 21,
+    "LocalTaskStorage": 21,
+    "Processing": 21,
+    "StoreSpec": 21,
+    "StreamsConfig": 21,
+    "TaskCommits": 21,
+}
+"""The public names of each larger class, most first. Numbers only fall: the test fails when a class grows, and when it
+has shrunk as well, until its number here is lowered or taken out."""
 
 
 @dataclass
@@ -174,6 +209,49 @@ def test_no_milestone_uses_underscore_names_of_classes_outside_of_its_folder() -
     assert foreign_uses(parsed(sources())) == ALLOWED
 
 
+def public_names(node: ast.ClassDef) -> set[str]:
+    """The public names of a class, as far as it defines them itself; none of a table."""
+    methods = [child for child in _statements(node) if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if not methods:
+        return set()
+    names = {method.name for method in methods}
+    for child in _statements(node):
+        if isinstance(child, ast.Assign | ast.AnnAssign):
+            targets = child.targets if isinstance(child, ast.Assign) else [child.target]
+            names |= {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+        elif isinstance(child, ast.ClassDef):
+            names.add(child.name)
+    for child in (n for method in methods if method.name == "__init__" for n in ast.walk(method)):
+        if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Store) and _is_self(child.value):
+            names.add(child.attr)
+    return {name for name in names if not name.startswith("_")}
+
+
+def _statements(node: ast.ClassDef) -> Iterator[ast.stmt]:
+    """The statements of a class body, those in its conditions too."""
+    waiting: list[ast.AST] = list(node.body)
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.If):
+            waiting += [*one.body, *one.orelse]
+        elif isinstance(one, ast.stmt):
+            yield one
+
+
+def larger_classes(modules: Mapping[str, Module], most: int = MOST_NAMES) -> dict[str, int]:
+    """Public classes with more than `most` public names: how many they have, the largest first."""
+    counts = {name: len(public_names(node)) for module in modules.values() for name, node in module.classes.items()}
+    large = [(name, count) for name, count in counts.items() if count > most and not name.startswith("_")]
+    return dict(sorted(large, key=lambda one: (-one[1], one[0])))
+
+
+def test_no_public_class_has_more_public_names_than_a_reader_can_hold_in_mind() -> None:
+    found = larger_classes(parsed(sources()))
+    assert {name: count for name, count in found.items() if count > LARGE.get(name, 0)} == {}, "cut the class"
+    assert found == LARGE, "a class has become smaller: lower its number, or take it out"
+    assert list(found) == list(LARGE), "the largest come first"
+
+
 BASE = ("milestones.baseline.base", "class Base:\n    def __init__(self): self._state = 1\n    def _hook(self): ...\n")
 
 
@@ -209,3 +287,29 @@ def test_nested_classes_of_two_outer_ones_are_two_and_definitions_in_one_scope_a
     versions = "if 1:\n    class V: ...\nelse:\n    class V: ...\n"
     found = definitions(parsed([("milestones.x", nested + versions)]))
     assert {name for name, scopes in found.items() if len(scopes) > 1} == {"Row"}
+
+
+def sizes(text: str) -> dict[str, int]:
+    """Of the classes with any public name, the number of them."""
+    return larger_classes(parsed([("milestones.x", text)]), most=0)
+
+
+def test_methods_properties_class_attributes_and_those_of_init_are_public_names_and_count_once() -> None:
+    methods = "class A:\n    def f(self): ...\n    async def g(self): ...\n    def _h(self): ...\n"
+    assert sizes(methods) == {"A": 2}
+    given = "    @property\n    def h(self): return 1\n    @h.setter\n    def h(self, value): ...\n"
+    assert sizes(methods + given) == {"A": 3}
+    assert sizes(f"{methods}    a = b = 1\n    c: int\n    _d: int = 2\n") == {"A": 5}
+    init = "    def __init__(self, a):\n        self.a, self._b = a, 1\n        self.c: int = 2\n        a.d = 3\n"
+    assert sizes(methods + init) == {"A": 4}
+    assert sizes(f"{methods}    def i(self): self.later = 1\n    if 1:\n        def j(self): ...\n") == {"A": 4}
+
+
+def test_tables_private_classes_and_inherited_names_do_not_count() -> None:
+    assert sizes("class Row:\n    a = 1\n    b: int = 2\n") == {}
+    assert sizes("class _A:\n    def f(self): ...\n") == {}
+    assert sizes("class A:\n    def f(self): ...\nclass B(A):\n    def g(self): ...\n") == {"A": 1, "B": 1}
+
+
+def test_the_largest_class_comes_first() -> None:
+    assert list(sizes("class B:\n    def f(self): ...\nclass A:\n    def f(self): ...\n    a = 1\n")) == ["A", "B"]
