@@ -28,7 +28,10 @@ from tests.sources import ROOT, parsed
 DOCS = ROOT / "docs"
 ARCHITECTURE, THREADS, TASKS = DOCS / "architecture.md", DOCS / "threads.md", DOCS / "tasks.md"
 COMMITS, MEMORY = DOCS / "commits.md", DOCS / "memory.md"
-PAGES = (ARCHITECTURE, THREADS, TASKS, COMMITS, MEMORY, DOCS / "membership.md", DOCS / "fetching.md")
+NARRATIVE, GLOSSARY = DOCS / "a-day-in-the-life-of-a-record.md", DOCS / "glossary.md"
+PAGES = (
+    ARCHITECTURE, THREADS, TASKS, COMMITS, MEMORY, DOCS / "membership.md", DOCS / "fetching.md", NARRATIVE, GLOSSARY,
+)  # fmt: skip
 
 TIMEOUT_S = 60
 
