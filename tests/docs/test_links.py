@@ -45,6 +45,14 @@ def test_a_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> None
     assert [link for link in links(page.read_text()) if leads_nowhere(page, *link)] == []
 
 
+def test_the_index_of_the_docs_leads_to_each_of_their_pages() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = {file for file, _ in links(index.read_text())}
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {index.name}
+    assert len(pages) > 30
+    assert pages - listed == set()
+
+
 def test_a_link_without_a_file_or_a_heading_is_found() -> None:
     assert links("[a](b.md#c), [d](https://e), [f](#g)\n```\n[h](i)\n```\n") == [("b.md", "c"), ("", "g")]
     assert leads_nowhere(CONTRIBUTING, "nothing.md", "")
