@@ -88,9 +88,9 @@ class StateBusyError(StateError):
     """A write isn't possible now: RocksDB would stall it, or the disk is full. Steers the runtime only: nothing of what
     was confirmed is lost, and the write is made again.
 
-    `pause_ms`: not before so long. `where`: the stores; `reason`: what has to pass; `remedy`: what helps. `limit_ms`:
-    for how long a write is made again at most; None: for as long as it takes. `full`: as the disk is; `told`: the log
-    has it already."""
+    `pause_ms`: the time before the next try. `where`: the stores; `reason`: what has to pass; `remedy`: what helps.
+    `limit_ms`: for how long a write is made again at most; None: for as long as it takes. `full`: as the disk is;
+    `told`: the log has it already."""
 
     def __init__(
         self, where: str, reason: str, remedy: str, pause_ms: int, limit_ms: int | None = None, *, full: bool = False
@@ -102,7 +102,7 @@ class StateBusyError(StateError):
 
 class StateFormatError(StateError):
     """A manifest or layout that this version doesn't know. `newer`: a version that it doesn't know has written it, as
-    far as that can be told from damage."""
+    far as damage and a new version can be told apart."""
 
     def __init__(self, message: str, *, newer: bool = False) -> None:
         super().__init__(message)
@@ -199,20 +199,20 @@ class TaskCorruptedError(MilestonesError):
 
 
 class UnsentError(TaskCorruptedError):
-    """Outputs of these `tasks` aren't in Kafka, for which the tasks aren't at fault: what is kept is sent again."""
+    """Outputs of these `tasks` aren't in Kafka, and the tasks aren't at fault. Kept outputs are resent."""
 
 
 class LeftOutError(UnsentError):
-    """A handler has left outputs of these tasks out: the transaction that has failed of them is made again without."""
+    """The handler answered CONTINUE: the transaction that failed is repeated without the refused outputs."""
 
 
 class SendAgainError(UnsentError):
-    """A handler has outputs of these tasks sent again, which Kafka may take then: it says for how long."""
+    """The handler answered RETRY: the outputs of these tasks are resent, for `task_timeout_ms` at most."""
 
 
 class RefusedTogetherError(UnsentError):
-    """Kafka refused a batch of outputs of these tasks for one in it: sent apart it will be known which. `suspects`: all
-    of the batch, as far as it is known."""
+    """Kafka refused a batch of outputs of these tasks because of one in it. They are resent in smaller batches to find
+    out which one. `suspects`: the outputs of the batch, as far as they are known."""
 
     def __init__(self, message: str, tasks: Iterable[TaskId], suspects: Iterable[Output] = ()) -> None:
         super().__init__(message, tasks)
@@ -220,4 +220,4 @@ class RefusedTogetherError(UnsentError):
 
 
 class ToldApartError(TaskCorruptedError):
-    """It is known by now which output of these tasks Kafka refuses: they needn't be told apart any more."""
+    """The output that Kafka refuses is known. The producer needn't send small batches any more."""

@@ -1,6 +1,6 @@
 """How threads talk: bounded mailboxes that close, and fail with the error of a dead owner.
 
-*Guarantees*: items come out in the order they went in, but for those that are put `first`, each once. No call waits
+*Guarantees*: items come out in the order they went in, except those that are put `first`, each once. No call waits
 without a deadline. After `close` nothing goes in; what was in it still comes out, then the error of the close is
 raised. A waiting thread wakes up at the close.
 *Assumes*: nothing; any number of threads may put and get.

@@ -101,7 +101,7 @@ class MemoryBudget:
         self._counts[account] = held
 
     def say(self, account: Account, held: int) -> None:
-        """The instance holds so many bytes beside what its sharers hold."""
+        """Note the bytes that the instance holds, without those of its sharers."""
         self._own[account] = held
 
     def part(self, account: Account, among: int = 1) -> int:
@@ -149,7 +149,7 @@ class MemoryShare:
         return self._budget.part(account, among)
 
     def say(self, account: Account, held: int) -> None:
-        """The sharer holds so many bytes. On a timer, never per record."""
+        """Note the bytes that the sharer holds. On a timer, never per record."""
         self._held[account] = held
 
     def held(self, account: Account) -> int:

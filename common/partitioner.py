@@ -14,7 +14,7 @@ REMEMBERED = 1 << 17
 
 @lru_cache(REMEMBERED)
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a record with this key in a topic of so many."""
+    """The partition of a record with this key in a topic with this number of `partitions`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 

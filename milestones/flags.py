@@ -46,7 +46,7 @@ _BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}
 
 def parse_milestones(value: str | Iterable[str]) -> frozenset[str]:
     """The flags that `value` means: a stage (`"m3"` and all stages before it), or names of flags, as text with commas
-    or plus signs (as of `stage_name`) or as a set. `ConfigError` names flags that are unknown or missing."""
+    or plus signs (as in `stage_name`) or as a set. `ConfigError` names flags that are unknown or missing."""
     items = [value] if isinstance(value, str) else value
     words = {word.strip().lower() for item in items for word in re.split("[,+]", item)} - {""}
     stages = words & _BY_NAME.keys()
@@ -110,9 +110,8 @@ _LESS = {"num_processing_threads": "only counts for this instance's share of the
 
 
 def without_effect(config: StreamsConfig) -> list[str]:
-    """The settings in `config` that have no effect, less than their name says, or a cost that another value hasn't,
-    each with the reason: values of a file or the environment that the code overrides, settings of a stage that isn't
-    the application's, a set of flags."""
+    """Warnings about settings, each with its reason: values of a file or the environment that the code overrides,
+    settings that the stage doesn't use, and sets of flags that are costly."""
     flags = parse_milestones(config.milestones)
     unused = [
         f"{key} {_LESS.get(key, 'has no effect')} at stage {stage_name(flags)}: it needs {_BY_NAME[about.stage].flag} "

@@ -134,7 +134,7 @@ def session_with_headers(
     retention: Duration,
     **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """A `SessionStoreWithHeaders` (KIP-1271). `retention`: as of `session`."""
+    """A `SessionStoreWithHeaders` (KIP-1271). `retention`: as in `session`."""
     retention_ms = milliseconds(retention, "a retention", least=1)
     return _spec(name, "session-with-headers", key, value, options, retention_ms=retention_ms)
 

@@ -27,7 +27,7 @@ class BoundedConsumer(AssignedConsumer):
 
     @property
     def complete(self) -> bool:
-        """All ends have been told."""
+        """All ends are known."""
         return self._reached.keys() == self._ends.keys() and not self._untold
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:

@@ -20,7 +20,7 @@ from milestones.pipeline.bounded import BoundedConsumer
 
 BATCH = 10_000
 SILENCE_S = 60.0
-"""So long nothing may come."""
+"""The longest time without any record."""
 
 
 @dataclass(frozen=True)

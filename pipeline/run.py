@@ -93,7 +93,7 @@ class SparkRun:
 
     def stop(self, timeout_s: float = STOP_S) -> bool:
         """End it: the Spark tasks that run get some seconds to come to their end; what they haven't committed then is
-        dropped. True when all has ended within the time. Errors as of `wait`."""
+        dropped. True when all has ended within the time. Errors: as in `wait`."""
         self._driver.ask_to_stop()
         return self.wait(timeout_s)
 
@@ -120,7 +120,7 @@ def run_on_spark(
 
     `mode`: a `batch` ends when all records that its inputs had at its beginning are processed; `micro_batch` runs one
     every `interval_ms`, of at most about `max_records` records each. `history`: URL of an archive of what Kafka no
-    longer has of the inputs (see `backfill`). Settings as of `Streams`, by name or as `config`; `commit_interval_ms` is
+    longer has of the inputs (see `backfill`). Settings as in `Streams`, by name or as `config`; `commit_interval_ms` is
     2,000 unless they say otherwise.
 
     The run joins the application's group. Live instances of the application may be members too: each has tasks of its

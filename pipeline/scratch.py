@@ -71,7 +71,7 @@ class ScratchStore:
     def fold(self, consumer: Mapping[str, Any], changelog: TopicPartition, first: int, end: int) -> int:
         """Fold the changelog's committed records with first <= offset < end; how many. Where the first ones are deleted
         meanwhile, as they are of windows that are gone, the fold begins anew where the changelog begins then, as a
-        restoration does. `consumer`: a restore consumer's settings. Errors as of `read`."""
+        restoration does. `consumer`: a restore consumer's settings. Errors: as in `read`."""
         while True:
             try:
                 return self._fold(consumer, changelog, first, end)

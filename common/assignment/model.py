@@ -89,7 +89,7 @@ class Assignment:
     `active`, `standby` and `warmup` are disjoint. `partitions` has the input partitions of each active task.
     `promised`: the tasks that the member will get once their owners have released them; its next subscription repeats
     them. `followup`: this member or another must release tasks and rejoin. `error`: why nothing can run (a source topic
-    is missing, ...), told to every member that it concerns.
+    is missing, ...), sent to every member that it concerns.
     `shutdown`: whether `error` is a member's wish that the whole application shuts down.
     `profile`: the `Subscription.profile` for which this was made; None when unknown. `origin`: the reasons of the
     rebalance, for the log.

@@ -1,4 +1,4 @@
-"""What an assignor is told besides members and tasks, and what it answers.
+"""What an assignor gets besides members and tasks, and what it answers.
 
 *Guarantees*: frozen values.
 *Assumes*: every member of a group is configured alike; if not, the leader's configuration counts.

@@ -92,7 +92,7 @@ def restore_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
 
 def global_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
     """Settings of the consumer of the thread `name` that follows the topics of global stores: those of a restore
-    consumer, but for the user's."""
+    consumer, without the user's."""
     return {
         **restore_consumer(config, name),
         **config.passed("consumer_", "global_consumer_"),
@@ -132,7 +132,7 @@ def static_id(config: StreamsConfig, index: int | str) -> str | None:
 
 
 def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings:
-    """Settings of the group member of the thread `name`. `index`: as of `static_id`."""
+    """Settings of the group member of the thread `name`. `index`: as in `static_id`."""
     from milestones.common.kafka.membership.settings import (
         PROTOCOLS,
         MemberSettings,  # here, so that a config alone loads no client

@@ -227,7 +227,7 @@ class StateKeys:
     )
     state_sync_interval_ms: Final = ConfigKey(
         integer(at_least=1), 1_000, "low", stage="m6",
-        doc="How often what was written is synced to the disk: so many ms of commits, and those that waited "
+        doc="How often what was written is synced to the disk: the commits of this time, and those that waited "
         "(`state_write_interval_ms`), are replayed after a power failure. A database with a store that has no "
         "changelog is synced at each commit.",
     )
@@ -261,7 +261,7 @@ class StateKeys:
     state_write_interval_ms: Final = ConfigKey(
         integer(at_least=0), 5_000, "low",
         doc="How long what commits have confirmed waits in memory, to be written to the stores on disk with later "
-        "commits, each key once: commits of so many ms are replayed after a crash. Only of tasks whose stores on disk "
+        "commits, each key once: this much is replayed after a crash. Only of tasks whose stores on disk "
         "are key-value stores with changelogs. 0: each commit is written at once.",
     )
     statestore_waiting_max_bytes: Final = ConfigKey(
@@ -337,7 +337,7 @@ class StateKeys:
     )
     snapshot_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 30_000, "low",
-        doc="When nothing has come from `snapshot_url` for so long, the changelog is read instead; so it is when what "
+        doc="When `snapshot_url` gives nothing for this time, the changelog is read instead; so it is when what "
         "comes takes as much longer than a second for each 4 MiB.",
     )
     num_standby_replicas: Final = ConfigKey(
@@ -406,7 +406,7 @@ class KafkaKeys:
     )
     session_timeout_ms: Final = ConfigKey(
         integer(at_least=1), 45_000, "medium",
-        doc="A member not heard of for so long is dead to its group. The broker has bounds of its own (6 s to 30 min "
+        doc="A member silent for this time is dead to its group. The broker has bounds of its own (6 s to 30 min "
         "by default); below 10 s a long call that keeps Python's lock may end a live member.",
     )
     heartbeat_interval_ms: Final = ConfigKey(
@@ -416,7 +416,7 @@ class KafkaKeys:
     )
     max_poll_interval_ms: Final = ConfigKey(
         integer(at_least=1), 300_000, "medium",
-        doc="A thread that doesn't come back to its loop for so long leaves the group; also the time a rebalance "
+        doc="A thread that doesn't come back to its loop for this time leaves the group; also the time a rebalance "
         "waits for its members.",
     )
     transaction_timeout_ms: Final = ConfigKey(

@@ -100,7 +100,7 @@ def legal_name(what: str) -> ValueType[str]:
 
 
 def _read(value: object) -> object:
-    """The list or table of a text in TOML's form, as of the environment; any other value unchanged."""
+    """The list or table of a text in TOML's form, as in the environment; any other value unchanged."""
     if isinstance(value, str) and value.strip().startswith(("[", "{")):
         try:
             return tomllib.loads(f"value = {value.strip()}")["value"]

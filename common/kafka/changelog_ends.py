@@ -70,5 +70,5 @@ class ChangelogEnds:
 
 
 def unknown(why: object) -> KafkaException:
-    """The passing error of ends that weren't told."""
+    """The passing error when a broker gave no ends."""
     return KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the ends of changelogs aren't known yet: {why}"))

@@ -210,7 +210,7 @@ def _batch(topics: Iterable[InternalTopic]) -> list[InternalTopic]:
 
 
 def create_topics(cluster: Cluster, topics: Iterable[InternalTopic], replication_factor: int) -> frozenset[str]:
-    """Make missing topics, wait for that, and return the topics made. Errors as of `TopicCreation`."""
+    """Make missing topics, wait for that, and return the topics made. Errors: as in `TopicCreation`."""
     creation = TopicCreation(OwnAdmin(lambda: cluster), topics, replication_factor, 30_000, SystemClock())
     for _ in creation.steps():
         pass

@@ -158,7 +158,8 @@ def is_retriable(exception: BaseException) -> bool:
 
 
 def is_undelivered(exception: BaseException) -> bool:
-    """Whether a transaction failed because records of it weren't delivered in time, or at all. Which, it isn't told."""
+    """Whether a transaction failed because records of it weren't delivered in time, or at all. The client doesn't say
+    which."""
     error = error_of(exception)
     return error is not None and error.txn_requires_abort() and error.code() in UNDELIVERED
 

@@ -82,11 +82,11 @@ class OutputProducer(BegunCalls):
     `settings` with a `transactional.id` make the producer transactional. `acknowledged`: by changelog partition, the
     offset after the last record that Kafka acknowledged, complete after a `flush`. `refused`: the refused outputs, and,
     outside of transactions, those of the same batches. `send`, `poll` and `flush` fill both, in the owner's thread.
-    `apart`: how outputs are told apart; then `refused` has those of transactions, too, and of an output that is sent
-    alone it has no others of the batch. `letters`: a user's dead letters that wait for room, by task; those of a
-    transaction end with it, as do the `undecided`: refused outputs about which a user's handler is being asked.
-    `contributors`: the tasks with outputs in the transaction that is open, or was last.
-    """
+    `apart`: how the producer finds out which output of a batch is refused. With it, `refused` also has outputs that
+    were refused inside a transaction, and an output that was sent alone is in it without the others of a batch.
+    `letters`: a user's dead letters that wait for room, by task; those of a transaction end with it, as do the
+    `undecided`: refused outputs about which a user's handler is being asked. `contributors`: the tasks with outputs in
+    the transaction that is open, or was last."""
 
     in_transaction: bool
 
@@ -400,7 +400,7 @@ class OutputProducer(BegunCalls):
         self._finish(timeout_ms)
 
     def begin_commit(self, timeout_ms: int) -> None:
-        """Begin to commit the open transaction. Errors as of `send_offsets`. After `send_offsets` Kafka has taken all
+        """Begin to commit the open transaction. Errors: as in `send_offsets`. After `send_offsets` Kafka has taken all
         flushed records, so no error of the commit itself counts as the refusal of a record."""
         explained = nullcontext if self._has_offsets else refusals_explained
         self._begin_call(

@@ -32,7 +32,7 @@ class StaticMembers(GroupReader):
 
     def of(self, process_id: str, known: Set[str]) -> frozenset[str]:
         """The static ids with which the process has members in the group now; `known`: static ids that the process has
-        written down. Errors as of `GroupReader`."""
+        written down. Errors: as in `GroupReader`."""
         return frozenset(
             member.instance_id
             for member in self.describe().members
@@ -40,7 +40,7 @@ class StaticMembers(GroupReader):
         )
 
     def remove(self, instance_ids: Set[str]) -> None:
-        """Have these members leave the group at once, all by one request. Errors as of `GroupReader`."""
+        """Have these members leave the group at once, all by one request. Errors: as in `GroupReader`."""
         what = (
             f"the obsolete static members {', '.join(sorted(instance_ids))} of the group {self._group} can't leave it"
         )

@@ -288,7 +288,7 @@ class Cluster(Owned):
     def ends(
         self, partitions: Iterable[TopicPartition], timeout_ms: int, *, committed: bool = False
     ) -> dict[TopicPartition, int]:
-        """The end of each partition, as of `bounds`."""
+        """The end of each partition, as in `bounds`."""
         self._check_owner()
         self._admin.poll(0)
         return self._offsets(partitions, LATEST, committed=committed, timeout_ms=timeout_ms)

@@ -6,7 +6,7 @@ over without metadata, which makes the group a part of the transaction, and a Tx
 the same producer id and epoch, member and generation. The later offset of a partition is the one that is committed.
 
 *Guarantees*: what is sent is fenced as the client's own request is: by the epoch, and by the generation. An error is a
-`KafkaException` of the classes in `failures`, as of a transactional call.
+`KafkaException` of the classes in `failures`, as in a transactional call.
 *Assumes*: the client's own call has succeeded in this transaction. One thread at a time uses it, with the producer.
 """
 

@@ -136,7 +136,7 @@ class Engine(Protocol):
 
     def expire(self, namespace: str, spans: Collection[Span], *, wait: bool = True) -> None:
         """Delete all keys of these spans (first <= key < second), which no reader asks for any more. Not atomic: after
-        a crash some may be there. `wait` as of `apply`. `StateError`."""
+        a crash some may be there. `wait` as in `apply`. `StateError`."""
         ...
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
@@ -152,7 +152,7 @@ class Engine(Protocol):
 
     def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch], *, wait: bool = True) -> None:
         """Delete all keys of a span per namespace, then write the batches, in one atomic step. Room is given back by
-        `compact`. `wait` as of `apply`. `StateError`."""
+        `compact`. `wait` as in `apply`. `StateError`."""
         ...
 
     def compact(self, namespace: str, span: Span) -> None:

@@ -50,7 +50,7 @@ class GlobalStoreEngine(StoreEngine):
         self.positions, self.offset = known, total
 
     def empty(self) -> Namespace:
-        """As of a task's store; the positions go first, so that a crash in between leaves none without entries."""
+        """As a task's store does. The positions go first, so that a crash in between leaves none without entries."""
         self.engine.drop(self._positions_name)
         emptied = super().empty()
         self._open_positions()
@@ -58,7 +58,7 @@ class GlobalStoreEngine(StoreEngine):
 
 
 class LocalGlobalStorage(LocalTaskStorage):
-    """See `storage.GlobalStorage`. On disk, but for stores in memory."""
+    """See `storage.GlobalStorage`. On disk, except stores in memory."""
 
     store_engine = GlobalStoreEngine
 

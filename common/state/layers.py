@@ -37,7 +37,7 @@ HEAD_BYTES = 250
 
 _FEW = 16
 _MOST = 256
-"""So many entries of one head are read at once, and not more."""
+"""The most entries of one head that are read at once."""
 
 
 class Staging(Protocol):
@@ -91,7 +91,7 @@ class Layer(dict[bytes, "bytes | None"]):
         return keys[low:high]
 
     def keys_of(self, head: bytes, tail_bytes: int) -> Sequence[bytes]:
-        """The keys of this head and so many bytes more, in no order. The first call builds the index."""
+        """The keys of this head with a tail of `tail_bytes`, in no order. The first call builds the index."""
         if len(self) > self._placed:
             new, by_head = self._new_keys(self._placed), self._by_head
             for key in new:

@@ -1,6 +1,6 @@
 """A task's stores in memory: for tests, and for users' tests of their topologies.
 
-*Guarantees*: those of `TaskStorage`, but for disk: content, offsets and changelog ids are lost at `close`.
+*Guarantees*: those of `TaskStorage`, except for the disk: content, offsets and changelog ids are lost at `close`.
 *Assumes*: nothing.
 """
 

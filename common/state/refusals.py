@@ -63,7 +63,7 @@ class Refusals:
         return max(pause_ms, error.pause_ms)
 
     def wait(self, error: StateBusyError) -> None:
-        """Note a refusal, and wait until the next try. `StateError` as of `note`."""
+        """Note a refusal, and wait until the next try. `StateError` as in `note`."""
         self._clock.sleep_ms(self.note(error))
 
     def made(self) -> None:

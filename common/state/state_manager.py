@@ -173,5 +173,5 @@ def _tasks_in(directory: StateDirectory) -> list[TaskId]:
     try:
         return directory.tasks()
     except StateError as error:
-        log.warning("what state lies on the disk can't be told to the group: %s", error)
+        log.warning("what state lies on the disk can't be reported to the group: %s", error)
         return []

@@ -41,7 +41,7 @@ crash."""
 class LocalTaskStorage:
     """See `TaskStorage`. `manifest`: the directory's description of the stores; None without persistent stores.
 
-    *Concurrency*: used by the thread that has the task, but for `statistics` and `memory_bytes`.
+    *Concurrency*: used by the thread that has the task, except `statistics` and `memory_bytes`.
     """
 
     store_engine: ClassVar[type[StoreEngine]] = StoreEngine

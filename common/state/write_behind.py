@@ -66,7 +66,7 @@ class WaitingCommits:
         return WriteBehindStorage(storage, [spec.name for spec in persistent], clock, self)
 
     def hold(self, storage: WriteBehindStorage, held: int) -> bool:
-        """Note that so many bytes of a storage wait; whether all that waits is within the bound."""
+        """Note the bytes of a storage that wait. Whether all that waits is within the bound."""
         with self._lock:
             self._all += held - self._held.get(storage, 0)
             self._storages += storage not in self._held

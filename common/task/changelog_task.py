@@ -53,7 +53,7 @@ class ChangelogTask:
         return self._stores.changelog_offsets()
 
     def position(self) -> int:
-        """The sum of the stores' changelog offsets, which the group is told."""
+        """The sum of the stores' changelog offsets, as reported to the group."""
         return sum(offset or 0 for offset in self.changelog_offsets().values())
 
     def changelog_ids(self) -> Mapping[str, str]:

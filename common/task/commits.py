@@ -113,9 +113,10 @@ class TaskCommits:
         return OffsetMetadata(UNKNOWN_TIMESTAMP, number, id, entries, topics, offsets, self.written)
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Whether Kafka has made a commit without an answer that was rolled back here: the committed offsets tell, or
-        the commit's number, since a punctuation alone moves no offset. (`commit_outcome.outcome` asks before that.)
-        If so, roll-backs return to its boundary, and the task remembers what it did there."""
+        """True if a commit that got no answer, and that this process rolled back, was made by Kafka after all. The
+        committed offsets show it, or the number of the commit, as a punctuation alone moves no offset. If so,
+        roll-backs return to the boundary of that commit, and operators remember what they did there.
+        (`commit_outcome.outcome` asks before this.)"""
         positions, numbers = self.committed.positions, [0]
         numbers += (OffsetMetadata.decode(at.metadata).commit for at in committed.values())
         moved = any(at.offset != positions[partition].offset for partition, at in committed.items())
@@ -235,7 +236,7 @@ class TaskCommits:
                 self._to_apply = None
 
     def write_waiting(self) -> None:
-        """Write the commits that wait for the disk, if that is due. `StateBusyError` as of `apply`: they still wait, as
+        """Write the commits that wait for the disk, if that is due. `StateBusyError` as in `apply`: they still wait, as
         after a `StateError`."""
         due_ms = self._stores.write_due_ms
         if due_ms is None or self._clock.monotonic_ms() < due_ms:

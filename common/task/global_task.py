@@ -122,7 +122,7 @@ class GlobalTask:
         self._stores.clear(store, reason)
 
     def start(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Initialise the processors, and begin at these positions, one per partition. Errors as of `process`."""
+        """Initialise the processors, and begin at these positions, one per partition. Errors: as in `process`."""
         for partition, position in positions.items():
             self.input.buffers[partition].seek(position, -1)
         self._committed = dict(positions)

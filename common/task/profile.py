@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from milestones.common.topology.nodes import SubTopology
 
 CPU_ONE_IN = 64
-"""The CPU time costs several times what the time does: it is taken of one turn of a task in so many."""
+"""CPU time is taken in one of this number of turns of a task, as it costs several times what wall-clock time costs."""
 
 NONE, UNKNOWN = -1, -2
 """In a stopwatch: the caller that isn't timed; one that isn't known yet."""
@@ -69,7 +69,7 @@ Edges: TypeAlias = dict[tuple[Part | None, Part], Spent]
 
 
 def one_in(number: int) -> Callable[[], bool]:
-    """A function that says yes at first, then once in so many times, at random."""
+    """A function that is true at its first call, then at random once in this number of calls."""
     left = [1]
 
     def choose() -> bool:

@@ -42,8 +42,8 @@ class Runner(ScopedCalls):
         return self._run_oldest(now_ms)
 
     def _run(self, buffer: InputBuffer, most: int, before: int) -> int:  # noqa: C901 - see below
-        """Process at most so many records of a partition, in order, the first one and what follows with a timestamp
-        less than `before`: steps 1 to 5, in one frame, as calls would cost more than the steps."""
+        """Process at most `most` records of a partition, in order: the first one, and those that follow with a
+        timestamp less than `before`: steps 1 to 5, in one frame, as calls would cost more than the steps."""
         messages, extract, process = buffer.messages, buffer.extract, buffer.process
         read_key, read_value = buffer.source.read_key, buffer.source.read_value
         boundary, epoch, record, punctuations = self._boundary, self._epoch, self.record, self.stream_punctuations

@@ -271,7 +271,7 @@ class Task(ChangelogTask):
             self.lifecycle.move(State.READY)
 
     def punctuate(self, now_ms: int) -> bool:
-        """Call the wall-clock punctuations that are due; True when one was called. Errors as in `process`."""
+        """Call the wall-clock punctuations that are due; True when one was called. Errors: as in `process`."""
         if not self.punctuation_due(now_ms):
             return False
         with self._running():
@@ -304,7 +304,7 @@ class Task(ChangelogTask):
             return self._runner.call(function, self._task_context.wall_ms())
 
     def flush(self) -> None:
-        """Have the caches log and emit their waiting updates. Errors as in `process`."""
+        """Have the caches log and emit their waiting updates. Errors: as in `process`."""
         if self.unflushed:
             with self._running(State.LOCKED):
                 self._runner.flush()
@@ -413,7 +413,7 @@ class Task(ChangelogTask):
         return self._boundary.output_bytes()
 
     def keep(self, count: int) -> None:
-        """Note that taken outputs of so many bytes are kept until they are confirmed."""
+        """Note the bytes of taken outputs that are kept until they are confirmed."""
         self._boundary.kept_bytes = count
 
     @property
@@ -440,7 +440,7 @@ class Task(ChangelogTask):
         self._commits.confirmed(commit, changelog_offsets)
 
     def applied(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
-        """Note that Kafka has confirmed `commit`, and write it to the engines. Errors as of `apply`."""
+        """Note that Kafka has confirmed `commit`, and write it to the engines. Errors: as in `apply`."""
         self.confirmed(commit, changelog_offsets)
         self.apply()
 
@@ -510,7 +510,7 @@ class Task(ChangelogTask):
             self.lifecycle.move(State.CLOSED)
 
     def close(self) -> None:
-        """Close everything; unapplied writes are dropped. Harmless when repeated. Errors as in `end`, once all is
+        """Close everything; unapplied writes are dropped. Harmless when repeated. Errors: as in `end`, once all is
         closed."""
         if self.state is State.CLOSED:
             return

@@ -1,6 +1,6 @@
 """Stores on disk without a changelog: whether they are what Kafka's offsets say.
 
-*Guarantees*: pure, but for a line in the log.
+*Guarantees*: pure, except for a line in the log.
 *Assumes*: the storage keeps commits; where it doesn't, nothing is said.
 """
 

@@ -289,7 +289,7 @@ class TopicTail(AbstractContextManager["TopicTail"]):
             raise KafkaException(error)
 
     def has(self, count: int) -> object:
-        """Whether so many rows have come: a condition for `until`."""
+        """Whether `count` rows have come: a condition for `until`."""
         return self.poll() >= count or Not(f"{len(self.rows)} of {count} rows, the last one {self.rows[-1:]}")
 
     def to_the_end(self, timeout_s: float = READ_S, *, stable: bool = False) -> None:

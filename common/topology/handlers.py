@@ -80,7 +80,7 @@ lines."""
 class Seldom:
     """Chooses the lines of a kind that are logged: the first `MOST_LINES`, then one in `PAUSE_S`.
 
-    *Concurrency*: any thread asks; two that ask at one moment may both be told yes.
+    *Concurrency*: any thread asks; two that ask at the same moment may both get True.
     """
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@
 
 Names are those that Kafka Streams gives with the same optimisations.
 
-*Guarantees*: the results are those of the topology without them, but for the order between branches of a stream.
+*Guarantees*: the results are those of the topology without them, except for the order between branches of a stream.
 A repartition topic is moved only if all records that it takes come from the operation after which it would stand.
 *Assumes*: rewrites are applied in the order of `REWRITES`.
 """  # noqa: E501  a row of a table

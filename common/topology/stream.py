@@ -149,7 +149,7 @@ class KStream(JoinableStream[K, V]):
     def process_values(
         self, supplier: Callable[[], FixedKeyProcessor[K, V, VR]], *stores: str, name: str | None = None
     ) -> KStream[K, VR]:
-        """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as of `process`."""
+        """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as in `process`."""
         node = self._processor("KSTREAM-PROCESSVALUES-", FixedKeyProcessorOperator, supplier, stores, name)
         node.changes_values = True
         return KStream(self._graph, node, self._key, weaken(self._value), self._rekeyed)

@@ -110,7 +110,7 @@ class Topology(Explained):
         upserts: bool = False,
     ) -> Topology:
         """Write the records of `parents` to `topic`, or to the topic that a function chooses for each record.
-        `upserts`: as of `KStream.to`."""
+        `upserts`: as in `KStream.to`."""
         return self.add_node(
             SinkNode(
                 name=name,

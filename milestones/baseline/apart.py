@@ -1,4 +1,4 @@
-"""Processing before M2 where a task ends alone (`task_failed`): what one task fails of is told of that task.
+"""Processing before M2 where a task ends alone (`task_failed`): an error of one task is reported for that task.
 
 *Guarantees*: as `InlineProcessing`. A task that has failed isn't called again; the others are, in the same round.
 *Assumes*: as `InlineProcessing`; a task that has failed is removed soon.
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class ApartProcessing(InlineProcessing):
-    """*Owns*: the failures that aren't told yet, and which tasks have failed, besides what `InlineProcessing` owns."""
+    """*Owns*: the failures that aren't reported yet, and which tasks have failed, besides what `InlineProcessing`
+    owns."""
 
     def __init__(self, context: ThreadContext) -> None:
         super().__init__(context)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 _Mark = tuple[TaskId, Output]
-"""What an output is known by when its record is processed again: all of it, but for what its refusal wasn't about."""
+"""What identifies an output when its record is processed once more: all of it, except what its refusal wasn't about."""
 
 
 @dataclass
@@ -154,7 +154,7 @@ class DirectCollection:
         return self._sender.hand_over(task.id, outputs, task.changelog_topics, wait_ms)
 
     def _without_given_up(self, task: TaskId, outputs: Sequence[Emitted]) -> list[Emitted]:
-        """The outputs but for those that a handler has given up in a transaction that failed of them."""
+        """The outputs without those that a handler has given up in a transaction that failed because of them."""
         kept = []
         for output in outputs:
             marks = (_mark(task, Output._make(output), timed) for timed in (True, False))

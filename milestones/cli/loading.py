@@ -97,7 +97,7 @@ def _import_module(app: str, name: str) -> ModuleType:
 
 
 def _run(app: str, execute: Any) -> Any:
-    """Run the user's code; what it raises is told with its place."""
+    """Run the user's code. What it raises is reported with its place."""
     try:
         return execute()
     except MilestonesError:

@@ -163,7 +163,7 @@ class Closing:
         return self._clock.monotonic_ms() >= self._end_ms
 
     def join(self, thread: Joinable, helpers: Callable[[], Collection[int]] = frozenset) -> bool:
-        """Wait until the thread has ended; False when the time is up first. `helpers`: as of `join`."""
+        """Wait until the thread has ended; False when the time is up first. `helpers`: as in `join`."""
         if not join(thread, helpers, lambda: (self._end_ms - self._clock.monotonic_ms()) / 1000):
             self.hangs(thread, helpers())
         return thread.name not in self.hanging

@@ -53,7 +53,7 @@ class PollingMember:
 
 
 class Crew:
-    """*Owns*: the members. `make` makes the thread that polls of this number; `left_group` is told the number of a
+    """*Owns*: the members. `make` makes the thread that polls of this number; `left_group` gets the number of a
     thread that has ended and whose member has left the group."""
 
     def __init__(

@@ -58,7 +58,7 @@ class Start:
             raise StartGivenUpError("the client was closed during its start")
 
     def done(self) -> None:
-        """The client has started: from now on its own thread closes it. `StartGivenUpError` as of `go_on`."""
+        """The client has started: from now on its own thread closes it. `StartGivenUpError` as in `go_on`."""
         with self._changed:
             self.go_on()
             self._life, self._ident = Life.STARTED, None

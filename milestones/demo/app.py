@@ -61,7 +61,7 @@ def as_json(status: Status) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run until told to stop; the exit code."""
+    """Run until it is stopped. Returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s")
     streams = Streams(topology())
     stopped = threading.Event()

@@ -92,7 +92,7 @@ class HandlerCalls(Generic[A]):
         self._start_threads()
 
     def take(self, wait_ms: int = 0) -> list[A]:
-        """The answers since the last call; waits so long for the first one."""
+        """The answers since the last call. Waits at most `wait_ms` for the first one."""
         if not self._owed and not self._waiting:
             return []
         if wait_ms:

@@ -122,7 +122,7 @@ class GlobalFollower:
     # -- on the way
 
     def missing(self) -> dict[TopicPartition, int]:
-        """The number of records up to the ends that `begin` was told, by partition that hasn't reached its end."""
+        """The number of records up to the ends that `begin` got, by partition that hasn't reached its end."""
         reached = self.task.reached
         return {at: end - reached[at] for at, end in (self._ends or {}).items() if reached[at] < end}
 
@@ -143,7 +143,7 @@ class GlobalFollower:
 
     def read_to_the_ends(self, go_on: Callable[[], object], timeout_ms: int) -> None:
         """Read until the stores are complete, or `go_on`, which is asked before each batch, says no.
-        `TimeoutExceededError` when nothing came for so long."""
+        `TimeoutExceededError` when nothing came for that time."""
         moved_ms = self._clock.monotonic_ms()
         while not self.complete and go_on():
             now_ms = self._clock.monotonic_ms()

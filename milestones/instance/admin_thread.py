@@ -85,7 +85,7 @@ class HousekeeperAdmin:
         self._requests = requests
 
     def ask(self, begin: Begin[K, V]) -> Answers[K, V]:
-        """As of `Admin`; raises the error of a housekeeper that has died."""
+        """As in `Admin`; raises the error of a housekeeper that has died."""
         call = AdminCall(begin)
         if not self._requests.try_put(call):
             full = KafkaError(KafkaError._TIMED_OUT_QUEUE, f"too many {self._requests.name} wait")
@@ -250,7 +250,7 @@ class Housekeeper(threading.Thread):
             self._cleaning.begin(note, CLEANING_MS)
 
     def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
-        """The errors of the application's topics that were made anew, by name, which the client is told. A thread that
+        """The errors of the application's topics that were made anew, by name. The client gets them. A thread that
         is about to restore or to read from such a topic learns of it before the next look."""
         changed = {
             **self._internal.changed(self._ours(found)), **self._sources.changed(found), **self._globals.changed(found),

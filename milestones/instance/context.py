@@ -1,6 +1,6 @@
 """`ThreadContext`, all that a stream thread is given, and the events that the thread sends to its supervisor.
 
-*Guarantees*: a context is immutable, but for `thread_registry` and `retry_policy`; a part needs nothing from outside
+*Guarantees*: a context is immutable, except `thread_registry` and `retry_policy`; a part needs nothing from outside
 but its thread's context.
 *Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes); `decide` calls the user's
 uncaught exception handler in the thread that dies, as Kafka Streams does.

@@ -238,7 +238,7 @@ class SnapshotFetcher:
         return _Request(self, task.id, answers, now_ms)
 
     def away_level(self, asked_ms: int) -> int:
-        """How loud it is told that the store can't be reached: once for all requests until now, and those of the next
+        """The log level of a store that can't be reached: once for all requests until now, and those of the next
         `timeout_ms`. From any thread."""
         with self._telling:
             if asked_ms <= self._told_away_ms + self.timeout_ms:
@@ -324,7 +324,7 @@ class SnapshotFetcher:
             )  # fmt: skip
 
     def _came(self, request: AskSnapshots, size: int) -> None:
-        """So many bytes of a file; 0 at its beginning."""
+        """Some bytes of a file have come; 0 at its beginning."""
         self._progress(request, size / PIECE_BYTES or 1)
 
     def _progress(self, request: AskSnapshots, pieces: float) -> None:

@@ -78,7 +78,7 @@ class ThreadRegistry:
         it is the last.
 
         The highest leaves so that a later start with fewer threads has the same numbers. `MilestonesError` when there
-        is no such thread. `tell`: as of `add`, with number and serial.
+        is no such thread. `tell`: as in `add`, with number and serial.
         """
         with self._lock:
             if not self._alive:

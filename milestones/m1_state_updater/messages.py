@@ -1,6 +1,6 @@
 """What a stream thread and its state updater say to each other.
 
-*Guarantees*: immutable, but for the tasks in them: the thread that takes a message out owns its task from then on.
+*Guarantees*: immutable, except the tasks in them: the thread that takes a message out owns its task from then on.
 *Assumes*: one mailbox for each direction, so that messages are read in the order in which they were sent.
 """
 
@@ -95,7 +95,7 @@ class RestorationFailed:
 
 @dataclass(frozen=True)
 class Ended:
-    """The updater has ended, of an error or as it was told; what it had follows."""
+    """The updater has ended, by an error or by request. Its tasks follow."""
 
     error: BaseException | None
 

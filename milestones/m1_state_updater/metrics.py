@@ -43,7 +43,7 @@ class UpdaterMeasures:
         self._before = (0, 0, 0)
 
     def turn(self, now_ms: int, elapsed_ns: int) -> None:
-        """A round is over, and took so long without its waits."""
+        """A round is over. `elapsed_ns`: its time without its waits."""
         self._busy_ns += elapsed_ns
         if now_ms - self._published_ms >= PUBLISH_INTERVAL_MS:
             self._publish(now_ms)

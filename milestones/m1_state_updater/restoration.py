@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 LOOK_MS, LONG_LOOK_MS, FAR = 10, 50, 20_000
-"""How often the stream thread looks for answers; and how often while so many records are to be restored."""
+"""How often the stream thread looks for answers; how often while at least `FAR` records are to be restored."""
 
 MOST_DEATHS, SERIES_MS = 3, 60_000
-"""So many deaths of updaters within this time are one too many: the stream thread dies of the last one."""
+"""If this number of updaters dies within this time, the stream thread dies of the last one."""
 
 
 class UpdaterHandle(Protocol):
@@ -155,7 +155,8 @@ class UpdaterRestoration:
             self._tell(Limit(self._limit))
 
     def _tell(self, request: Remove | Pause | Limit | StopUpdater) -> None:
-        """An updater that has ended needs no request: what it had is on its way back, the next one is told all."""
+        """An updater that has ended needs no request: its tasks are on their way back, and the next updater gets them
+        all."""
         if self._handover is not None:
             self._handover.put(request)
 

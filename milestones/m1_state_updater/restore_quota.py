@@ -12,7 +12,7 @@ QUANTUM = 50_000
 each, so it isn't short; at the usual 300,000 records/s standbys wait two thirds of a second for theirs."""
 
 MOST_TURNS = 5
-"""So many quanta standbys may be owed in their turn: what was prefetched for active tasks comes before theirs."""
+"""The most quanta that standbys may be owed when their turn comes. Prefetched records of active tasks come first."""
 
 
 class RestoreQuota:
@@ -24,7 +24,7 @@ class RestoreQuota:
         self._turn = False
 
     def took(self, *, active: int = 0, standby: int = 0) -> None:
-        """So many records were taken."""
+        """Note that this number of records was taken."""
         most = self._quantum * (MOST_TURNS if self._turn else 1)
         self._owed = min(most, self._owed + active / self._weight) - standby
 

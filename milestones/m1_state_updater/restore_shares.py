@@ -17,7 +17,7 @@ from typing import Final
 from milestones.restoration.changelog_reader import MUCH
 
 QUANTUM: Final = 50_000
-"""Records by weight, as of `restore_quota`: a turn's end throws away what was prefetched."""
+"""Records by weight, as in `restore_quota`: a turn's end throws away what was prefetched."""
 
 LONGEST_MS: Final = 10_000
 """How long one stands back in one go, whatever the heavier ones get: their brokers may be away."""
@@ -33,7 +33,7 @@ class RestoreShares:
         self._back: dict[int, int] = {}
 
     def took(self, subtopology: int, records: int) -> None:
-        """So many records of its active tasks were taken."""
+        """Note that this number of records of its active tasks was taken."""
         if subtopology in self._far:
             self._far[subtopology] += records / self._weight(subtopology)
 

@@ -1,4 +1,4 @@
-"""The state updater: restores active tasks and keeps standbys up, in a thread of its own.
+"""The state updater: restores active tasks and updates standbys, in a thread of its own.
 
 *Guarantees*: every task that the updater is given it hands out once. A request waits for one round at most: a write to
 the store of each partition that has records, 10 ms (`WAIT_MS`) for records, a second for room in the housekeeper's
@@ -129,7 +129,7 @@ class StateUpdater:
 
 
 class UpdaterThread(threading.Thread):
-    """Drives a `StateUpdater` until it is told to stop, or dies.
+    """Drives a `StateUpdater` until it is stopped, or dies.
 
     *Owns*: the updater. *Receives* and *sends* what that does; at its end `Ended`, and every task it still has.
     """

@@ -19,7 +19,7 @@ LOCK_MS = 10_000
 """How long a task that was flushed waits to be committed."""
 
 LONG_CALL_MS = 250
-"""So long after the end of its slice a task that still has its turn is in a long call."""
+"""A task that still has its turn this long after the end of its slice is in a long call."""
 
 
 def is_in_a_call(scheduled: ScheduledTask, now_ms: int) -> bool:

@@ -8,13 +8,13 @@ core to another. So the stream thread lends its loop to its only processing thre
       v  |  a lease lasts; or a turn fails, or leaves something to do that the stream thread is to wait for
     lent: the processing thread works, and makes a turn every `TURN_MS`, or when there is nothing to work on
 
-A lease that lasts is followed by the next lending at once: it may be what a commit writes to an engine, or the thread
-had no core for a moment. A thread that gives no sign for `LOOK_MS` twice within a while, as user code lasts, may do so
-again, and the loop is kept for as long.
+One long lease doesn't stop the lending: a commit may have written to an engine, or the thread had no core for a moment.
+If user code lasts longer than `LOOK_MS` twice within two seconds, it is probably slow. Then the stream thread keeps its
+loop for `CALM_MS`.
 
 *Guarantees*: one thread at a time is in a turn. While a call lasts the stream thread makes the turns, from
 2 x `LOOK_MS` after its begin on at the latest. The error of a turn is raised in the stream thread.
-*Assumes*: a turn waits for no processing thread, but for `keep`, which the stream thread calls before it ends.
+*Assumes*: a turn waits for no processing thread. Only `keep` does, which the stream thread calls before it ends.
 """
 
 from __future__ import annotations

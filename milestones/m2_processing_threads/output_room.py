@@ -1,10 +1,10 @@
 """`OutputRoom`: how many bytes of outputs each task may hold that wait to be sent, or to be confirmed.
 
-    room:  |<--------- three quarters, lent to whichever tasks need them --------->| part | part | part | ...
+    room:  |<------------ three quarters, lent to the tasks that need them ------------>| part | part | part | ...
 
 *Guarantees*: the tasks hold the room together, and a batch's outputs each. A task that holds less than its part of the
 last quarter waits for no other task.
-*Assumes*: called under the scheduler's lock, but for `most`.
+*Assumes*: called under the scheduler's lock, except `most`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OutputRoom:
     *Concurrency*: any thread may call `most`, which reads a dictionary entry and a number."""
 
     def __init__(self, part: Callable[[int], int]) -> None:
-        """`part(among)`: the bytes of the room for one of so many, as of `MemoryShare.part`; all of it for one."""
+        """`part(among)`: the bytes of the room divided by `among`, as in `MemoryShare.part`."""
         self._part_among = part
         self._held: dict[Task, int] = {}
         self._total = 0
@@ -36,13 +36,13 @@ class OutputRoom:
         self._total -= self._held.pop(task)
 
     def look_at(self, task: Task, held: int | None = None) -> None:
-        """Note what the task holds; `held`, where that was counted just now."""
+        """Note what the task holds. `held`: the bytes, if the caller has counted them just now."""
         held = task.output_bytes() if held is None else held
         self._total += held - self._held[task]
         self._held[task] = held
 
     def look_at_all(self) -> None:
-        """Note what has been sent, or confirmed, once that matters."""
+        """Count all tasks anew, as outputs have been sent or confirmed. Does nothing while half of the room is free."""
         if self._total > self._size // 2:
             for task in self._held:
                 self.look_at(task)
@@ -56,8 +56,8 @@ class OutputRoom:
         return self._part_among(4 * len(self._held))
 
     def most(self, task: Task, threads: int) -> int:
-        """The bytes with which the task is full. What is left to be lent is divided among so many threads, each of
-        which works on a task."""
+        """The bytes of outputs at which `task` must wait: its guaranteed part, or what it holds plus an equal share
+        of the free pool. There are `threads` shares, one for each thread that works on a task."""
         left = self._size * 3 // 4 - self._total
         return max(self._part(), self._held.get(task, 0) + left // max(1, threads))
 
@@ -66,5 +66,5 @@ class OutputRoom:
         return self._part() // 2
 
     def has_room(self, task: Task) -> bool:
-        """Whether there is room again for a full task: half of all the room is free, or of the task's own part."""
+        """Whether a full task may continue: half of all the room is free, or half of the task's own part."""
         return self._total <= self._size // 2 or self._held[task] <= self._part() // 2

@@ -56,10 +56,7 @@ class Job(enum.Enum):
 
 
 class Lease:
-    """The thread `owner` has a task until `deadline_ms` (monotonic), or until the record is done that is in work then.
-    `limit`: records of the next batch. `stop`: no other batch is to begin. `full`: the outputs have no
-    more room. `output_bytes`: what the task held after the last batch; None before the first one is begun. `pause_ms`:
-    so long the task's engine is busy, so that what is confirmed isn't applied yet."""
+    """The right of the thread `owner` to work on a task, until `deadline_ms`. A record in work may end later."""
 
     __slots__ = (
         "_before", "deadline_ms", "full", "job", "limit", "output_bytes", "owner", "pause_ms", "scheduled", "stop",
@@ -67,20 +64,27 @@ class Lease:
     )  # fmt: skip
 
     deadline_ms: int
+    """Monotonic time."""
     full: bool
+    """The outputs of the task have no more room."""
     job: Job
     owner: str
+    """The name of the thread."""
     scheduled: ScheduledTask
     stop: bool
+    """No other batch is to begin."""
     task: Task
 
     def __init__(self, scheduled: ScheduledTask, job: Job, owner: str, deadline_ms: int) -> None:
         self.scheduled, self.task, self.job = scheduled, scheduled.task, job
         self.owner, self.deadline_ms = owner, deadline_ms
         self.limit: int = scheduled.limit
+        """Records of the next batch."""
         self.stop = self.full = False
         self.pause_ms: int = 0
+        """For how long the task's engine is busy, so that the confirmed commit can't be applied yet."""
         self.output_bytes: int | None = None
+        """Bytes of outputs that the task held after the last batch. None before the first batch."""
         self._before = self.task.counters.processed
 
     @property

@@ -159,7 +159,7 @@ class Scheduler:
 
     @property
     def changed(self) -> bool:
-        """Whether `take_changed` has anything to tell, but for tasks that are leased."""
+        """Whether `take_changed` has anything to report, leased tasks aside."""
         return bool(self._changed)
 
     def take_changed(self) -> Collection[Task]:
@@ -199,7 +199,7 @@ class Scheduler:
             self._call(self._takable())
 
     def at_rest(self, ids: Set[TaskId]) -> bool:
-        """Whether no thread has a turn of these tasks, but for a long call."""
+        """Whether no thread processes these tasks. A task in a long call counts as resting."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             leases = (scheduled.lease for scheduled in map(self._scheduled.get, ids) if scheduled is not None)
@@ -207,12 +207,11 @@ class Scheduler:
             return all(is_in_a_call(scheduled, now_ms) for scheduled in turns)
 
     def flush(self, *, final: bool = False) -> bool:
-        """Have the caches of all tasks flushed, and these tasks locked; True once they are. A task in quarantine is
-        left out, and a task in a long call isn't waited for.
+        """Have the caches of all tasks flushed, and lock these tasks. True when all are flushed and locked. Leaves out
+        tasks in quarantine, and doesn't wait for tasks in a long call.
 
-        `final`: no other commit may follow this one. So that it takes all that is done, every task with a cache is
-        locked, not only those where something waits by chance; and what was confirmed is applied before, where more
-        has been done since, or may yet be.
+        `final`: this is the last commit of these tasks, so it must take everything that is done. Every task with a
+        cache is locked, dirty or not. A confirmed commit is applied first if more has been done since, or may be.
         """
         with self._lock:
             prepared = self._preparation.flush(self._clock.monotonic_ms(), self._leased, final=final)
@@ -260,7 +259,7 @@ class Scheduler:
         return self._leaving.due(self._clock.monotonic_ms()) + (0 if self.closing else len(self._agenda))
 
     def _call(self, threads: int) -> None:
-        """Wake so many threads that sleep, if there are as many."""
+        """Wake up to `count` threads that sleep."""
         if self._idle and threads > 0:
             self._look.notify(min(self._idle, threads))
 
@@ -294,7 +293,7 @@ class Scheduler:
             return len(self._leased), self._takable()
 
     def wait_for_news(self, timeout_ms: int, until: Callable[[], bool]) -> bool:
-        """Wait until a thread has something to tell and `until` holds, at most so long. Whether it holds."""
+        """Wait until a thread has something to report and `until` holds, at most `timeout_ms`. Whether it holds."""
         with self._lock:
             return self._wait_until(until, timeout_ms)
 

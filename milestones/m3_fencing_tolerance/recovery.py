@@ -81,7 +81,7 @@ class InPlaceRecovery(RecoveryAtOnce):
         return to_the_end(self.recovery(error))
 
     def recovery(self, error: Exception) -> Steps[bool]:
-        """The steps of the recovery from this error, and whether the tasks are to be rolled back, as of `recover`."""
+        """The steps of the recovery from this error, and whether the tasks are to be rolled back, as in `recover`."""
         budget, producer = Budget(self._context), self._clients.producer
         match error:
             case RolledBackError():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CountedThreads:
-    """*Owns*: the numbers of the threads that it has told of. *Sends*: `ProcessingThreadMoved`."""
+    """*Owns*: the numbers of the threads that it has reported. *Sends*: `ProcessingThreadMoved`."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context, self._registry = context, context.thread_registry

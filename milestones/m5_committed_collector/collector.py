@@ -109,7 +109,7 @@ class CommittedCollector:
         return not self._config.exactly_once or (task.committable and not kept.cut)
 
     def _hand_over_some(self, task: Task, kept: TaskIntervals, most: int) -> int:
-        """Hand over about so many, in whole chunks, as far as there is room; how many."""
+        """Hand over about `most` outputs, in whole chunks, as far as there is room. Returns how many."""
         handed = 0
         self._sender.write(task.id, kept.take_letters())
         while handed < most and (chunk := kept.of_the_next(CHUNK)):

@@ -5,7 +5,7 @@
     changelog:                          made of the frozen layer, once the outputs before the cut are handed over
 
 *Guarantees*: outputs are handed over in the order in which the task has made them; after `again` all that isn't
-confirmed is handed over again, the same but for what was left out.
+confirmed is handed over once more, except what was left out.
 *Assumes*: one owner, the thread that sends.
 """
 
@@ -53,7 +53,7 @@ class TaskIntervals:
 
     @property
     def waiting(self) -> bool:
-        """Whether outputs wait to be handed over, but for a changelog's, and for those that wait for the cut."""
+        """Whether outputs wait to be handed over. Changelog records, and outputs that wait for the cut, don't count."""
         return self._handed < len(self._outputs)
 
     @property
@@ -99,11 +99,11 @@ class TaskIntervals:
         self._changelog = NOTHING if self.boundary is None else iter(self.boundary.changelog())
 
     def outputs_of_the_cut(self, most: int) -> Sequence[Emitted]:
-        """The next outputs of the interval that was cut, at most so many, but for its changelog records."""
+        """The next outputs of the interval that was cut, at most `most`, without its changelog records."""
         return () if self._cut is None else self._outputs[self._handed : min(self._handed + most, self._cut)]
 
     def of_the_cut(self, most: int) -> Sequence[Emitted]:
-        """The next outputs of the interval that was cut, at most so many; its changelog records are the last ones."""
+        """The next outputs of the interval that was cut, at most `most`. Its changelog records come last."""
         if outputs := self.outputs_of_the_cut(most):
             return outputs
         if self._cut is not None:
@@ -111,20 +111,21 @@ class TaskIntervals:
         return self._chunk
 
     def of_the_next(self, most: int) -> Sequence[Emitted]:
-        """The next outputs of the interval that is open, at most so many; none before those of the one before."""
+        """The next outputs of the open interval, at most `most`. None until the interval before is handed over."""
         if self._chunk or (self._cut is not None and self._handed < self._cut):
             return ()
         return self._outputs[self._handed : self._handed + most]
 
     def handed_over(self, count: int) -> None:
-        """Note that the producer has the first so many of these."""
+        """Note that the producer has the first `count` of these outputs."""
         if self._chunk:
             del self._chunk[:count]
         else:
             self._handed += count
 
     def again(self) -> int:
-        """Have all of it handed over once more; the number of outputs, but for a changelog's, that were before."""
+        """Mark everything that isn't confirmed as unsent. Returns how many outputs had been handed over, without
+        changelog records."""
         handed, self._handed = self._handed, 0
         self._letters_wait = True
         self._begin_changelog()

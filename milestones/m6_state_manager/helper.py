@@ -23,7 +23,7 @@ class SnapshotHelper(Protocol):
     def ended(self) -> bool: ...
 
     def results(self) -> Iterator[SnapshotResult]:
-        """What it has told until now."""
+        """What it has reported so far."""
         ...
 
     def warnings(self) -> list[str]:
@@ -31,7 +31,7 @@ class SnapshotHelper(Protocol):
         ...
 
     def trouble(self) -> str:
-        """Why it has told no more."""
+        """Why it reports no more."""
         ...
 
     def kill(self) -> None: ...

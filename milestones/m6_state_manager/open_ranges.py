@@ -46,7 +46,7 @@ class OpenRanges:
         damage: Callable[[str], object],
     ) -> None:
         """`number`: of the sub-topology. `family`: of a store, in the database that counts; `ranges`: how many one has;
-        `damage`: told of what is found in that database."""
+        `damage`: called with what is found in that database."""
         self._number, self._family, self._ranges, self._damage = number, family, ranges, damage
         self.lock = threading.RLock()
         self.lost: dict[Place, str] = {}
@@ -55,7 +55,7 @@ class OpenRanges:
 
     def open(self, store: str, partition: int, offset: Callable[[], int | None]) -> RangeNamespace:
         """A range of the store, which follows when the database is replaced; one that was lost begins empty. `offset`:
-        as of `RangeNamespace`."""
+        as in `RangeNamespace`."""
         with self.lock:
             place = partition, store
             self.lost.pop(place, None)
@@ -102,8 +102,8 @@ class OpenRanges:
                     opened.lose(self._corrupt(place, self.lost[place]))
 
     def _met(self, place: Place, error: StateCorruptError, current: Callable[[], bool]) -> MilestonesError:
-        """Note the damage that a reader of this range has met, as of `Met`; the error that names the range, or the task
-        if the range isn't damaged."""
+        """Note damage that a read of this range has met. Returns a `StateCorruptError` that names the range; or a
+        `TaskCorruptedError` when the damaged database has been replaced already, and the range isn't lost."""
         with self.lock:
             if place not in self.lost:
                 if not current():

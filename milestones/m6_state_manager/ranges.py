@@ -53,7 +53,8 @@ def prefixed(batch: Batch, prefix: bytes) -> dict[bytes, bytes | None]:
 
 
 Met = Callable[[StateCorruptError, Callable[[], bool]], MilestonesError]
-"""What a reader is to raise that has met damage. The second one says whether the reader would read there now, too."""
+"""Turns a `StateCorruptError` that a read has met into the error to raise. The second argument says whether the range
+is still read from the same database: False when the database was replaced since the read began."""
 
 
 def unchanged(error: StateCorruptError, _: Callable[[], bool]) -> MilestonesError:
@@ -67,8 +68,8 @@ def _still(cell: list[T], content: T) -> Callable[[], bool]:
 
 
 class RangeNamespace:
-    """See `Namespace`. `offset`: asked for the changelog offset of this range; `met`: told of damage that a read meets;
-    `ranges`: how many the column family has.
+    """See `Namespace`. `offset`: asked for the changelog offset of this range; `met`: called with damage that a read
+    meets; `ranges`: how many the column family has.
 
     *Concurrency*: another thread may give it the column family of another database (`rebase`) beside the reads. A scan
     ends in the database in which it began."""

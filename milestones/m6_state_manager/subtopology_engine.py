@@ -187,7 +187,7 @@ class SubtopologyEngine:
         wait: bool = True,
         epoch: int | None = None,
     ) -> None:
-        """Write entries by store, and the row, in one atomic step. `wait` as of `Engine.apply`, but that no write waits
+        """Write entries by store, and the row, in one atomic step. `wait` as in `Engine.apply`, but that no write waits
         for damage to be mended; `epoch`: the write is from this one. `StateBusyError`, `StateError`."""
         prefix, changes = prefix_of(partition), self.changed.range(self.number, partition)
         for store, batch in batches.items():
@@ -200,7 +200,7 @@ class SubtopologyEngine:
             self._wrote(partition, row)
 
     def wipe(self, partition: int, stores: Collection[str], row: RangeRow | None, *, wait: bool = True) -> None:
-        """Empty these stores of the task, and write its row, or remove that, in one atomic step. `wait` as of `write`.
+        """Empty these stores of the task, and write its row, or remove that, in one atomic step. `wait` as in `write`.
         `StateBusyError`, `StateError`."""
         span = span_of(partition)
         data = None if row is None else row.encode()
@@ -314,7 +314,7 @@ class SubtopologyEngine:
 
     @contextmanager
     def _writing(self, epoch: int | None = None, *, waits: bool = True) -> Iterator[None]:
-        """The block writes. `waits`: as of `DiskRoom.refused`. `StateBusyError`, `DecidedError`."""
+        """The block writes. `waits`: as in `DiskRoom.refused`. `StateBusyError`, `DecidedError`."""
         with self.gate.passed():
             if epoch not in (None, self.epoch):
                 raise self.gate.busy()

@@ -4,7 +4,7 @@
 a replay repairs a write that breaks off. What no replay could repair is in the last step whole, of any size: a store
 without changelog, or of a kind that is `whole`. A store with a changelog that is at offset None is empty when the task
 is opened.
-*Assumes*: the thread that has the task calls, but for `memory_bytes`.
+*Assumes*: the thread that has the task calls, except `memory_bytes`.
 """
 
 from __future__ import annotations

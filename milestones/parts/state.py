@@ -25,7 +25,7 @@ class StateOwnership(Protocol):
         ...
 
     def create_standby(self, task: TaskId, stores: TaskStorage) -> StandbyTask:
-        """A standby with these stores; errors as of `create`."""
+        """A standby with these stores; errors as in `create`."""
         ...
 
     def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
@@ -89,5 +89,5 @@ class StoreOpening(Protocol):
         ...
 
     def close(self, timeout_ms: int) -> None:
-        """End, and wait for that at most so long. Stores that are opened later are closed by their opener."""
+        """End, and wait for that at most `timeout_ms`. The opener closes stores that it opens later."""
         ...

@@ -1,8 +1,8 @@
 """Reads changelogs for the tasks in restoration and for standbys, by one restore consumer, a batch per round.
 
-*Guarantees*: active tasks are completed, standbys kept up, as `changelogs.py` defines. A store that proves damaged is
-rebuilt, a task whose engine is busy waits for it, and no other task notices. A stage decides the rest by its
-`ReaderHooks`: how much is fetched, when standbys stand back, and what any other error of one task leads to.
+*Guarantees*: active tasks are completed, standbys follow their changelogs, as `changelogs.py` defines. A store that
+proves damaged is rebuilt, a task whose engine is busy waits for it, and no other task notices. A stage decides the rest
+by its `ReaderHooks`: how much is fetched, when standbys stand back, and what any other error of one task leads to.
 *Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
 thread that owns the restore consumer.
 """
@@ -359,7 +359,7 @@ class ChangelogReader:
             self._consumer.assign({p: position for p, position in reading.items() if p not in assigned})
 
     def _missing(self) -> Mapping[TaskId, int]:
-        """The records that active tasks have still to restore, but for paused ones."""
+        """The records that active tasks still have to restore, without those of paused tasks."""
         going = {id: active for id, active in self._active.items() if id.subtopology not in self._paused}
         return {id: sum(active.missing().values()) for id, active in going.items()}
 

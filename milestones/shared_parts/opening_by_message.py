@@ -40,7 +40,7 @@ class OpeningByMessage(ABC):
     thread, which `run_once` raises once. What is to be closed after that is closed by the caller."""
 
     def __init__(self, context: ThreadContext, wait: Callable[[Mailbox[StoreAnswer], int], object]) -> None:
-        """`wait`: for an answer, at most so many ms."""
+        """`wait`: waits for an answer, at most for the given ms."""
         self.context: ThreadContext = context
         self._wait = wait
         self._death: StateError | None = None

@@ -1,4 +1,4 @@
-"""Partition counts of sinks' topics, which partitioners are told: asked of the consumer, or by the admin client.
+"""Partition counts of sinks' topics, for partitioners: asked of the consumer, or by the admin client.
 
 *Guarantees*: a count that Kafka can't tell now costs no record: `TaskCorruptedError`, so that no exception handler is
 asked about the record, and the tasks are rolled back until Kafka answers, at most for `task_timeout_ms`. Other errors,

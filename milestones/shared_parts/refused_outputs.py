@@ -86,8 +86,9 @@ class AskedAtOnce:
 
 
 def must_be_of_one(refused: Sequence[Refused], apart: Apart | None, *, transactional: bool) -> None:
-    """Raise when outputs were refused together, and it isn't known for which of them. The innocent can't simply be sent
-    again: what was sent behind them may lie in Kafka by now. A transaction says itself that it has failed."""
+    """Raise when a batch was refused and it isn't known because of which output. The other outputs of the batch can't
+    be resent alone: later outputs of the partition may already be in Kafka, and the order would break. In a transaction
+    the client reports the failure by itself."""
     if transactional and apart is None:
         return
     batches: dict[tuple[str, int], list[Refused]] = {}

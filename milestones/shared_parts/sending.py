@@ -272,7 +272,7 @@ class OutputSender:
         self.take_answers()
 
     def take_answers(self, wait_ms: int = 0) -> None:
-        """Do what the handler has said by now; wait so long for its first answer."""
+        """Follow what the handler has answered by now. Wait at most `wait_ms` for its first answer."""
         undecided = self._clients.producer.undecided
         while undecided and (answer := self._handler.take(wait_ms)) is not None:
             wait_ms = 0

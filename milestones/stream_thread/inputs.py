@@ -65,7 +65,7 @@ class Inputs:
         self._waiting: dict[TaskId, tuple[Task, Mapping[TopicPartition, OffsetAndMetadata]]] = {}
         self._lost: dict[TopicPartition, int] = {}
         self._failing: dict[TaskId, tuple[int, int, Exception]] = {}
-        """Since when a task's bounds aren't known, when that is told next, and why."""
+        """Since when a task's bounds aren't known, when the log says so next, and why."""
         self._again: dict[TaskId, int] = {}
         self._away: dict[TopicPartition, int] = {}
         self._started: list[Task] = []

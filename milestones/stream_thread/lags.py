@@ -90,7 +90,7 @@ class PartitionLags:
         }
 
     def _take(self, now_ms: int) -> None:
-        """Take the answers that came: what can't be told keeps its last known lag."""
+        """Take the answers that came: a partition without an answer keeps its last known lag."""
         answers = self._answers
         if answers is None or not answers.done():
             return

@@ -1,5 +1,5 @@
-"""The failures of tasks, one by one: noted where they are found, told to the part that decides about them; when a task
-that has failed is given up, and when an ended one is opened anew.
+"""The failures of tasks, one by one: noted where they are found, reported to the part that decides about them; when a
+task that has failed is given up, and when an ended one is opened anew.
 
 *Guarantees*: a failure is noted once for each time that its task is opened; what is found together is noted before any
 of it is told. What a task has done since its last commit is committed before the task is given up, unless it is `void`.
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
-"""Before a task that has ended is opened anew: longer each time, unless the last time is so long ago."""
+"""The pause before an ended task is opened anew: longer each time, and the first one `SERIES_MS` later."""
 
 
 class TaskFailures:
-    """*Owns*: the failures that aren't told yet; which tasks are to be given up; how long ended tasks wait."""
+    """*Owns*: the failures that aren't reported yet; which tasks are to be given up; how long ended tasks wait."""
 
     def __init__(self, registry: TaskRegistry, ends: TaskEnds, clock: Clock) -> None:
         self._registry, self._ends, self._clock = registry, ends, clock

@@ -1,4 +1,4 @@
-"""How far the state of a thread's tasks is, as the group is told when the member joins.
+"""How far the state of a thread's tasks is, as it is reported to the group when the member joins.
 
 *Guarantees*: of a task whose directory another thread of this instance holds, that thread tells; of one that leaves,
 this one may tell too what it last knew to lie on the disk, which is no more. No file is read, no store either.

@@ -167,7 +167,7 @@ class AssignedTask:
         return cast("Task", self.task)
 
     def forget(self) -> None:
-        """What was known of the task that was, but for damage of its stores, which are to be set aside."""
+        """Reset the entry for its next life. The damage of its stores stays: they still have to be set aside."""
         self.task, self.committed = None, {}
         self.rolled_back, self.locked_out, self.position = False, False, None
 

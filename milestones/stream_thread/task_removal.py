@@ -133,7 +133,7 @@ class TaskRemoval:
         self._processing.retire(task, CloseMode.CLOSE)
 
     def _leave_with_state(self, entry: AssignedTask) -> None:
-        """Note that an open active task leaves, and how far its state is: the group may be told before the task is
+        """Note that an open active task leaves, and how far its state is: the group may get it before the task is
         given back."""
         task = entry.active_task
         position = task.position(entry.damage) if task.subtopology.changelogs else None
@@ -144,7 +144,7 @@ class TaskRemoval:
 
     def take_back(self, *, at_once: bool = False) -> None:
         """Take what restoration and processing give back, for a bounded time; `at_once`: all of it, and what store
-        opening gives back. Every one is taken, and the failures of their closes are told then."""
+        opening gives back. Every one is taken, and the failures of their closes are raised then."""
         clock = self._context.clock
         for task in self._restoration.take_removed():
             self.take_unrestored(task)
@@ -184,7 +184,7 @@ class TaskRemoval:
             self._take_task(entry, task, removed.stores)
 
     def _take_task(self, entry: AssignedTask, task: Task | StandbyTask, stores: TaskStorage | None) -> None:
-        """The task is closed but for its stores."""
+        """The task is closed, its stores stay open."""
         self.closed += 1
         if stores is not None and entry.wanted and task.reusable:
             if entry.active:

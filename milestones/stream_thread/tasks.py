@@ -213,7 +213,7 @@ class ThreadTasks:
             found = caught(step_now, Exception), caught(partial(self._removal.take_back, at_once=True), Exception)
             errors.extend(filter(None, found))
 
-        # All parts at once: what hangs in one of them keeps up no task of another.
+        # All parts at once: a part that hangs must not delay the tasks of another one.
         while self._registry.any(Phase.LEAVING) and clock.monotonic_ms() < deadline_ms:
             do(lambda _: self._restoration.run_once(clock.monotonic_ms()))
             do(self._opening.wait, LOOK_MS)

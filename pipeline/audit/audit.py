@@ -63,7 +63,7 @@ def audit(
     """Fold the application's committed input through its topology, and compare with what it has written.
 
     The application may run meanwhile. `begin`: where it began with input partitions, 0 by default. `work`: URL of a
-    folder that Spark's tasks share, needed when they run on other machines. Settings as of `Streams`, by name or as
+    folder that Spark's tasks share, needed when they run on other machines. Settings as in `Streams`, by name or as
     `config`. `SourceTopicError`, `KafkaUnreachableError`, `MilestonesError` (history that is gone), `SparkJobError`.
     """
     began = time.monotonic()

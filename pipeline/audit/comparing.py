@@ -33,7 +33,7 @@ BUCKETS = 60
 """Of a timeline."""
 
 PAIRED = 100_000
-"""So many leftovers are looked at one by one."""
+"""The most leftovers that are looked at one by one."""
 
 
 @dataclass

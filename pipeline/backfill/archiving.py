@@ -70,7 +70,7 @@ def archive_inputs(
     config: StreamsConfig | None = None,
     **settings: Unpack[StreamsSettings],
 ) -> ArchiveRun:
-    """Add what is new in the application's input topics to the archive at `url`. Settings as of `Streams`, by name or
+    """Add what is new in the application's input topics to the archive at `url`. Settings as in `Streams`, by name or
     as `config`. `ConfigError` (such as a URL that only this process sees), `SourceTopicError` (also of a topic that
     is deleted or made anew meanwhile), `ArchiveError` (Kafka no longer has what follows)."""
     began = time.monotonic()

@@ -12,7 +12,7 @@ that starts then restores, and processes exactly the records that came since.
 gap that comes up meanwhile is an error. An interrupted backfill continues from the committed offsets. An instance that
 joins while history comes from an archive ends the run with an error: it would be given offsets that Kafka no longer
 has, and its reset policy would skip them.
-*Assumes*: archives aren't changed meanwhile, but for what is added at their ends.
+*Assumes*: archives aren't changed meanwhile, except what is added at their ends.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class TaskFailedError(MilestonesError):
 @dataclass
 class RunningJob:
     """The job that Spark works on. `late_ms`: the time at which the job takes too long, None while its end isn't
-    awaited. `doomed_ms`: the time since which its tasks can't commit any more. `killed`: Spark was told to end it."""
+    awaited. `doomed_ms`: the time since which its tasks can't commit any more. `killed`: Spark was asked to end it."""
 
     round: Round
     ranges: Sequence[TaskRange]
@@ -158,7 +158,8 @@ class Driver(threading.Thread):
 
     def _close(self) -> None:
         """Attempts may be left, of a job that runs or of one that was lost: killed, they may still write for a while.
-        Under at least once nothing fences them, so the group isn't told: it finds out once the session is over."""
+        Under at least once nothing fences them, so the member doesn't leave the group: the group finds out once the
+        session is over."""
         self._spark.close()
         if self._running is not None:
             self._spark.cancel()

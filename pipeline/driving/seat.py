@@ -106,6 +106,7 @@ class Seat:
         )
 
     def close(self, *, leave: bool) -> None:
-        """End the membership; with `leave` the group is told, else it notices by the session timeout."""
+        """End the membership. With `leave` the member leaves the group; else the group notices by the session
+        timeout."""
         self.lent = None
         self._member.close(leave=leave)

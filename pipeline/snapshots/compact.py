@@ -62,7 +62,7 @@ def compact_changelog(
     """Make snapshots of the application's stores, for `snapshot_url`.
 
     `url`: where to, `snapshot_url` by default. `stores`: only these. `parquet`: their content as Parquet too. Settings
-    as of `Streams`, by name or as `config`. It may run beside the application: what is committed when it begins is what
+    as in `Streams`, by name or as `config`. It may run beside the application: what is committed when it begins is what
     is in it. The setting `milestones` is that of the instances: their stage links the files, others read them.
     `ConfigError`, `SourceTopicError` (nothing to make snapshots of), `KafkaUnreachableError`, `SparkJobError` (which
     says why).

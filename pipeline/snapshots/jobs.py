@@ -36,7 +36,7 @@ class SnapshotJob:
     """One store partition. `first`, `end`: the offsets of its changelog that count, committed ones only; `end` is
     where the snapshot will be. `committed_time`: by no later one is a row gone, as the changelog may be ahead of the
     group's last commit. `created_ms`, `usable_until_ms`, `key_prefix`: as in the manifest. `options`,
-    `encryption_key`, `timeout_ms`: as of `SnapshotRepository`. `parquet`: URL of a folder for its content as Parquet
+    `encryption_key`, `timeout_ms`: as in `SnapshotRepository`. `parquet`: URL of a folder for its content as Parquet
     too, None for none."""
 
     application_id: str

@@ -71,7 +71,7 @@ class BorrowedMembership:
         return group_metadata(self._settings.group_id, lent.generation, lent.member_id, self._settings.instance_id)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        """Make an OffsetCommit under the generation, and wait for it. Errors as of `GroupMember`."""
+        """Make an OffsetCommit under the generation, and wait for it. Errors: as in `GroupMember`."""
         request = commit_request(self._settings, self._lent.generation, self._lent.member_id, offsets)
         until_ms = self._clock.monotonic_ms() + timeout_ms
         while True:

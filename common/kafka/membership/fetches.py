@@ -36,7 +36,7 @@ _WITHOUT_OFFSET = frozenset({ErrorCode.none, ErrorCode.unknown_topic_or_partitio
 @dataclass(eq=False)
 class _Waiting:
     """A question. `resume_ms`: the time from which it may be asked. `since_ms`: the time of its first wait. `told`:
-    whether the log has told of the wait."""
+    whether the log has reported the wait."""
 
     question: FetchOffsets
     resume_ms: int = 0

@@ -33,7 +33,7 @@ log: Final = logging.getLogger(__name__)
 R = TypeVar("R", JoinGroupResponse, SyncGroupResponse)
 
 ANSWER_WAIT_MS = 20
-"""The longest wait of a step for the answer to a JoinGroup or SyncGroup; commands wait so long at most."""
+"""The longest wait of a step for the answer to a JoinGroup or SyncGroup; a command waits for this time at most."""
 LONG_JOIN_MS = 3_000
 """The time after which the log says that a join waits."""
 

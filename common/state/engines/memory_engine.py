@@ -4,7 +4,7 @@ Reads and writes cost what a dict costs. Keys are put in order by the first scan
 place in about a microsecond (`sortedcontainers`). A running scan gives the entries of its call: a write that meets
 one keeps for it what it writes over.
 
-*Guarantees* and *assumes*: those of `engine.py`, but for disk: content and offsets are lost on `close`.
+*Guarantees* and *assumes*: those of `engine.py`, except for the disk: content and offsets are lost on `close`.
 """
 
 from __future__ import annotations

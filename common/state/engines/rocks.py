@@ -71,7 +71,8 @@ class RocksSettings:
 
     @property
     def block_cache_shard_bits(self) -> int:
-        """The power of two of parts that a cache is cut into which isn't told: each has room for any file's filter."""
+        """The power of two of the parts that a cache is cut into by default. Each part has room for any file's
+        filter."""
         return max(0, (self.block_cache_bytes // LARGEST_FILTER_BYTES).bit_length() - 1)
 
     @property

@@ -126,7 +126,7 @@ def write_entries(
     write: Callable[[Mapping[str, Batch]], None], namespace: str, files: Sequence[Path], prefix: bytes = b""
 ) -> Iterator[None]:
     """Write the entries of `files` by `write`, where an engine can't take files in; one step after the other. One that
-    is refused (`StateBusyError`) is made again, a step of the iterator later. `prefix`: as of `entries`."""
+    is refused (`StateBusyError`) is made again, a step of the iterator later. `prefix`: as in `entries`."""
     source = entries(files, prefix)
     try:
         while chunk := dict(islice(source, STEP_ENTRIES)):

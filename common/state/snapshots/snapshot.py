@@ -151,7 +151,7 @@ class SnapshotManifest:
         return sum(file.bytes for file in self.files if file.folder == folder)
 
     def takes_delta(self, changed_bytes: int) -> bool:
-        """Whether a delta of about so many bytes may be put on this snapshot; else the next one is a base."""
+        """Whether a delta of about this size may be put on this snapshot. If not, the next one is a base."""
         grown = self.size - self.base_bytes() + changed_bytes
         return self.deltas < MOST_DELTAS and grown < FOLDED_AT * self.base_bytes()
 

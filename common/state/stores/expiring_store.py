@@ -36,7 +36,7 @@ BY_TIME: Final = b"\x01"
 HIGHEST: Final = b"\x02"
 
 AT_ONCE: Final = 100
-"""So many entries that are over are deleted by one write."""
+"""The most expired entries that one write deletes."""
 
 _pack, _unpack = TIMESTAMP.pack, TIMESTAMP.unpack_from
 

@@ -70,7 +70,7 @@ from milestones.common.state.stores.window_stores import TimestampedWindowStore,
 from milestones.common.windowed import Windowed
 
 CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-"""Topic settings of a changelog, as Kafka Streams makes them, but for those of the store's kind."""
+"""Topic settings of a changelog, as Kafka Streams makes them, except those of the store's kind."""
 
 
 LONGEST_LAG: Final = str((1 << 63) - 1)

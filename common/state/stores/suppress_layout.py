@@ -43,7 +43,7 @@ _NULL, _LIKE_PRIOR = -1, -2
 
 
 class Context(NamedTuple):
-    """The properties of a record that is kept back, but for its key and value. `origin` None: it came from a
+    """The properties of a record that is kept back, except its key and value. `origin` None: it came from a
     punctuation."""
 
     timestamp: int

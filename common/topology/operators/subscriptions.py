@@ -146,17 +146,17 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponseWrapper]):
 
 
 def primary_key_topic(topic: str) -> str:
-    """The topic that the serde of primary keys is told, for subscriptions of `topic`: there is none of that name."""
+    """The topic name that the serde of primary keys gets, for subscriptions of `topic`. No such topic exists."""
     return f"{topic}-pk"
 
 
 def foreign_key_topic(topic: str) -> str:
-    """The topic that the serde of foreign keys is told."""
+    """The topic name that the serde of foreign keys gets."""
     return f"{topic}-fk"
 
 
 def hashed_value_topic(topic: str) -> str:
-    """The topic that the serde of the left table's values is told, for their hashes."""
+    """The topic name that the serde of the left table's values gets, for their hashes."""
     return f"{topic}-vh"
 
 

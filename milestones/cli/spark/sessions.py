@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Start: TypeAlias = "Callable[[str], AbstractContextManager[SparkSession]]"
-"""Makes a session for an application; told what for."""
+"""Makes a session for an application; the argument says what for."""
 
 
 def _settings(_: click.Context, __: click.Parameter, values: Iterable[str]) -> dict[str, str]:

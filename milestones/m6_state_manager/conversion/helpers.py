@@ -35,7 +35,7 @@ PATHS: Final = frozenset({"folder", "database", "target"})
 
 
 class Helpers:
-    """A context manager. *Owns*: so many helper processes, and a thread for each that asks it; those that can't be
+    """A context manager. *Owns*: the helper processes, and a thread for each that asks it; those that can't be
     started are left out. *Sends*: jobs, in the order of the calls; without any helper, a job is done by its caller."""
 
     def __init__(self, count: int) -> None:

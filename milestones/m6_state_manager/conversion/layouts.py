@@ -10,7 +10,7 @@ An instance converts what it finds of the other layout when it starts, before it
 layout, and writes files of the other one: in a helper process (`helpers.py`) where there is much to do.
 
 *Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
-task that it was at. Where both layouts have a task, both have the same, but for stores that can't be read: no task is
+task that it was at. Where both layouts have a task, both have the same, except stores that can't be read: no task is
 opened before its conversion has ended. A store that can't be read is left behind, with an error in the log, and its
 files are set aside: it is restored. Any other error, such as of a full disk, ends the start, with all in its place.
 *Assumes*: the instance's directory is locked, and no task of it is open. A job's database isn't written meanwhile.
@@ -80,7 +80,7 @@ Job = FolderJob | RangeJob
 
 
 class Converted(NamedTuple):
-    """What a job has made of so many `entries`; `files`: for the database to link; `offset`: the store's."""
+    """The result of a job. `entries`: their number; `files`: for the database to link; `offset`: the store's."""
 
     entries: int
     files: Sequence[Path]
@@ -352,8 +352,8 @@ def is_whole(directory: StateDirectory, ranges: RangesOnDisk) -> bool:
 def give_out(
     directory: StateDirectory, task: TaskId, ranges: RangesOnDisk, jobs: Sequence[RangeJob], convert: Convert
 ) -> None:
-    """Have a task's range in a folder of its own, but for stores that can't be read. `jobs`: its `range_jobs`;
-    `convert`: as of `take_in`. The range stays, until the whole database goes. `StateError`."""
+    """Have a task's range in a folder of its own, except stores that can't be read. `jobs`: its `range_jobs`;
+    `convert`: as in `take_in`. The range stays, until the whole database goes. `StateError`."""
     target, began, count = directory.task_path(task), time.monotonic(), 0
     if TaskManifest.read(target) is not None:
         return

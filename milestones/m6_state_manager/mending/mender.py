@@ -42,7 +42,7 @@ WRITES_END_MS: Final = 60_000
 LOOK_EVERY: Final = 1_000
 """The entries between two looks at whether the instance ends."""
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
-"""Before the same database is mended again: longer each time, unless the last time is so long ago."""
+"""The pause before the same database is mended once more: longer each time, and the first one `SERIES_MS` later."""
 GRACE_MS: Final = 2_000
 """How long a replaced database stays open at least: a read may be under way."""
 

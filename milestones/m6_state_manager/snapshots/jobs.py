@@ -65,8 +65,8 @@ class PartitionJob:
 @dataclass(frozen=True)
 class CheckpointJob:
     """The snapshots that are made of one checkpoint. `directory`: has the checkpoint of the sub-topology's database,
-    and is for the files of the job; `generation`: the member's; `exact`: whether what a member has is always what the
-    changelog has up to some offset, also once the task is another member's; the other fields are those of
+    and is for the files of the job; `generation`: the member's; `exact`: True under exactly once: a store always
+    equals its changelog up to some offset, whichever member has the task; the other fields are those of
     `SnapshotRepository`."""
 
     directory: Path

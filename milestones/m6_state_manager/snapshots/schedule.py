@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from milestones.common.state.snapshots.snapshot import SnapshotManifest
 
 GROWN: Final = 10
-"""A snapshot is due early once its changelog has grown by one part of so many of its store."""
+"""A snapshot is due early once its changelog has grown by its store divided by this number."""
 
 EARLIEST: Final = 10
-"""But not before one part of so many of the interval is over."""
+"""It is never due before the interval divided by this number is over."""
 
 PATIENCE: Final = 2
 """The intervals that an active task leaves snapshots to its standbys."""
