@@ -183,8 +183,10 @@ class Topology(Explained):
                     "without: leave the name out, and call get_state_store"
                 )
             if store not in self._stores:
+                own = f"; the table's own store is given as store={store!r}" if _makes_a_table(node.operator) else ""
                 raise TopologyError(
-                    f"processor {processor} wants the store {store}, which isn't in the topology: add_state_store first"
+                    f"processor {processor} wants the store {store}, which isn't in the topology: add_state_store "
+                    f"first{own}"
                 )
         self._nodes[processor] = replace(node, stores=tuple(dict.fromkeys((*node.stores, *stores))))
         return self
@@ -366,6 +368,14 @@ class Topology(Explained):
     ) -> SubTopology | None:
         """All global stores with their nodes, which one thread of each instance runs; None without any."""
         return resolve_global(self._nodes, self._globals, (default_key_serde, default_value_serde))
+
+
+def _makes_a_table(operator: Operator) -> bool:
+    """Whether the node is one of `KTable.transform_values`."""
+    from milestones.common.topology.operators.value_transformer import TableTransformValues  # which need the topology
+    from milestones.common.topology.operators.versioned_tables import Carrying
+
+    return isinstance(operator.operator if isinstance(operator, Carrying) else operator, TableTransformValues)
 
 
 def _read_twice(topic: str, one: SourceNode, other: SourceNode) -> TopologyError:

@@ -19,6 +19,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from milestones.common.diagnostics import shortened
 from milestones.common.errors import TopologyError
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function, is_generator_function
+from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, function_name, place_of
 from milestones.common.topology.operators.stateless import Stateless
 
@@ -37,8 +38,16 @@ _CALLED: Final = (*_METHODS, "transform")
 def function_of(given: Any) -> Any:
     """`given`, if it can be called, else `TopologyError`."""
     if not callable(given):
-        raise TopologyError(f"an operator needs a function, not {given!r}")
+        raise TopologyError(f"an operator needs a function, not {shortened(repr(given), 100)}{_advice(given)}")
     return given
+
+
+def _advice(given: object) -> str:
+    """What to write where Kafka Streams takes a name by its place, which is a function's place here."""
+    named = given.name if isinstance(given, StoreSpec) else given
+    if not isinstance(named, str):
+        return ""
+    return f": the name of a table's store is given as store={named!r}, the name of a node as name={named!r}"
 
 
 def check_functions(node: Node) -> None:
@@ -68,7 +77,8 @@ def _check_callable(node: Node) -> None:
     for field, hint in get_type_hints(type(operator)).items():
         value = getattr(operator, field, None)
         if get_origin(hint) is Callable and not callable(value):
-            raise TopologyError(f"{node.name}: its {field} must be a function, not {shortened(repr(value), 100)}")
+            shown = shortened(repr(value), 100)
+            raise TopologyError(f"{node.name}: its {field} must be a function, not {shown}{_advice(value)}")
 
 
 def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> None:

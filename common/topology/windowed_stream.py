@@ -197,7 +197,10 @@ def windowed_operator(
 
 
 def checked_merger(windows: Windows, merger: Merger | None) -> Merger:
-    """The merger of sessions, a stand-in for other windows; `TopologyError` where it is missing, or too much."""
+    """The merger of sessions, a stand-in for other windows; `TopologyError` where it is missing, or too much, or where
+    a store's name stands in its place."""
+    if merger is not None:
+        function_of(merger)
     sessions = isinstance(windows, SessionWindows)
     if sessions and merger is None:
         raise TopologyError("sessions are merged by a record between them: give aggregate a merger")
@@ -205,7 +208,6 @@ def checked_merger(windows: Windows, merger: Merger | None) -> Merger:
         return _first
     if not sessions:
         raise TopologyError("only sessions are merged: these windows take no merger")
-    function_of(merger)
     return merger
 
 

@@ -14,7 +14,8 @@ from milestones.common.serdes import STRING
 from milestones.common.state.spec import StoreSpec
 from milestones.common.testing import TopologyTestDriver
 from milestones.common.topology import FixedKeyProcessor, JoinWindows, Processor, StreamsBuilder
-from milestones.common.topology.windows import TimeWindows
+from milestones.common.topology.operators.value_transformer import ValueTransformer
+from milestones.common.topology.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 WRONG_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
     "filter": lambda stream: stream.filter(lambda value: value),
@@ -36,6 +37,77 @@ def test_a_function_of_other_arguments_is_refused_when_the_topology_is_built(use
 
     with pytest.raises(TopologyError, match=r"<lambda>.*\(.*\) \(.*test_slips.py:\d+\) is called with .* arguments?: "):
         build()
+
+
+WINDOWS = {
+    "tumbling": TimeWindows(10, grace=0),
+    "sliding": SlidingWindows(10, grace=0),
+    "session": SessionWindows(10, grace=0),
+    "unlimited": UnlimitedWindows(),
+}
+
+
+def so_far(*given: Any) -> Any:
+    """An aggregator, an initializer, a joiner."""
+
+
+POSITIONAL_STORES: dict[str, Callable[[Any], Any]] = {
+    **{
+        f"aggregate of {kind} windows": lambda builder, windows=windows: (
+            builder.stream("in").group_by_key().windowed_by(windows).aggregate(int, so_far, "counts")
+        )
+        for kind, windows in WINDOWS.items()
+    },
+    **{
+        f"cogroup of {kind} windows": lambda builder, windows=windows: (
+            builder.stream("in").group_by_key().cogroup(so_far).windowed_by(windows).aggregate(int, "counts")
+        )
+        for kind, windows in WINDOWS.items()
+    },
+    "windowed aggregate, a node's name first": lambda builder: (
+        builder.stream("in").group_by_key().windowed_by(WINDOWS["tumbling"]).aggregate(int, so_far, "counts", "store")
+    ),
+    "windowed aggregate, a StoreSpec": lambda builder: (
+        builder.stream("in").group_by_key().windowed_by(WINDOWS["tumbling"]).aggregate(int, so_far, StoreSpec("counts"))
+    ),
+    "windowed reduce": lambda builder: (
+        builder.stream("in").group_by_key().windowed_by(WINDOWS["tumbling"]).reduce("counts")
+    ),
+    "reduce": lambda builder: builder.stream("in").group_by_key().reduce("counts"),
+    "aggregate": lambda builder: builder.stream("in").group_by_key().aggregate(int, "counts"),
+    "cogroup": lambda builder: builder.stream("in").group_by_key().cogroup("counts"),
+    "reduce of a table": lambda builder: builder.table("in").group_by(so_far).reduce(so_far, "counts"),
+    "aggregate of a table": lambda builder: builder.table("in").group_by(so_far).aggregate(int, so_far, "counts"),
+    "filter": lambda builder: builder.table("in").filter("counts"),
+    "map_values": lambda builder: builder.table("in").map_values("counts"),
+    "transform_values": lambda builder: builder.table("in").transform_values(ValueTransformer, "counts"),
+    "transform_values of a versioned table": lambda builder: (
+        builder.table("in", "rows", history=1_000).transform_values(ValueTransformer, "counts")
+    ),
+    "to_stream": lambda builder: builder.table("in").to_stream("counts"),
+    "join of tables": lambda builder: builder.table("in").join(builder.table("other"), "counts"),
+}
+
+
+@pytest.mark.parametrize("use", POSITIONAL_STORES.values(), ids=POSITIONAL_STORES)
+def test_a_stores_name_where_kafka_streams_takes_it_is_refused_by_a_text_that_names_the_keyword(
+    use: Callable[[Any], Any],
+) -> None:
+    def build() -> None:
+        builder = StreamsBuilder()
+        use(builder)
+        builder.build()
+
+    with pytest.raises(TopologyError, match="store='counts'") as caught:
+        build()
+    assert "merge" not in str(caught.value)
+
+
+def test_a_store_of_a_processor_is_still_to_be_added() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").process(Processor, "counts")
+    with pytest.raises(TopologyError, match=r"add_state_store first$"):
+        builder.build()
 
 
 def test_functions_that_take_more_by_default_or_whose_arguments_are_not_known_are_fine() -> None:
