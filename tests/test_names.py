@@ -14,7 +14,7 @@ what is private to another folder. Excepted: dunder names, those of every
 A public class has up to `MOST_NAMES` public names of its own: methods, properties, class attributes, and attributes
 that its `__init__` sets. That is as much as a first-time reader can hold in mind. A class with more names does several
 things, and can be cut into several classes. Inherited names don't count. A table doesn't count either: a class without
-methods, whose rows are settings, metrics, or members of an enumeration. `LARGE` lists the classes that are larger today.
+methods, whose rows are settings, metrics, or members of an enumeration. `LARGE` lists the larger classes of today.
 """
 
 from __future__ import annotations
