@@ -29,7 +29,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.ThreadState,
         m.Status,
         m.LongCall,
-        m.Exceptions,
+        m.UncaughtExceptionResponse,
     ],
     "Streams and tables": [
         m.StreamsBuilder,
@@ -180,7 +180,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "Headers": (m.Headers, "in the order of the record; names may repeat."),
     "KAFKA_VERSION": (None, "of the broker that `EmbeddedKafka` runs."),
     "Members": (assignment.Members, "all members of the group by their member id."),
-    "Not": (testing.Not, "a text that says why a condition of `until` doesn't hold yet; it counts as false."),
+    "NotYet": (testing.NotYet, "a text that says why a condition of `until` doesn't hold yet; it counts as false."),
     "OffsetReset": (m.OffsetReset, "where to begin without a committed offset."),
     "Partitioner": (
         m.Partitioner,

@@ -10,6 +10,8 @@ What a user imports:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from milestones import serdes, stores
 from milestones.client.client_events import Status
 from milestones.client.long_calls import LongCall
@@ -42,7 +44,7 @@ from milestones.common.errors import (
     UserExitError,
 )
 from milestones.common.kafka.refusals import RefusedInTransactionError
-from milestones.common.public import publish
+from milestones.common.public import publish, renamed
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.snapshots.objects import ObjectStoreError
@@ -111,15 +113,15 @@ from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Wi
 from milestones.common.topology.windows import Duration, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from milestones.common.topology.wrapping import ProcessorWrapper
 from milestones.common.windowed import SessionWindowedSerde, Windowed, WindowedSerde
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
 from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
     "Action", "AggregationWithHeaders", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain",
     "CloseTimeoutError", "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext",
-    "Exceptions", "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable",
-    "Handler", "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
+    "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable", "Handler",
+    "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
     "KafkaUnreachableError", "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LongCall", "LruStore",
     "MembershipError", "MilestonesError", "NodeDescription", "ObjectStoreError", "OffsetMetadataError", "OffsetReset",
     "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError",
@@ -133,12 +135,17 @@ __all__ = [
     "SuppressBufferFullError", "SuspendReason", "TaskId", "ThreadState", "TimeWindows", "TimeoutExceededError",
     "TimestampExtractor", "TimestampedKeyValueStore", "TimestampedKeyValueStoreWithHeaders", "TimestampedWindowStore",
     "TimestampedWindowStoreWithHeaders", "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription",
-    "TopologyError", "TransactionalIdError", "UncaughtHandler", "UnlimitedWindows", "Until", "UserExitError",
-    "ValueAndTimestamp", "ValueTimestampHeaders", "ValueTransformer", "ValueTransformerContext", "VersionedStore",
-    "VersionedValue", "WhenFull", "WindowOptions", "WindowStore", "Windowed", "WindowedCogroupedKStream",
-    "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
-    "send_to_dead_letter_topic", "serdes", "stores", "use_partition_time_on_invalid_timestamp",
-    "wallclock_timestamp_extractor",
+    "TopologyError", "TransactionalIdError", "UncaughtExceptionResponse", "UncaughtHandler", "UnlimitedWindows",
+    "Until", "UserExitError", "ValueAndTimestamp", "ValueTimestampHeaders", "ValueTransformer",
+    "ValueTransformerContext", "VersionedStore", "VersionedValue", "WhenFull", "WindowOptions", "WindowStore",
+    "Windowed", "WindowedCogroupedKStream", "WindowedKStream", "WindowedSerde", "Windows", "fail_on_invalid_timestamp",
+    "log_and_skip_on_invalid_timestamp", "send_to_dead_letter_topic", "serdes", "stores",
+    "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
 ]  # fmt: skip
 
 publish(__name__)
+
+if TYPE_CHECKING:
+    Exceptions = UncaughtExceptionResponse
+else:
+    __getattr__ = renamed(__name__, {"Exceptions": "UncaughtExceptionResponse"})

@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from milestones.common.clock import Clock
-from milestones.common.public import publish
+from milestones.common.public import publish, renamed
 from milestones.common.task.task_context import TaskSettings
 from milestones.common.testing import (
     DeadlineError,
     InputTopic,
     KafkaProbe,
     KafkaRecord,
-    Not,
+    NotYet,
     OutputTopic,
     StepClock,
     TopicTail,
@@ -39,8 +39,13 @@ def _of_stage(stage: Any, settings: TaskSettings) -> TaskSettings:
 TopologyTestDriver.of_stage = staticmethod(_of_stage)  # type: ignore[assignment]
 
 __all__ = [
-    "Clock", "DeadlineError", "HasTopology", "InputTopic", "KafkaProbe", "KafkaRecord", "Not", "OutputTopic",
+    "Clock", "DeadlineError", "HasTopology", "InputTopic", "KafkaProbe", "KafkaRecord", "NotYet", "OutputTopic",
     "StepClock", "TopicTail", "TopologyTestDriver", "until",
 ]  # fmt: skip
 
 publish(__name__)
+
+if TYPE_CHECKING:
+    Not = NotYet
+else:
+    __getattr__ = renamed(__name__, {"Not": "NotYet"})

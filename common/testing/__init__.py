@@ -5,9 +5,9 @@ from milestones.common.testing.clock import StepClock
 from milestones.common.testing.driver import TopologyTestDriver
 from milestones.common.testing.kafka import KafkaProbe, KafkaRecord, TopicTail
 from milestones.common.testing.topics import InputTopic, OutputTopic
-from milestones.common.testing.waiting import DeadlineError, Not, until
+from milestones.common.testing.waiting import DeadlineError, NotYet, until
 
 __all__ = [
-    "DeadlineError", "InputTopic", "KafkaProbe", "KafkaRecord", "Not", "OutputTopic", "StepClock", "TopicTail",
+    "DeadlineError", "InputTopic", "KafkaProbe", "KafkaRecord", "NotYet", "OutputTopic", "StepClock", "TopicTail",
     "TopologyTestDriver", "until",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 from milestones.common.kafka.answers import described_in
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.records import TopicPartition
-from milestones.common.testing.waiting import DeadlineError, Not, until
+from milestones.common.testing.waiting import DeadlineError, NotYet, until
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class KafkaProbe:
                 failures.append(error)
                 if isinstance(error, KafkaException) and not is_passing(error):
                     raise
-                return Not(str(error))
+                return NotYet(str(error))
             return True
 
         try:
@@ -127,7 +127,7 @@ class KafkaProbe:
                 # What Kafka says of a topic whose deletion isn't over. A request that was given up may have made it.
                 if error is None or not (error.code() == KafkaError.TOPIC_ALREADY_EXISTS or is_passing(exception)):
                     raise
-                return Not(str(error))
+                return NotYet(str(error))
             return True
 
         until(made, f"{', '.join(topics)} is made again", ASK_S)
@@ -146,7 +146,7 @@ class KafkaProbe:
         def known() -> object:
             found = self.topics()
             lacking = {name: found.get(name, 0) for name, count in topics.items() if found.get(name, 0) < count}
-            return Not(f"partitions with a leader: {lacking}") if lacking else True
+            return NotYet(f"partitions with a leader: {lacking}") if lacking else True
 
         until(known, f"the broker knows {', '.join(topics)}", CALL_S)
 
@@ -290,7 +290,7 @@ class TopicTail(AbstractContextManager["TopicTail"]):
 
     def has(self, count: int) -> object:
         """Whether `count` rows have come: a condition for `until`."""
-        return self.poll() >= count or Not(f"{len(self.rows)} of {count} rows, the last one {self.rows[-1:]}")
+        return self.poll() >= count or NotYet(f"{len(self.rows)} of {count} rows, the last one {self.rows[-1:]}")
 
     def to_the_end(self, timeout_s: float = READ_S, *, stable: bool = False) -> None:
         """Read up to where the partitions end now, waiting for open transactions; `stable`: only up to those."""

@@ -17,7 +17,7 @@ class DeadlineError(AssertionError):
     """What was waited for didn't come."""
 
 
-class Not(str):
+class NotYet(str):
     """A condition that doesn't hold yet, and why."""
 
     __slots__ = ()
@@ -27,12 +27,12 @@ def until(
     condition: Callable[[], object], what: str, timeout_s: float = 60.0, alive: Callable[[], None] = lambda: None
 ) -> None:
     """Return once `condition()` is true; `DeadlineError` after `timeout_s`. A condition that isn't true may return a
-    text that says how far things are, as `Not(...)`. `alive` raises when waiting makes no sense any more."""
+    text that says how far things are, as `NotYet(...)`. `alive` raises when waiting makes no sense any more."""
     deadline = time.monotonic() + timeout_s
     while True:
         dead = _caught(alive)  # before the look: what something did just before it died counts
         seen = condition()
-        if seen and not isinstance(seen, Not):
+        if seen and not isinstance(seen, NotYet):
             return
         if dead is not None:
             raise dead

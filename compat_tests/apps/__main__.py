@@ -42,7 +42,7 @@ from compat_tests.apps.refusals import refuse
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory, new_natives
-from milestones import Exceptions, MilestonesError, Streams, StreamsConfig
+from milestones import MilestonesError, Streams, StreamsConfig, UncaughtExceptionResponse
 
 log = logging.getLogger("compat_tests")
 
@@ -103,7 +103,7 @@ def run(topology: str, config_file: str, handler: str | None = None, stacks: Pat
         streams = Streams(named(topology)(config.application_id), config)
         streams.set_state_listener(lambda new, old: log.info("%s%s", STATE, new.value))
         if handler is not None:
-            streams.set_uncaught_exception_handler(lambda _: Exceptions[handler])
+            streams.set_uncaught_exception_handler(lambda _: UncaughtExceptionResponse[handler])
         signal.signal(signal.SIGUSR1, lambda *_: log.info("%s%s", STATUS, streams.status()))
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
         on_signal(signal.SIGUSR2, ADDED, streams.add_stream_thread)
@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument("--watch", action="store_true")
     parser.add_argument("--refusals", type=Path)
     parser.add_argument("--profile", type=Path)
-    parser.add_argument("--handler", choices=[decision.name for decision in Exceptions])
+    parser.add_argument("--handler", choices=[decision.name for decision in UncaughtExceptionResponse])
     arguments = parser.parse_args()
     try:
         named(arguments.topology)

@@ -14,7 +14,7 @@ from compat_tests.harness.instance import Instance
 from compat_tests.harness.world import World
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Place
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 
 def threaded(world: World) -> bool:
@@ -75,7 +75,7 @@ class Noted:
 
         def fed() -> object:
             seen = reached()
-            if not seen or isinstance(seen, Not):
+            if not seen or isinstance(seen, NotYet):
                 self.send()
             return seen
 
@@ -89,7 +89,7 @@ class Noted:
     def has_made(self, count: int) -> object:
         """A condition: so many were made, at least."""
         found = len(self.calls())
-        return found >= count or Not(f"{found} of {count} calls")
+        return found >= count or NotYet(f"{found} of {count} calls")
 
     def times(self) -> Counter[str]:
         """How often each record's was made."""

@@ -13,7 +13,7 @@ from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Place, origin_of
 from compat_tests.oracles.zombies import Asleep
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 QUEUED = 200
 BRIEF = {"producer_queue_buffering_max_messages": QUEUED}
@@ -92,6 +92,6 @@ def _pause(world: World, sleeper: Instance, load: Callable[[], object], *, in_tr
         if bool(world.cluster.open_transactions(topics)) is in_transaction:
             return True
         sleeper.resume()
-        return Not("a transaction is open" if not in_transaction else "no transaction is open")
+        return NotYet("a transaction is open" if not in_transaction else "no transaction is open")
 
     world.wait(paused, f"{sleeper.name} stands still {'in' if in_transaction else 'between'} transactions")

@@ -23,7 +23,7 @@ from compat_tests.oracles.in_place import Standing, no_more_than
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 from compat_tests.oracles.transactions import none_timed_out
-from milestones.testing import Not, TopicTail
+from milestones.testing import NotYet, TopicTail
 
 TOLERANT = "fencing_tolerance"
 """The flag of stages on which a lost producer costs no membership."""
@@ -140,7 +140,7 @@ def await_timed_out(world: World, count: int) -> None:
 
     def timed_out() -> object:
         found = len(none_timed_out(world.transactions()))
-        return (found >= count and time.monotonic() > over) or Not(f"{found} of {count} have timed out")
+        return (found >= count and time.monotonic() > over) or NotYet(f"{found} of {count} have timed out")
 
     world.wait(timed_out, "Kafka aborts the transaction that is too old")
 
@@ -159,7 +159,7 @@ def feed_until(
 
     def fed() -> object:
         seen = reached()
-        if not seen or isinstance(seen, Not):
+        if not seen or isinstance(seen, NotYet):
             if lives:
                 instance.must_live()
             if feed is None:
@@ -183,7 +183,7 @@ def feed_until_it_says(
 
     def said() -> object:
         found = instance.log().count(text)
-        return found >= times or Not(f"{found} of {times}")
+        return found >= times or NotYet(f"{found} of {times}")
 
     feed_until(world, instance, said, f"{instance.name} says {text!r}", feed=feed)
 
@@ -211,7 +211,7 @@ def bounce(
     end(one)
     load()
     one.start(**changes)
-    world.wait(lambda: one.state() == "RUNNING" or Not(one.state()), f"{one.name} runs with {changes}")
+    world.wait(lambda: one.state() == "RUNNING" or NotYet(one.state()), f"{one.name} runs with {changes}")
     world.group_is(*world.instances)
     load()
 

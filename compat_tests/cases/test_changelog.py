@@ -26,7 +26,7 @@ from compat_tests.oracles.changelog import StoreDump, fold
 from compat_tests.oracles.findings import Findings, hold
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.rows import Place, Row, origin_of
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 KEYS = 300
 STRANGE = 10**6
@@ -145,7 +145,7 @@ def await_compacted(world: World, written: int) -> None:
 
     def compacted() -> object:
         left = len(world.cluster.read(world.topic("counts-changelog")))
-        return left < written / 2 or Not(f"{left} of {written} records are left")
+        return left < written / 2 or NotYet(f"{left} of {written} records are left")
 
     world.wait(compacted, "the changelog is compacted")
 

@@ -40,7 +40,7 @@ from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import in_place, kept, no_more_than
 from compat_tests.oracles.thinned import table
 from milestones.flags import parse_milestones
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 STEPS = ENDING, NEXT
 TIMES, KILLS, LONG_S = 3, 50, 1_500
@@ -69,7 +69,7 @@ def what_was_sent_has_arrived(world: World) -> None:
 
     def arrived() -> object:
         found = world.cluster.open_transactions(topics)
-        return not found or time.monotonic() > over or Not(str(found))
+        return not found or time.monotonic() > over or NotYet(str(found))
 
     world.wait(arrived, "what was sent has arrived")
 

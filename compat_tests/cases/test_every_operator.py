@@ -34,7 +34,7 @@ from compat_tests.random_topologies.shapes import (
     Join,
     Windows,
 )
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 NEAR = {"before": 5, "after": 20, "grace": SKEW_MS}
 
@@ -140,7 +140,7 @@ def test_an_operator_is_as_promised_while_its_group_goes_to_the_newest_protocol(
 
     def newest() -> object:
         protocols = [generation.protocol for generation in world.history().generations]
-        return protocols[0] != protocols[-1] or Not(str(protocols))
+        return protocols[0] != protocols[-1] or NotYet(str(protocols))
 
     world.wait(newest, "the group speaks the newest protocol")
     course.feed(case.rest)
@@ -179,4 +179,4 @@ def test_an_operator_goes_on_with_room_again_after_its_disk_was_full(world: Worl
 
 def fed_until_it_dies(course: Course) -> object:
     course.feed(2)
-    return not course.group[0].running or Not("it runs")
+    return not course.group[0].running or NotYet("it runs")

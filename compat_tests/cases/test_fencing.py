@@ -27,7 +27,7 @@ from compat_tests.oracles.group import at_most_generations
 from compat_tests.oracles.in_place import in_place
 from compat_tests.oracles.transactions import none_older
 from compat_tests.oracles.zombies import fallen
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 LOOKED_S = 8.0
 """The suite's brokers look for transactions that are too old every 7 s."""
@@ -47,7 +47,7 @@ def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_
 
     def none_open() -> object:
         found = world.cluster.open_transactions(topics)
-        return not found or Not(str(found))
+        return not found or NotYet(str(found))
 
     world.wait(none_open, "the last commit's markers are written")
 
@@ -125,7 +125,7 @@ def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_ar
     def enough() -> object:
         feed.send(world.records(20, keys=50))
         ended = [one for one in world.transactions() if one.ended_ms is not None]
-        return len(ended) >= TRANSACTIONS or Not(f"{len(ended)} transactions have ended")
+        return len(ended) >= TRANSACTIONS or NotYet(f"{len(ended)} transactions have ended")
 
     world.wait(enough, f"{TRANSACTIONS} transactions under load")
     world.finish(app)
@@ -152,7 +152,7 @@ def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(e
 
     def ended() -> object:
         feed.send(world.records(20, keys=100))
-        return any(not each.running for each in pair) or Not("both go on")
+        return any(not each.running for each in pair) or NotYet("both go on")
 
     world.wait(ended, "one of the two ends")
     loser = one if not one.running else other

@@ -14,7 +14,7 @@ from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.joined import ends_as, folded, joined
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 LEFT_KEYS, RIGHT_KEYS = 60, 12
 ORDERS, CUSTOMERS, OUTPUTS = 3, 2, 2
@@ -82,9 +82,9 @@ def test_tables_end_as_their_inputs_say_over_kills_at_any_step_of_a_commit(world
     app, times = world.instance("foreign-keys"), count()
 
     def fed_until_it_dies() -> object:
-        if not isinstance(world.inputs_committed(), Not):  # a slow machine needn't judge the more records for it
+        if not isinstance(world.inputs_committed(), NotYet):  # a slow machine needn't judge the more records for it
             feed(world, next(times))
-        return not app.running or Not("it runs")
+        return not app.running or NotYet("it runs")
 
     for number in range(3):
         app.start(fault=f"{step}:kill:{2 + 5 * number}")

@@ -11,7 +11,7 @@ from compat_tests.cases.small_disks import ROOM_FOR_A_WHILE, STATE_UNUSABLE, Sma
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 pytestmark = pytest.mark.full
 
@@ -25,7 +25,7 @@ def send_until(world: World, condition: Callable[[], bool], what: str) -> None:
     def sent() -> object:
         records = [one._replace(key=(one.key or b"") * 20) for one in world.records(500, keys=100_000)]
         world.feeds["in"].send(records)
-        return condition() or Not(f"after {len(world.feeds['in'].rows)} inputs")
+        return condition() or NotYet(f"after {len(world.feeds['in'].rows)} inputs")
 
     world.wait(sent, what)
 

@@ -14,7 +14,7 @@ from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.global_rows import backwards
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 ROWS, PARTITIONS, TASKS = 200, 4, 50
 
@@ -87,7 +87,7 @@ def test_rows_never_go_back_whatever_ends_the_process(world: World) -> None:
         def fed_until_it_dies() -> object:
             next_version()
             inputs.send(names(world, 100))
-            return not app.running or Not("it runs")
+            return not app.running or NotYet("it runs")
 
         world.wait(fed_until_it_dies, "the fault strikes")
         app.dies(-9)

@@ -24,7 +24,7 @@ from compat_tests.network.proxy import KafkaProxy
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.embedded import EmbeddedKafka
-from milestones.testing import KafkaProbe, Not, until
+from milestones.testing import KafkaProbe, NotYet, until
 
 pytestmark = pytest.mark.full
 
@@ -127,7 +127,7 @@ def write(producer: Producer) -> None:
 
 
 def await_state(streams: Streams, state: StreamsState, timeout_s: float) -> None:
-    until(lambda: streams.state is state or Not(f"{streams.state}: {streams.error}"), f"it is {state}", timeout_s)
+    until(lambda: streams.state is state or NotYet(f"{streams.state}: {streams.error}"), f"it is {state}", timeout_s)
 
 
 @pytest.mark.last_stage

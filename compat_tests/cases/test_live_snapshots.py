@@ -27,7 +27,7 @@ from compat_tests.network.bucket import SECRET, Bucket
 from milestones.common.state.snapshots.garbage import GRACE_MS
 from milestones.common.state.snapshots.repository import SnapshotRepository
 from milestones.common.state.snapshots.snapshot import SnapshotManifest, new_id
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 INTERVAL_MS = 1_000
 KEY = "k1:" + b64encode(b"k" * 32).decode()
@@ -179,7 +179,7 @@ def test_the_helper_of_an_instance_that_is_killed_ends_with_it_and_nothing_of_it
     app = that_has_made(world, 2)
     app.start(fault="snapshot.written:sleep=600000")
     known = files_at(world)
-    feed_until(world, app, lambda: len(files_at(world)) > len(known) or Not("nothing new"), "the helper has written")
+    feed_until(world, app, lambda: len(files_at(world)) > len(known) or NotYet("nothing new"), "the helper has written")
     (helper,) = psutil.Process(app.pid).children()
     app.kill()
     world.wait(lambda: not helper.is_running(), "the helper ends")

@@ -14,7 +14,7 @@ from compat_tests.harness.feed import Sent
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.transactions import none_left_open
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 IN_2015 = 1_420_070_400_000
 LIVES = 3
@@ -39,7 +39,7 @@ class LongAgo:
 
         def struck() -> object:
             self.send()
-            return not self.app.running or Not("it runs")
+            return not self.app.running or NotYet("it runs")
 
         self.world.wait(struck, "the fault strikes")
         self.app.dies(-9)
@@ -60,7 +60,7 @@ class LongAgo:
     def all_is_ended(self) -> object:
         """No transaction is open. The next process knows those of the last one by the disk, and ends them."""
         left_open = none_left_open(self.world.transactions())
-        return not left_open or Not(str(left_open))
+        return not left_open or NotYet(str(left_open))
 
     def expected(self) -> Counter[bytes | None]:
         counts = [b"%s %d" % (kind, at) for kind in (b"window", b"session") for at in [*range(1, self.sent + 1), 1]]

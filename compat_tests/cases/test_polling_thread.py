@@ -17,7 +17,7 @@ from compat_tests.cases.steps import generation
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 KEYS = 200
 PARTITIONS = 6
@@ -56,7 +56,7 @@ def test_threads_come_and_go_without_a_rebalance_and_with_the_last_one_the_membe
     assert generation(world) == before
     assert "restored" not in app.log().rpartition("stream thread removed")[2]
     app.remove_thread()
-    world.wait(lambda: not world.members() or Not(str(world.members())), "the member has left")
+    world.wait(lambda: not world.members() or NotYet(str(world.members())), "the member has left")
     feed.send(world.records(100, KEYS))
     app.add_thread()
     end_and_judge(world, COUNT)
@@ -89,7 +89,7 @@ def test_added_threads_make_calls_within_a_second_and_only_with_the_last_one_the
                 change(app)
             return calls_per_second(EFFECT_S - (time.monotonic() - began))
 
-        world.wait(lambda: fed() > 300 or Not("few calls"), "calls are made")
+        world.wait(lambda: fed() > 300 or NotYet("few calls"), "calls are made")
         made, before = {1: calls_per_second()}, generation(world)
         made |= {2: changed(Instance.add_thread, 1), 8: changed(Instance.add_thread, 6)}
         again = changed(Instance.remove_thread, 6)
@@ -100,7 +100,7 @@ def test_added_threads_make_calls_within_a_second_and_only_with_the_last_one_the
         assert generation(world) == before
         app.remove_thread()
         app.remove_thread()
-        world.wait(lambda: not world.members() or Not(str(world.members())), "the member has left")
+        world.wait(lambda: not world.members() or NotYet(str(world.members())), "the member has left")
         app.add_thread()
     end_and_judge(world, CALLS)
 
@@ -121,7 +121,7 @@ def test_a_thread_that_is_removed_in_a_long_call_ends_when_it_returns_and_holds_
     app.add_thread()  # the others are in calls, too
     rest = world.cluster.places([feed.topic])[len(calls) :]
     with world.outputs() as outputs:
-        lasts = lambda: time.monotonic() > over or Not("the calls last")  # noqa: E731
+        lasts = lambda: time.monotonic() > over or NotYet("the calls last")  # noqa: E731
         are_prompt(world, outputs, rest, lasts, f"{LONG_S:.0f} s in calls", keys=KEYS)
     world.wait(lambda: world.inputs_committed(rest), "the other tasks are committed")
     assert all(world.committed()[row.place] == row.offset for row in rows)

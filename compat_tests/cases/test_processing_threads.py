@@ -21,7 +21,7 @@ from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Place, Row
-from milestones.testing import Not, TopicTail
+from milestones.testing import NotYet, TopicTail
 
 KEYS = 200
 PARTITIONS = 4
@@ -72,11 +72,11 @@ def goes_on_beside(world: World, app: Instance, outputs: TopicTail, call: Call, 
     def committed() -> object:
         world.feeds["in"].send(world.records(20, KEYS))
         now = world.committed()
-        return (now.get(row.place) == row.offset and now.keys() >= rest) or Not(f"{row} is in work, committed {now}")
+        return (now.get(row.place) == row.offset and now.keys() >= rest) or NotYet(f"{row} is in work, committed {now}")
 
     world.wait(committed, "what was before the call is committed")
     at = world.committed()
-    are_prompt(world, outputs, rest, lambda: call.has_ended(app) or Not("it runs"), "a call ends", keys=KEYS)
+    are_prompt(world, outputs, rest, lambda: call.has_ended(app) or NotYet("it runs"), "a call ends", keys=KEYS)
     now = world.committed()
     assert all(now[place] > at[place] for place in rest), f"nothing was committed beside the call: {at}, {now}"
     assert generation(world) == before
@@ -271,7 +271,7 @@ def test_a_task_that_fails_holds_up_no_other_one_with_processing_threads(world: 
             app.says("no-answer-from-the-service")
             assert f"{row.topic}-{row.partition}@{row.offset}" in app.log(), app.log_tail()
             rest, goal = all_but(world, call.place), len(outputs.rows) + 2_000
-            enough = lambda: outputs.poll() > goal or Not("few outputs")  # noqa: E731
+            enough = lambda: outputs.poll() > goal or NotYet("few outputs")  # noqa: E731
             are_prompt(world, outputs, rest, enough, "others go on", keys=KEYS)
             assert world.committed()[row.place] == row.offset
             call.release()

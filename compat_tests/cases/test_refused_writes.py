@@ -21,7 +21,7 @@ from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import in_place
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 REFUSED_S = 30.0
 PARTITIONS = 3
@@ -93,7 +93,7 @@ def test_an_output_topic_that_refuses_writes_for_a_while_costs_time_only(world: 
     def goes_on() -> object:
         meanwhile(MOST + AFTERWARDS)
         now = world.committed()
-        return all(offset > committed.get(place, 0) for place, offset in now.items()) or Not(str(now))
+        return all(offset > committed.get(place, 0) for place, offset in now.items()) or NotYet(str(now))
 
     world.wait(goes_on, "all tasks go on")
     came = sum(len(feed.rows) for feed in feeds) * len(VALUE)

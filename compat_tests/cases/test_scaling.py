@@ -15,7 +15,7 @@ from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_warming
-from milestones.testing import Not, TopicTail
+from milestones.testing import NotYet, TopicTail
 
 PARTITIONS = 6
 STATE = 30_000
@@ -48,7 +48,7 @@ def is_spread(world: World, load: Load, group: list[Instance]) -> None:
         for member in generation.members:
             shares[member.client_id.partition("-")[0]] += len(member.active)
         warming = [task for member in generation.members for task in member.warmup]
-        return (shares == share and not warming) or Not(f"{shares}, {warming=}")
+        return (shares == share and not warming) or NotYet(f"{shares}, {warming=}")
 
     share = Counter({one.name: PARTITIONS // len(group) for one in group})
     world.wait(spread, f"{[one.name for one in group]} share the tasks")

@@ -40,7 +40,7 @@ from compat_tests.oracles.in_place import Standing, in_place
 from milestones.common.kafka.membership.coordinator import code_of
 from milestones.common.kafka.wire import Connector
 from milestones.common.kafka.wire_settings import WireSettings
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 STEPS = *IN_TRANSACTION, ENDING, NEXT
 SHORT = "commit.after-flush", ENDING
@@ -144,7 +144,7 @@ def fence(world: World, app: Instance) -> None:
             code = code_of(wire.call(request, InitProducerIdResponse, 10_000))
             assert code in (ErrorCode.none, ErrorCode.concurrent_transactions)
             # While a transaction is being committed nothing is taken, else the answer means that it is aborted first.
-            return code is ErrorCode.none or await_word(world, app, known) or Not("the id isn't free yet")
+            return code is ErrorCode.none or await_word(world, app, known) or NotYet("the id isn't free yet")
 
         world.wait(taken, f"another producer takes {id}")
 
@@ -188,7 +188,7 @@ def beside_it(world: World, app: Instance, noted: Noted, over: Callable[[], bool
         beside = len(noted.calls()) - made
         if beside < HALF_FULL:
             noted.send()
-        return (over() and beside >= HALF_FULL) or Not(f"{beside} calls were made beside it")
+        return (over() and beside >= HALF_FULL) or NotYet(f"{beside} calls were made beside it")
 
     world.wait(half_full, "the commit is given up, and the next interval is half full")
     app.must_live()

@@ -11,7 +11,7 @@ from compat_tests.cases.flows import CALLS
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 PARTITIONS = 4
 THREADS: dict[str, Any] = {"num_stream_threads": 1, "num_processing_threads": 1}
@@ -34,7 +34,7 @@ def test_what_comes_into_a_quiet_partition_is_processed_beside_a_backlog_and_not
     feed.send(into(0, BACKLOG, b"slow 1"))
     world.instance("calls", **THREADS).start()
     hot, *quiet = sorted(world.cluster.places([feed.topic]))
-    world.wait(lambda: world.committed().get(hot, 0) > 0 or Not("nothing"), "the backlog is being processed")
+    world.wait(lambda: world.committed().get(hot, 0) > 0 or NotYet("nothing"), "the backlog is being processed")
     ahead: list[int] = []
     while world.committed()[hot] < BACKLOG - AHEAD:
         before = world.committed()[hot]

@@ -16,7 +16,7 @@ from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.windows import once
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 KEYS, UNREADABLE = 300, b"\xff"
 NOW_MS = 1_700_000_000_000
@@ -64,7 +64,7 @@ def killed_in_the_middle(world: World, app: Instance, fault: str) -> None:
 
     def fed() -> object:
         world.feeds["in"].send(rows(world, 40))
-        return not app.running or Not("it runs")
+        return not app.running or NotYet("it runs")
 
     app.start(fault=fault)
     world.wait(fed, "the fault strikes")

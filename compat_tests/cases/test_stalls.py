@@ -17,7 +17,7 @@ from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import in_place
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 MISSED_HEARTBEATS_S = 3.0
 """Several heartbeats of the suite's applications, far less than the session of the case that stands still so long."""
@@ -85,7 +85,7 @@ def test_a_stall_beyond_the_transaction_timeout_costs_every_task_what_was_not_co
             feed.send(world.records(80, keys=500))
             sent.append((time.time(), len(feed.rows)))
             gaps.look()
-            return gaps.longest.keys() >= set(places) or Not(f"{len(gaps.longest)} of {TASKS} tasks process")
+            return gaps.longest.keys() >= set(places) or NotYet(f"{len(gaps.longest)} of {TASKS} tasks process")
 
         world.wait(flows, "all tasks process")
         before = standing(world, app)
@@ -102,7 +102,7 @@ def test_a_stall_beyond_the_transaction_timeout_costs_every_task_what_was_not_co
 
         def all_process() -> object:
             gaps.look()
-            return gaps.longest.keys() >= set(places) or Not(f"{len(gaps.longest)} of {TASKS} tasks process")
+            return gaps.longest.keys() >= set(places) or NotYet(f"{len(gaps.longest)} of {TASKS} tasks process")
 
         world.wait(all_process, "all tasks process again")
         took = time.monotonic() - began
@@ -110,7 +110,9 @@ def test_a_stall_beyond_the_transaction_timeout_costs_every_task_what_was_not_co
     if world.has(COLLECTED):
         world.let_pass(PUBLISHED_S, "metrics are published")
     else:
-        world.wait(lambda: of_all(app, "thread_rolled_back_ms_total") or Not("none is told"), "the roll-back is told")
+        world.wait(
+            lambda: of_all(app, "thread_rolled_back_ms_total") or NotYet("none is told"), "the roll-back is told"
+        )
     in_vain, times = of_all(app, "thread_rolled_back_records_total"), of_tasks(app, "rolled_back_total")
     interval_s = int(PATIENT["commit_interval_ms"]) / 1000
     brought = known - next(count for at, count in reversed(sent) if at <= stood - interval_s)

@@ -16,7 +16,7 @@ from compat_tests.harness.stores import opened_at
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import Generation
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 TASKS = ("0_0", "0_1", "0_2", "0_3")
 STANDBY = {"num_standby_replicas": 1, **METRICS}
@@ -151,7 +151,7 @@ def test_standbys_are_in_another_rack_and_never_with_their_active(world: World) 
     def spread() -> object:
         found = copies(world.history().generations[-1])
         racks = {task: [zones[client.partition("-")[0]] for client in having] for task, having in found.items()}
-        return all(sorted(both) == ["a", "b"] for both in racks.values()) or Not(str(found))
+        return all(sorted(both) == ["a", "b"] for both in racks.values()) or NotYet(str(found))
 
     world.group_is(*group)
     world.wait(spread, "each task has a standby in the other zone")

@@ -34,7 +34,7 @@ from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import kept, no_more_than
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 FLAG = "state_manager"
 MENDED = "is mended, writes go on"
@@ -100,7 +100,7 @@ def undisturbed(world: World, app: Instance, most_s: float = HELD_UP_S) -> Itera
         def feed() -> object:
             send(world, 20)
             gaps.look()
-            return len(tail.rows) > 200 or Not("few outputs")
+            return len(tail.rows) > 200 or NotYet("few outputs")
 
         world.wait(feed, "outputs flow")
         gaps.forget()
@@ -295,7 +295,7 @@ def test_a_full_disk_is_waited_out_and_the_other_sub_topology_goes_on(
             feed()
             records = [one._replace(key=(one.key or b"") * 20) for one in world.records(200, keys=100_000)]
             world.feeds["in"].send(records)
-            return FULL in app.log() or Not(f"after {len(world.feeds['in'].rows)} inputs")
+            return FULL in app.log() or NotYet(f"after {len(world.feeds['in'].rows)} inputs")
 
         world.wait(filled, "the disk is full")
         world.let_pass(5, "the disk stays full", feed)

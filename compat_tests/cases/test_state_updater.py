@@ -14,7 +14,7 @@ from compat_tests.harness.followers import METRICS, lags, remaining
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World, stop_all
-from milestones.testing import Not, TopicTail
+from milestones.testing import NotYet, TopicTail
 
 UPDATER = "state_updater"
 """The flag of stages on which restorations have a thread of their own."""
@@ -82,7 +82,7 @@ def widest_gap(world: World, app: Instance, outputs: TopicTail) -> float:
         if found > seen:
             gaps.append(now - last)
             seen, last = found, now
-        return "task 0_0 has restored" in app.log() or Not(f"{found} outputs, gaps {gaps}")
+        return "task 0_0 has restored" in app.log() or NotYet(f"{found} outputs, gaps {gaps}")
 
     world.wait(restored, "the task is restored")
     gaps.append(time.monotonic() - last)
@@ -101,7 +101,7 @@ def test_a_task_that_is_taken_away_while_a_write_of_it_blocks_is_released_at_onc
     lose(world, one, "0_0", "0_1")
     fault = f"restore.batch:sleep={BLOCKED_MS}:1"
     one.start(fault=fault, watch=True, max_poll_interval_ms=LIMIT_MS)
-    world.wait(lambda: " restores {" in one.log() or Not("nothing restores"), "a task restores")
+    world.wait(lambda: " restores {" in one.log() or NotYet("nothing restores"), "a task restores")
     other = world.instance("count", "other", num_stream_threads=1).start()
     other.says("joins the group")  # a process may take as long to start as the write blocks
     began = time.monotonic()
@@ -152,7 +152,7 @@ def test_a_standby_comes_nearer_while_an_active_task_of_the_same_thread_restores
             behind = [lag for lag in lags(one).values() if lag >= 0]
             if "has restored" not in one.log() and min(remaining(one).values(), default=0) >= BEHIND:
                 seen[one.name] += [lag for lag in behind if lag not in seen[one.name][-1:]]
-        return all("has restored" in one.log() for one in pair) or Not(f"standbys' lags {seen}")
+        return all("has restored" in one.log() for one in pair) or NotYet(f"standbys' lags {seen}")
 
     world.wait(restored, "both have restored", timeout_s=300)
     print(f"standbys' lags while an active task restored beside them: {seen}")

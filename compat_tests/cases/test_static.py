@@ -17,7 +17,7 @@ from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import no_ghosts
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 FAILED, UNREACHABLE = 1, 3
 RESTARTS = {"short": 6, "full": 30, "soak": 30}
@@ -37,7 +37,7 @@ def test_rolling_restarts_of_a_static_group_under_load_are_no_rebalance(
 
     def one_each() -> object:
         shares = sorted(map(len, world.members().values()))
-        return shares == even or Not(str(shares))
+        return shares == even or NotYet(str(shares))
 
     def load() -> None:
         feed.send(world.records(300, keys=100))
@@ -74,7 +74,7 @@ def settles(world: World, app: Instance, members: int) -> float:
 
     def settled() -> object:
         names = sorted(world.members())
-        return len(names) == members or Not(str(names))
+        return len(names) == members or NotYet(str(names))
 
     world.wait(settled, f"the group has {members} members", SESSION_MS / 1000 / 2)
     return time.monotonic() - began

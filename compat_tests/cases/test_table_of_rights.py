@@ -26,7 +26,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
-from milestones.testing import KafkaProbe, Not, until
+from milestones.testing import KafkaProbe, NotYet, until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
@@ -144,7 +144,7 @@ def test_with_the_rights_of_the_table_an_application_runs_and_lacks_none(
         def processed() -> object:
             words = {(record.key or b"").decode() for record in rights.probe.read("words")}
             purged = rights.first(f"{ID}-counts-repartition")
-            return (word in words and len(rights.probe.read("letters")) > letters and purged > 0) or Not(
+            return (word in words and len(rights.probe.read("letters")) > letters and purged > 0) or NotYet(
                 f"{words} {purged} {streams.error}"
             )
 
@@ -166,7 +166,7 @@ def test_a_right_of_the_table_that_is_missing_at_the_start_is_named(rights: Righ
     try:
         streams.start()
         rights.probe.write("lines", "a line", key="k")
-        until(lambda: streams.error is not None or Not(streams.state), f"it says that it lacks: {row}", 120)
+        until(lambda: streams.error is not None or NotYet(streams.state), f"it says that it lacks: {row}", 120)
         error = streams.error
     except MilestonesError as refused:
         error = refused

@@ -14,7 +14,7 @@ from compat_tests.harness.followers import of_tasks
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Place
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 
 def causes(*short: str) -> pytest.MarkDecorator:
@@ -46,7 +46,7 @@ def others_go_on(world: World, cause: Cause, places: Collection[Place]) -> float
     """What 99 of 100 of their outputs took at most, in seconds."""
     with world.outputs(cause.flows[0].output) as outputs:
         goal = len(outputs.rows) + 2_000
-        enough = lambda: outputs.poll() > goal or Not("few outputs")  # noqa: E731
+        enough = lambda: outputs.poll() > goal or NotYet("few outputs")  # noqa: E731
         beside = "beside a task that has ended"
         took = slowest(world, outputs, places, enough, beside, keys=KEYS, outputs=cause.outputs)
     world.wait(lambda: world.inputs_committed(places), "the other tasks are committed")

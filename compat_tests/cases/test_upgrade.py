@@ -8,7 +8,7 @@ from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.cases.steps import bounce, loading
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 OLD, NEW = "milestones-v1", "milestones-v2"
 
@@ -21,7 +21,7 @@ def test_a_live_group_goes_to_the_newest_protocol_and_back_and_the_output_stays_
 
     def speaks(protocol: str) -> object:
         spoken = world.history().generations[-1].protocol
-        return spoken == protocol or Not(spoken)
+        return spoken == protocol or NotYet(spoken)
 
     def protocols() -> list[str]:
         return [generation.protocol for generation in world.history().generations]

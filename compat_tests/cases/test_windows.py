@@ -21,7 +21,7 @@ from compat_tests.cases.steps import (
 )
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 TIMES, MANY = 3, 17
 WINDOWS, SUPPRESSED = "windows", "suppressed"
@@ -57,7 +57,7 @@ class Counting:
         """So many lives, each ended at the step."""
         for number in range(times):
             self.app.start(fault=f"{step}:kill:{1 + 3 * (number % TIMES)}")
-            self.feed_until(lambda: not self.app.running or Not("it runs"), "the fault strikes", poison=poison)
+            self.feed_until(lambda: not self.app.running or NotYet("it runs"), "the fault strikes", poison=poison)
             self.app.dies(-9)
 
     def end(self) -> None:
@@ -104,7 +104,7 @@ def test_each_window_is_emitted_once_over_roll_backs_with_a_failing_record_in_th
 
     def rolled_back() -> object:
         found = app.log().count(f"injected at {step}")
-        return found >= TIMES or Not(f"{found} of {TIMES}")
+        return found >= TIMES or NotYet(f"{found} of {TIMES}")
 
     counting.feed_until(rolled_back, "commits fail", poison=True)
     counting.end()
@@ -118,7 +118,7 @@ def test_each_window_is_emitted_once_by_a_process_that_was_fenced(
     world, counting = exact_world, Counting(exact_world, topology)
     app = counting.app.start(fault=armed(step, "stop", TIMES), **PATIENT)
     for number in range(1, TIMES + 1):
-        counting.feed_until(lambda: app.standing or Not("it goes on"), "the fault strikes", poison=True)
+        counting.feed_until(lambda: app.standing or NotYet("it goes on"), "the fault strikes", poison=True)
         await_timed_out(world, number if step in IN_TRANSACTION else 0)
         app.resume()
     counting.end()

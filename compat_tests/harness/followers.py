@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.world import World
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 METRICS = {"metrics_port": 0}
 """The setting that makes an instance serve its metrics."""
@@ -67,7 +67,7 @@ def caught_up(world: World, tasks: Collection[str], *instances: Instance) -> Non
         found = {one.name: lags(one) for one in instances}
         behind = set(tasks) - {task for one in found.values() for task, lag in one.items() if lag == 0}
         if behind:
-            return Not(f"lags {found}, nobody has {', '.join(sorted(behind))}")
-        return time.monotonic() > published or Not("it may be of before")
+            return NotYet(f"lags {found}, nobody has {', '.join(sorted(behind))}")
+        return time.monotonic() > published or NotYet("it may be of before")
 
     world.wait(there, f"standbys of {', '.join(sorted(tasks))} have caught up")

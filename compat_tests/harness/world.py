@@ -31,7 +31,7 @@ from compat_tests.oracles.group import History, history
 from compat_tests.oracles.rows import Place
 from compat_tests.oracles.transactions import Transaction, expired, transactions
 from milestones.flags import parse_milestones
-from milestones.testing import DeadlineError, Not, TopicTail, until
+from milestones.testing import DeadlineError, NotYet, TopicTail, until
 
 PROGRESS_S = 90.0
 
@@ -176,7 +176,7 @@ class World:
 
         def running() -> object:
             states = {one.name: one.state() for one in self.instances if one.running}
-            return set(states.values()) == {"RUNNING"} or Not(str(states))
+            return set(states.values()) == {"RUNNING"} or NotYet(str(states))
 
         self.wait(running, "all instances are RUNNING", timeout_s)
 
@@ -189,7 +189,7 @@ class World:
         each. Inputs have no control records: the committed offset is the end itself."""
         committed, ends = self.committed(), self.cluster.ends([*(self._input_places() if places is None else places)])
         behind = {str(at): committed.get(at) for at, end in ends.items() if committed.get(at, 0) < end - but}
-        return Not(f"committed {behind} of {sum(ends.values())} records") if behind else True
+        return NotYet(f"committed {behind} of {sum(ends.values())} records") if behind else True
 
     def _input_places(self) -> list[Place]:
         return self.cluster.places(feed.topic for feed in self.feeds.values())
@@ -205,7 +205,7 @@ class World:
         with TopicTail(self.cluster, behind, from_offsets=behind) as tail:
             tail.to_the_end(20)
             count = len(tail.rows)
-        return Not(f"{count} records left behind { {str(p): at for p, at in behind.items()} }") if count else True
+        return NotYet(f"{count} records left behind { {str(p): at for p, at in behind.items()} }") if count else True
 
     def committed(self) -> dict[Place, int]:
         return self.cluster.committed(self.application_id)
@@ -217,7 +217,7 @@ class World:
             try:
                 return condition()
             except KafkaException as error:
-                return Not(str(error))
+                return NotYet(str(error))
 
         try:
             until(patient, what, timeout_s, self.must_live)
@@ -252,7 +252,7 @@ class World:
             meanwhile()
             members = self.members()
             gone = not any(name.startswith(one.name) for name in members)
-            return (gone and (alone or bool(members))) or Not(str(sorted(members)))
+            return (gone and (alone or bool(members))) or NotYet(str(sorted(members)))
 
         self.wait(given_up, f"{one.name}, which stands still, is given up")
 
@@ -266,7 +266,7 @@ class World:
             names = {name for name in members if any(name.startswith(one.name) for one in instances)}
             right = len(members) == len(names) and all(any(n.startswith(i.name) for n in names) for i in instances)
             good = right and len(owned) == len(set(owned)) and places <= set(owned)
-            return good or Not(str({name: sorted(map(str, assigned)) for name, assigned in members.items()}))
+            return good or NotYet(str({name: sorted(map(str, assigned)) for name, assigned in members.items()}))
 
         self.wait(settled, f"the group is {[one.name for one in instances]} and has all inputs", timeout_s)
 

@@ -36,7 +36,7 @@ from compat_tests.oracles.group import (
 from compat_tests.oracles.outputs import in_order
 from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
-from milestones.testing import DeadlineError, Not
+from milestones.testing import DeadlineError, NotYet
 
 RECORDS, KEYS = 300, 20
 
@@ -214,7 +214,9 @@ def test_a_standby_that_reads_what_was_aborted_is_found(broken: Break, mutation:
     world.group_is(active, standby)
     feed_until_it_dies(world, active)
     if expected:
-        world.wait(lambda: set(lags(standby).values()) == {0} or Not(lags(standby)), "the standby has read to the end")
+        world.wait(
+            lambda: set(lags(standby).values()) == {0} or NotYet(lags(standby)), "the standby has read to the end"
+        )
     standby.kill()
     assert kinds(judge_disks(world, "counts")) == expected
 
@@ -259,7 +261,7 @@ def rebalanced(world: World, *, members: int = 1, generations: int = 1) -> World
     def has_been(count: int) -> object:
         past = world.history().generations
         seen = len({generation.number for generation in past}), max((len(one.members) for one in past), default=0)
-        return (seen[0] >= generations and seen[1] >= count) or Not(f"{seen[0]} generations, {seen[1]} members")
+        return (seen[0] >= generations and seen[1] >= count) or NotYet(f"{seen[0]} generations, {seen[1]} members")
 
     for number in range(1, members + 1):
         world.instance("count", f"i{number}").start()
@@ -290,7 +292,7 @@ def test_more_warm_ups_than_allowed_are_found(broken: Break) -> None:
     world = rebalanced(broken("everything-warms-up"), members=2)
 
     def found() -> object:
-        return "warming" in kinds(at_most_warming(world.history().generations, 1)) or Not("none is found")
+        return "warming" in kinds(at_most_warming(world.history().generations, 1)) or NotYet("none is found")
 
     world.wait(found, "two warm-ups: both tasks must have an owner first, one changes it")
 

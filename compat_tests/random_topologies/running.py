@@ -24,7 +24,7 @@ from compat_tests.random_topologies.inputs import Inputs
 from compat_tests.random_topologies.interpretation import flows, numbered_flows
 from compat_tests.random_topologies.shaped_judgement import Circumstances, judge_shaped
 from compat_tests.random_topologies.shaped_stores import judge_stores
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 SHORT_PAUSE_S = 4.0
 """A pause that took longer, on a loaded machine, may have cost the membership: the session lasts 6 s."""
@@ -177,7 +177,7 @@ class Course:
         def all_run() -> object:
             self.feed(1)
             states = {one.name: one.state() for one in some if one.running}
-            return set(states.values()) <= {"RUNNING"} or Not(str(states))
+            return set(states.values()) <= {"RUNNING"} or NotYet(str(states))
 
         self._world.wait(all_run, "the instances run")
 
@@ -273,7 +273,9 @@ class Course:
             if victim.standing:
                 return True
             self.feed(1)
-            self._world.wait(lambda: victim.standing or victim.state() == "RUNNING" or Not(victim.state()), "it runs")
+            self._world.wait(
+                lambda: victim.standing or victim.state() == "RUNNING" or NotYet(victim.state()), "it runs"
+            )
         self._rouse(victim)
         self.missed.append(fault)
         return False

@@ -24,7 +24,7 @@ from compat_tests.oracles.rows import Origin, Row, origin_of
 from compat_tests.random_topologies.shaped_judgement import Circumstances, judge_shaped
 from compat_tests.spark.shapes import LAST_VALUES, Alike, Shape
 from milestones.pipeline import SparkRun, run_on_spark
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,7 +159,7 @@ def amid(world: World, inputs: int, timeout_s: float, before: int = 0) -> None:
 
     def some() -> object:
         done = sum(world.committed().values())
-        return done > before + (inputs - before) // 20 or Not(f"{done} of {inputs}")
+        return done > before + (inputs - before) // 20 or NotYet(f"{done} of {inputs}")
 
     world.wait(some, "some of the inputs are committed", timeout_s)
     assert sum(world.committed().values()) < inputs, "the case came too late: it has to strike in the middle"

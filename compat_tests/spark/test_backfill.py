@@ -15,7 +15,7 @@ from compat_tests.spark.running import END_S, amid, judge_all
 from compat_tests.spark.shapes import shape_of
 from milestones import StreamsConfig
 from milestones.pipeline.backfill import archive_inputs
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ def members(world: World, count: int) -> None:
 
     def there() -> object:
         found = world.members()
-        return len(found) == count or Not(str(found))
+        return len(found) == count or NotYet(str(found))
 
     world.wait(there, f"the group has {count} members", START_S)
 

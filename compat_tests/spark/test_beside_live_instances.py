@@ -11,7 +11,7 @@ from compat_tests.harness.instance import Instance
 from compat_tests.harness.world import World
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all, on_spark
 from compat_tests.spark.shapes import shape_of
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ def feed(world: World, count: int = 2_000) -> None:
 def both_own_inputs(world: World) -> None:
     def shared() -> object:
         members = world.members()
-        return (len(members) == 2 and all(members.values())) or Not(str(members))
+        return (len(members) == 2 and all(members.values())) or NotYet(str(members))
 
     world.wait(shared, "two members have inputs", END_S)
 

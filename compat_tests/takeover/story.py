@@ -25,7 +25,7 @@ from compat_tests.takeover.brake import BEGINS
 from compat_tests.takeover.comparing import Metadata
 from compat_tests.takeover.java_instance import JavaInstance
 from compat_tests.takeover.parts import PARTS, Application, rows_of_global_tables
-from milestones.testing import Not
+from milestones.testing import NotYet
 
 AGE_MS = 1_800_000
 """How old the first record is."""
@@ -122,7 +122,7 @@ class TakeOver:
 
     def _has_done(self, enough: int) -> object:
         done = sum(self._committed(stable=False).values())
-        return done >= enough or Not(f"{done} of {enough} records")
+        return done >= enough or NotYet(f"{done} of {enough} records")
 
     def _inputs(self) -> list[Place]:
         return self.world.cluster.places(feed.topic for feed in self.world.feeds.values())
@@ -136,7 +136,7 @@ class TakeOver:
 
         def nobody() -> object:
             state = self.world.cluster.group_state(group or self._app)
-            return state in ("EMPTY", "DEAD") or Not(state)
+            return state in ("EMPTY", "DEAD") or NotYet(state)
 
         self.world.wait(nobody, "the group has no members", GROUP_S)
 
@@ -175,7 +175,7 @@ class TakeOver:
         def processed() -> object:
             committed, ends = world.cluster.committed_now(self._alone, inputs), world.cluster.ends(inputs)
             left = sum(max(0, end - committed.get(place, 0)) for place, end in ends.items())
-            return left == 0 or Not(f"{left} records left")
+            return left == 0 or NotYet(f"{left} records left")
 
         world.wait(processed, "Java alone has processed all input", PROGRESS_S)
         for topic in self._topics_between(self._alone):

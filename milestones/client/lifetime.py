@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from milestones.client.client_events import LOOK_S, Closing, Joinable
 from milestones.common.last_words import is_interrupt, report, say
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from milestones.instance.states import StreamsState, moved
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Lifetime:
         self.state: StreamsState = StreamsState.CREATED
         self.error: BaseException | None = None
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
-        self.handler: Callable[[BaseException], Exceptions] | None = None
+        self.handler: Callable[[BaseException], UncaughtExceptionResponse] | None = None
         self.hanging = self.told = False
         self._clock, self._close_timeout_ms = clock, close_timeout_ms
         self._stopped = threading.Event()
@@ -115,14 +115,20 @@ class Lifetime:
         self._stopped.set()
 
     def _decide(
-        self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT, *, of_task: bool = False
-    ) -> Exceptions:
+        self,
+        error: BaseException,
+        default: UncaughtExceptionResponse = UncaughtExceptionResponse.SHUTDOWN_CLIENT,
+        *,
+        of_task: bool = False,
+    ) -> UncaughtExceptionResponse:
         """The decision of the user's handler; called in the thread that dies, or in one of its own."""
         if self.handler is None:
             return default
         try:
-            decision = Exceptions(self.handler(error))
+            decision = UncaughtExceptionResponse(self.handler(error))
         except BaseException as second:
             report(log, "the uncaught exception handler raised; the client shuts down", error=second)
-            return Exceptions.SHUTDOWN_CLIENT
-        return Exceptions.SHUTDOWN_CLIENT if decision is Exceptions.END_TASK and not of_task else decision
+            return UncaughtExceptionResponse.SHUTDOWN_CLIENT
+        if decision is UncaughtExceptionResponse.END_TASK and not of_task:
+            return UncaughtExceptionResponse.SHUTDOWN_CLIENT
+        return decision

@@ -23,7 +23,7 @@ from milestones.common.topology.missing import Explained
 from milestones.common.topology.topology import Topology
 from milestones.flags import parse_milestones, without_effect
 from milestones.instance.application import Application
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener
 from milestones.instance.states import StreamsState
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 StateListener = Callable[[StreamsState, StreamsState], None]
-UncaughtHandler = Callable[[BaseException], Exceptions]
+UncaughtHandler = Callable[[BaseException], UncaughtExceptionResponse]
 
 
 class Streams(Explained):
@@ -98,10 +98,10 @@ class Streams(Explained):
         self._supervisor.listeners.standby = listener
 
     def set_uncaught_exception_handler(self, handler: UncaughtHandler) -> None:
-        """Let `handler(error)` decide when a stream thread dies of an error: `Exceptions.REPLACE_THREAD`,
-        `SHUTDOWN_CLIENT` (the default), `SHUTDOWN_APPLICATION` (KIP-671). When one task fails for good the handler
-        decides in place of `task_failed`; from M4 on, and where that setting isn't `shutdown_client`, the failure is
-        the task's: `REPLACE_THREAD` opens the task anew, `END_TASK` ends it. Only before `start`."""
+        """Let `handler(error)` decide when a stream thread dies of an error. It returns an `UncaughtExceptionResponse`:
+        `REPLACE_THREAD`, `SHUTDOWN_CLIENT` (the default), `SHUTDOWN_APPLICATION` (KIP-671). When one task fails for
+        good the handler decides in place of `task_failed`; from M4 on, and where that setting isn't `shutdown_client`,
+        the failure is the task's: `REPLACE_THREAD` opens the task anew, `END_TASK` ends it. Only before `start`."""
         self._before_start("an uncaught exception handler")
         self._supervisor.handler = handler
 

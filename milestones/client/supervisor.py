@@ -42,7 +42,6 @@ from milestones.common.metrics import PUBLISH_INTERVAL_MS, Metrics, MetricsEndpo
 from milestones.flags import stage_name
 from milestones.instance.admin_thread import Housekeeper, NewSources
 from milestones.instance.context import (
-    Exceptions,
     GlobalFailed,
     GlobalMoved,
     GlobalReport,
@@ -51,6 +50,7 @@ from milestones.instance.context import (
     ThreadFailed,
     ThreadMoved,
     ThreadReport,
+    UncaughtExceptionResponse,
 )
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
@@ -364,7 +364,7 @@ class Supervisor(Lifetime):
     def _thread_failed(self, failed: ThreadFailed) -> Ending | None:
         """Do what the user's handler decides; a thread that is being removed has no successor."""
         self._threads_failed += 1
-        if failed.decision is not Exceptions.REPLACE_THREAD:
+        if failed.decision is not UncaughtExceptionResponse.REPLACE_THREAD:
             self.told = True
             return self._failed(failed.error)
         if self._threads.members[failed.thread].leaves:
@@ -376,7 +376,7 @@ class Supervisor(Lifetime):
     def _global_failed(self, failed: GlobalFailed) -> Ending | None:
         """The global thread has no successor. To end all instances takes a member of the group, which dies of it."""
         alive = self._threads.alive
-        if failed.decision is Exceptions.SHUTDOWN_APPLICATION and alive:
+        if failed.decision is UncaughtExceptionResponse.SHUTDOWN_APPLICATION and alive:
             alive[0].thread.shut_application_down(failed.error)
             return None
         self.told = True

@@ -30,7 +30,7 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.ended_tasks.handler_thread import HandlerCalls, start
 from milestones.ended_tasks.suspects import Reached, Suspects
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from milestones.parts import Blame, DecidedError, TaskDecision
 
 if TYPE_CHECKING:
@@ -47,9 +47,13 @@ OF_THE_THREAD = (
 
 
 DECISIONS: Final = {
-    SHUTDOWN_CLIENT: Exceptions.SHUTDOWN_CLIENT, END_TASK: Exceptions.END_TASK, REPLACE: Exceptions.REPLACE_THREAD
-}  # fmt: skip
+    SHUTDOWN_CLIENT: UncaughtExceptionResponse.SHUTDOWN_CLIENT,
+    END_TASK: UncaughtExceptionResponse.END_TASK,
+    REPLACE: UncaughtExceptionResponse.REPLACE_THREAD,
+}
 """By `task_failed`: what is decided where the user has set no handler."""
+_WHOLE_CLIENT: Final = (UncaughtExceptionResponse.SHUTDOWN_CLIENT, UncaughtExceptionResponse.SHUTDOWN_APPLICATION)
+"""Decisions that end more than the task."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class HandlerDecision:
 
     task: TaskId
     error: BaseException
-    decision: Exceptions
+    decision: UncaughtExceptionResponse
 
 
 class SingleTaskEnds:
@@ -84,7 +88,7 @@ class SingleTaskEnds:
         self._suspects.clear(task)
         self._calls.call(task, lambda: HandlerDecision(task, error, self._decide(error)))
 
-    def _decide(self, error: BaseException) -> Exceptions:
+    def _decide(self, error: BaseException) -> UncaughtExceptionResponse:
         return self._context.decide(error, DECISIONS[self._context.config.task_failed], of_task=True)
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
@@ -160,9 +164,9 @@ class SingleTaskEnds:
             if self._asked.get(answer.task) is not answer.error:
                 continue
             del self._asked[answer.task]
-            if answer.decision in (Exceptions.SHUTDOWN_CLIENT, Exceptions.SHUTDOWN_APPLICATION):
+            if answer.decision in _WHOLE_CLIENT:
                 raise DecidedError(answer.error, answer.decision)
-            if answer.decision is Exceptions.END_TASK:
+            if answer.decision is UncaughtExceptionResponse.END_TASK:
                 log.error("task %s stays ended, its partitions stand still; the others go on", answer.task)
-            decided.append(TaskDecision(answer.task, again=answer.decision is Exceptions.REPLACE_THREAD))
+            decided.append(TaskDecision(answer.task, again=answer.decision is UncaughtExceptionResponse.REPLACE_THREAD))
         return decided

@@ -28,7 +28,14 @@ from milestones.common.task.task_context import TaskSettings
 from milestones.common.testing.faults import reach
 from milestones.global_stores.follower import WAIT_MS, GlobalFollower
 from milestones.instance.admin_thread import AskBounds, Bounds
-from milestones.instance.context import Decide, Exceptions, GlobalEvent, GlobalFailed, GlobalMoved, GlobalReport
+from milestones.instance.context import (
+    Decide,
+    GlobalEvent,
+    GlobalFailed,
+    GlobalMoved,
+    GlobalReport,
+    UncaughtExceptionResponse,
+)
 from milestones.instance.states import ThreadState
 
 if TYPE_CHECKING:
@@ -226,9 +233,9 @@ class GlobalStreamThread(threading.Thread):
         error = named(error)
         report(log, "%s dies: %s", self.name, text_of(error), error=error)
         decision = self._around.decide(error)
-        if decision is Exceptions.REPLACE_THREAD:
+        if decision is UncaughtExceptionResponse.REPLACE_THREAD:
             log.warning("%s can't be replaced: the client shuts down", self.name)
-            decision = Exceptions.SHUTDOWN_CLIENT
+            decision = UncaughtExceptionResponse.SHUTDOWN_CLIENT
         self._around.notify(GlobalFailed(error, decision))
         self._asked_to_end.wait()
 

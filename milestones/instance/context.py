@@ -82,7 +82,7 @@ class ThreadContext:
         return self.identity.number
 
 
-class Exceptions(enum.Enum):
+class UncaughtExceptionResponse(enum.Enum):
     """The answer of an uncaught exception handler to the death of a stream thread (KIP-671); from M4 on, and where
     `task_failed` isn't `shutdown_client`, also to the end of a task. REPLACE_THREAD is then about the task: it is
     opened anew."""
@@ -98,8 +98,12 @@ class Decide(Protocol):
     given only about the failure `of_task`."""
 
     def __call__(
-        self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT, *, of_task: bool = False
-    ) -> Exceptions: ...
+        self,
+        error: BaseException,
+        default: UncaughtExceptionResponse = UncaughtExceptionResponse.SHUTDOWN_CLIENT,
+        *,
+        of_task: bool = False,
+    ) -> UncaughtExceptionResponse: ...
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class ThreadFailed:
 
     thread: str
     error: BaseException
-    decision: Exceptions
+    decision: UncaughtExceptionResponse
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,7 @@ class GlobalFailed:
     """The global thread died of `error`; its stores stay open until it is asked to end."""
 
     error: BaseException
-    decision: Exceptions
+    decision: UncaughtExceptionResponse
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from milestones.common.mailbox import Mailbox
 from milestones.ended_tasks.handler_thread import HandlerThread
-from milestones.instance.context import Exceptions, ThreadContext
+from milestones.instance.context import ThreadContext, UncaughtExceptionResponse
 from milestones.stream_thread.thread import StreamThread
 
 log: Final = logging.getLogger(__name__)
@@ -27,9 +27,9 @@ class PollingThread(StreamThread):
     client.
     """
 
-    def decision(self, context: ThreadContext, error: BaseException) -> Exceptions:
+    def decision(self, context: ThreadContext, error: BaseException) -> UncaughtExceptionResponse:
         """The decision of the user's handler, which a handler thread calls."""
-        answers: Mailbox[Exceptions] = Mailbox(1, f"{self.name} decision")
+        answers: Mailbox[UncaughtExceptionResponse] = Mailbox(1, f"{self.name} decision")
         inside = context.thread_registry.helping(context.number)
         handler = HandlerThread(
             context.identity.helper("UncaughtExceptionHandler"), inside, [lambda: context.decide(error)], answers
@@ -38,11 +38,11 @@ class PollingThread(StreamThread):
             handler.start()
         except RuntimeError as unstarted:
             log.error("the uncaught exception handler isn't asked, the client shuts down: %s", unstarted)
-            return Exceptions.SHUTDOWN_CLIENT
+            return UncaughtExceptionResponse.SHUTDOWN_CLIENT
         decision = answers.get(context.longest_wait_ms)
         if decision is None:
             log.error(
                 "the uncaught exception handler hasn't answered within %d ms, the client shuts down",
                 context.longest_wait_ms,
             )
-        return decision or Exceptions.SHUTDOWN_CLIENT
+        return decision or UncaughtExceptionResponse.SHUTDOWN_CLIENT

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import StateBusyError, StateFullError
 from milestones.common.state.engines.rocks import FULL_PAUSE_MS, ROOM
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from milestones.parts import DecidedError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class DiskRoom:
             log.error("the disk of %s is full: %s; %s", path, ROOM, does)
         if self.stops and not waits:
             error = StateFullError(f"disk full: the state in {path} can't be written: {ROOM}")
-            raise DecidedError(error, Exceptions.SHUTDOWN_CLIENT)
+            raise DecidedError(error, UncaughtExceptionResponse.SHUTDOWN_CLIENT)
 
     @staticmethod
     def busy(path: Path) -> StateBusyError:

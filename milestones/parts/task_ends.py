@@ -14,7 +14,7 @@ from milestones.common.errors import RefusedTogetherError, TaskCorruptedError, T
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
-    from milestones.instance.context import Exceptions
+    from milestones.instance.context import UncaughtExceptionResponse
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class DecidedError(Exception):
     `decision`."""
 
     error: BaseException
-    decision: Exceptions
+    decision: UncaughtExceptionResponse
 
-    def __init__(self, error: BaseException, decision: Exceptions) -> None:
+    def __init__(self, error: BaseException, decision: UncaughtExceptionResponse) -> None:
         super().__init__(str(error))
         self.error, self.decision = error, decision
 

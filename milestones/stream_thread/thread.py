@@ -18,7 +18,7 @@ from milestones.common.errors import ApplicationShutdownError
 from milestones.common.kafka.failures import caught
 from milestones.common.last_words import named, report
 from milestones.common.mailbox import Mailbox
-from milestones.instance.context import Exceptions, ThreadContext, ThreadFailed, ThreadMoved
+from milestones.instance.context import ThreadContext, ThreadFailed, ThreadMoved, UncaughtExceptionResponse
 from milestones.instance.states import ThreadState, thread_moved
 from milestones.parts import ClientFactory, Clients, DecidedError, ThreadParts
 from milestones.stream_thread.loop import StreamLoop
@@ -133,7 +133,7 @@ class StreamThread(threading.Thread):
                 case RequestRejoin(reason):
                     clients.member.request_rejoin(reason)
                 case ShutApplicationDown(error):
-                    raise DecidedError(error, Exceptions.SHUTDOWN_APPLICATION)
+                    raise DecidedError(error, UncaughtExceptionResponse.SHUTDOWN_APPLICATION)
         return None
 
     def _fail(self, loop: StreamLoop | None, error: BaseException) -> ThreadFailed:
@@ -144,24 +144,24 @@ class StreamThread(threading.Thread):
         if decided is not None:
             error, decision = decided.error, decided.decision
         else:
-            decision = Exceptions.SHUTDOWN_CLIENT if told else self._asked(error)
+            decision = UncaughtExceptionResponse.SHUTDOWN_CLIENT if told else self._asked(error)
         if self._state is not ThreadState.PENDING_SHUTDOWN:
             self._move(ThreadState.PENDING_SHUTDOWN)
         if loop is not None:
-            everyone = decision is Exceptions.SHUTDOWN_APPLICATION
+            everyone = decision is UncaughtExceptionResponse.SHUTDOWN_APPLICATION
             reason = f"{self.name} died: {text_of(error)}" if everyone else None
             self._try("a task", partial(loop.fail, shut_application_down=reason))
         return ThreadFailed(self.name, error, decision)
 
-    def _asked(self, error: BaseException) -> Exceptions:
+    def _asked(self, error: BaseException) -> UncaughtExceptionResponse:
         """The decision of the user's handler; the client shuts down when the handler can't be asked."""
-        decisions: list[Exceptions] = []
+        decisions: list[UncaughtExceptionResponse] = []
         second = caught(lambda: decisions.append(self.decision(self._surroundings, error)), BaseException)
         if second is not None:
             report(log, "%s: the uncaught exception handler can't be asked", self.name, error=second)
-        return decisions[0] if decisions else Exceptions.SHUTDOWN_CLIENT
+        return decisions[0] if decisions else UncaughtExceptionResponse.SHUTDOWN_CLIENT
 
-    def decision(self, context: ThreadContext, error: BaseException) -> Exceptions:
+    def decision(self, context: ThreadContext, error: BaseException) -> UncaughtExceptionResponse:
         """The decision of the user's handler about this thread's death."""
         return context.decide(error)
 

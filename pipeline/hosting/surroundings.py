@@ -46,7 +46,7 @@ from milestones.common.steps import Steps, to_the_end
 from milestones.common.topology.topology import SubTopology
 from milestones.instance.admin_thread import AskBounds, Request, bounds_of
 from milestones.instance.application import Application
-from milestones.instance.context import Exceptions, ThreadContext
+from milestones.instance.context import ThreadContext, UncaughtExceptionResponse
 from milestones.instance.identity import AttemptIdentity
 from milestones.instance.instance import rocks_settings
 from milestones.instance.listeners import Listeners, StateRestoreListener
@@ -128,7 +128,7 @@ class HostedClients:
                 metrics=Metrics(clock, level=config.metrics_recording_level),
                 housekeeper=AnsweringHousekeeper(name, self._admin),
                 notify=lambda _: None,
-                decide=lambda *_, **__: Exceptions.SHUTDOWN_CLIENT,
+                decide=lambda *_, **__: UncaughtExceptionResponse.SHUTDOWN_CLIENT,
                 memory=MemoryBudget(config).join(),
                 listeners=_told(self.restored),
                 snapshots=snapshots,

@@ -172,6 +172,27 @@ def test_a_class_is_called_by_the_path_from_which_it_is_imported_and_found_there
                 assert pickle.loads(pickle.dumps(thing)) is thing
 
 
+RENAMED = [("milestones", "Exceptions", "UncaughtExceptionResponse"), ("milestones.testing", "Not", "NotYet")]
+
+
+@pytest.mark.parametrize(("module", "old", "new"), RENAMED, ids=[old for _, old, _ in RENAMED])
+def test_an_old_name_stands_for_the_new_one_with_a_warning_that_names_it(module: str, old: str, new: str) -> None:
+    names: dict[str, Any] = {}
+    with pytest.warns(DeprecationWarning, match=f"{module}.{old} is called {module}.{new} now") as warned:
+        exec(compile(f"from {module} import {old}", "the user's program", "exec"), names)
+    assert names[old] is getattr(importlib.import_module(module), new)
+    assert {warning.filename for warning in warned} == {"the user's program"}
+    assert old not in importlib.import_module(module).__all__
+
+
+@pytest.mark.parametrize("module", ["milestones", "milestones.testing"])
+def test_a_name_that_never_was_is_no_attribute(module: str) -> None:
+    with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'Nobody'"):
+        importlib.import_module(module).Nobody  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'Nobody'"):
+        exec(f"from {module} import Nobody")
+
+
 def test_every_error_that_a_user_can_meet_is_public() -> None:
     for path in files("common", "milestones"):
         if "Error)" in path.read_text():

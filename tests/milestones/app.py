@@ -12,7 +12,7 @@ import pytest
 
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
 from milestones.cli.main import invoke
-from milestones.testing import KafkaProbe, KafkaRecord, Not, TopicTail, until
+from milestones.testing import KafkaProbe, KafkaRecord, NotYet, TopicTail, until
 from tests.topics import named
 
 WAIT_S = 60
@@ -92,7 +92,7 @@ class App:
         self.until(lambda: invoke(asked) == 0, "the reset is done")
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        until(lambda: condition() or Not(str([streams.status() for streams in self.instances])), what, WAIT_S)
+        until(lambda: condition() or NotYet(str([streams.status() for streams in self.instances])), what, WAIT_S)
 
     def runs(self, streams: Streams, tasks: int, threads: int = 1) -> None:
         """Wait until it processes so many tasks, by so many threads."""

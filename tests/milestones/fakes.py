@@ -29,7 +29,7 @@ from milestones.common.task.task import Task, TaskStorage
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 from milestones.instance.application import Application
-from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
+from milestones.instance.context import ThreadContext, ThreadEvent, UncaughtExceptionResponse
 from milestones.instance.identity import StreamThreadIdentity
 from milestones.instance.states import ThreadState
 from milestones.instance.thread_registry import ThreadRegistry
@@ -272,7 +272,7 @@ class World:
             clock=self.clock,
             application=Application.of(self.topology, self.config), process_id="process", transactional_id="app-tx",
             state=self.state, metrics=Metrics(self.clock), housekeeper=self.requests, notify=self.events.append,  # type: ignore[arg-type]
-            decide=lambda *_, **__: Exceptions.SHUTDOWN_CLIENT, thread_registry=registry,
+            decide=lambda *_, **__: UncaughtExceptionResponse.SHUTDOWN_CLIENT, thread_registry=registry,
             memory=shares[0],
         )  # fmt: skip
         self.parts = replace(

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import milestones
 from milestones import (
     LogAndContinue,
     LogAndFail,
@@ -80,7 +81,8 @@ def accepted(directory: Path) -> list[StreamsConfig]:
 
 
 def refused(builder: StreamsBuilder, spark: Any, config: StreamsConfig) -> None:
-    """Wrong keys and wrong types."""
+    """Wrong keys, wrong types, wrong names."""
+    print(milestones.Exceptions.END_TASK, milestones.Streems)  # type: ignore[attr-defined]  # the second one
     Streams(builder, application_id="a", pol_ms=5)  # type: ignore[call-arg]
     Streams(builder, config, producer_lingr_ms=5)  # type: ignore[call-arg]
     Streams(builder, application_id=5)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from milestones.common.kafka.internal_topics import ANY_TIME, REPARTITION_SETTIN
 from milestones.common.kafka.topics import Cluster
 from milestones.common.state.stores.kinds import CHANGELOG_SETTINGS
 from milestones.common.testing import StepClock
-from milestones.testing import Not, until
+from milestones.testing import NotYet, until
 from tests.common.kafka.fake_cluster import FakeCluster, answered
 from tests.topics import named, new_topic
 
@@ -232,7 +232,7 @@ def test_a_changelog_that_kafka_streams_has_made_keeps_and_takes_records_of_all_
 
     def settled() -> object:  # a broker shows a change once it has read it from the controller's log
         found = cluster.topic_settings([name])[name]
-        return {setting: found[setting] for setting in WINDOWS} == WINDOWS or Not(found)
+        return {setting: found[setting] for setting in WINDOWS} == WINDOWS or NotYet(found)
 
     until(settled, "the limits are raised")
     assert cluster.topic_settings([name])[name]["segment.bytes"] == "2000000"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from milestones.testing import DeadlineError, Not, until
+from milestones.testing import DeadlineError, NotYet, until
 
 
 def test_what_was_seen_last_is_told_when_it_does_not_come() -> None:
     with pytest.raises(DeadlineError, match="not within 0 s: it comes; last seen: 1 of 2"):
-        until(lambda: Not("1 of 2"), "it comes", 0)
+        until(lambda: NotYet("1 of 2"), "it comes", 0)
 
 
 class Process:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from milestones.common.records import Record, TaskId
-from milestones.instance.context import Exceptions, ProcessingThreadMoved
+from milestones.instance.context import ProcessingThreadMoved, UncaughtExceptionResponse
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.chaos import checks
 from tests.milestones.chaos.disturbances import MOST_THREADS, Disturbances
@@ -230,7 +230,7 @@ class Chaos(Disturbances):
         self.world.restorer.next.clear()
         self.world.context.thread_registry.resume([0])
         self.world.producer.withheld.clear()
-        self.world.decision = Exceptions.REPLACE_THREAD
+        self.world.decision = UncaughtExceptionResponse.REPLACE_THREAD
         self.deliver()
         if not self.world.context.thread_registry.threads:
             self.add_thread()

@@ -9,7 +9,7 @@ from collections import Counter
 from milestones.client.client_events import RemoveThread
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import TopicPartition
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from tests.milestones.chaos import crashes
 from tests.milestones.chaos.moods import MAY_BE_TAKEN, REFUSED
 from tests.milestones.chaos.threads import SteppedPolling
@@ -246,7 +246,8 @@ class Disturbances(ABC):
         world.crew.replace(polling.name)
 
     def decide(self) -> None:
-        self.world.decision = self.rng.choice([None, *[Exceptions.REPLACE_THREAD] * 3, Exceptions.SHUTDOWN_CLIENT])
+        replaced = [UncaughtExceptionResponse.REPLACE_THREAD] * 3
+        self.world.decision = self.rng.choice([None, *replaced, UncaughtExceptionResponse.SHUTDOWN_CLIENT])
 
     def deliver(self) -> None:
         self.world.clients.coordinator.deliver()

@@ -352,10 +352,10 @@ def test_a_file_and_variables_that_lose_to_the_code_are_named_at_the_start(
 
 
 LISTENING = OWN + """
-from milestones import Exceptions, StateRestoreListener
+from milestones import StateRestoreListener, UncaughtExceptionResponse
 
 def listen(new, old): ...
-def handle(error): return Exceptions.REPLACE_THREAD
+def handle(error): return UncaughtExceptionResponse.REPLACE_THREAD
 
 class Restoring(StateRestoreListener): ...
 

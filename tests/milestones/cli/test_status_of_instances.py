@@ -12,7 +12,7 @@ from milestones import Streams, StreamsState
 from milestones.cli.instances import _member
 from milestones.cli.main import invoke
 from milestones.cli.picture import Scraped
-from milestones.testing import Not
+from milestones.testing import NotYet
 from tests.milestones.app import App
 
 
@@ -84,7 +84,7 @@ def test_instances_are_shown_without_kafka_as_they_are(
     assert "task 0_1 has ended" in text
     assert "invalid literal for int" in text
     lag = "input lag 1 in 2 partitions, as it was last known"
-    app.until(lambda: lag in (text := shown(where, nobody, capsys)) or Not(text), "Kafka has told the lag")
+    app.until(lambda: lag in (text := shown(where, nobody, capsys)) or NotYet(text), "Kafka has told the lag")
     assert f"no metrics at {nobody}" in text
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from milestones.client.client_events import AddThread, RemoveThread
 from milestones.common.errors import MilestonesError, ProcessingError
-from milestones.instance.context import Exceptions, ThreadFailed
+from milestones.instance.context import ThreadFailed, UncaughtExceptionResponse
 from milestones.instance.states import StreamsState, ThreadState
 from tests.milestones.client.fake_threads import WAIT_S, Client, FakeThread
 from tests.milestones.fakes import A
@@ -100,7 +100,8 @@ def moves(*states: ThreadState) -> list[Callable[[FakeThread], None]]:
 
 
 def fails(thread: FakeThread) -> None:
-    thread.context.notify(ThreadFailed(thread.name, ProcessingError("user code", A), Exceptions.REPLACE_THREAD))
+    error = ProcessingError("user code", A)
+    thread.context.notify(ThreadFailed(thread.name, error, UncaughtExceptionResponse.REPLACE_THREAD))
 
 
 LIVES: dict[str, list[Callable[[FakeThread], None]]] = {

@@ -13,7 +13,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProcessingError
 from milestones.common.metrics import EndedTaskMetrics, StateDatabaseMetrics
 from milestones.common.records import TaskId
-from milestones.instance.context import Exceptions, ThreadReport
+from milestones.instance.context import ThreadReport, UncaughtExceptionResponse
 from milestones.instance.states import StreamsState, ThreadState
 from tests.milestones.client.fake_threads import Client, FakeThread
 from tests.milestones.client.test_health import Client as Probed
@@ -63,9 +63,9 @@ def test_a_client_without_any_task_lives(client: Client) -> None:
 
 
 def test_to_end_a_task_is_an_answer_about_a_task_only(client: Client) -> None:
-    client.supervisor.handler = lambda _: Exceptions.END_TASK
-    assert client.supervisor._decide(FAILED, of_task=True) is Exceptions.END_TASK
-    assert client.supervisor._decide(FAILED) is Exceptions.SHUTDOWN_CLIENT
+    client.supervisor.handler = lambda _: UncaughtExceptionResponse.END_TASK
+    assert client.supervisor._decide(FAILED, of_task=True) is UncaughtExceptionResponse.END_TASK
+    assert client.supervisor._decide(FAILED) is UncaughtExceptionResponse.SHUTDOWN_CLIENT
 
 
 def test_the_page_of_a_client_has_texts_of_errors_by_task(client: Client) -> None:

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from milestones import Exceptions, StreamsBuilder, StreamsState, ThreadState, serdes
-from milestones.testing import Not
+from milestones import StreamsBuilder, StreamsState, ThreadState, UncaughtExceptionResponse, serdes
+from milestones.testing import NotYet
 from tests.milestones.app import App
 
 pytestmark = pytest.mark.kafka
@@ -73,7 +73,7 @@ def test_user_code_may_remove_stream_threads_and_at_last_its_own(app: App, stage
     for left, value in ((1, "first"), (0, "second")):
         app.until(lambda: streams.state is StreamsState.RUNNING, "it runs")
         app.write(value)
-        app.until(lambda left=left: len(streams.status().threads) == left or Not(str(removed)), f"{left} threads")
+        app.until(lambda left=left: len(streams.status().threads) == left or NotYet(str(removed)), f"{left} threads")
     assert streams.state is StreamsState.RUNNING
     assert len(set(removed.values())) == 2
 
@@ -87,9 +87,9 @@ def test_a_stream_thread_that_dies_takes_its_processing_threads_along_and_is_rep
             raise ValueError("user code")
         return value
 
-    def replace(error: BaseException) -> Exceptions:
+    def replace(error: BaseException) -> UncaughtExceptionResponse:
         deaths.append(error)
-        return Exceptions.REPLACE_THREAD
+        return UncaughtExceptionResponse.REPLACE_THREAD
 
     settings = {"milestones": "m2", "num_processing_threads": 2, "task_timeout_ms": 1_000}
     streams = app.streams(app.counting(poisonous), **settings, processing_guarantee="exactly_once_v2")

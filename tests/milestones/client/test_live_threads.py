@@ -9,7 +9,7 @@ import pytest
 
 from milestones.client.streams import Streams
 from milestones.common.errors import MilestonesError, ProcessingError, TimeoutExceededError
-from milestones.instance.context import Exceptions, ThreadReport
+from milestones.instance.context import ThreadReport, UncaughtExceptionResponse
 from milestones.instance.states import StreamsState, ThreadState
 from tests.milestones.client.fake_threads import WAIT_S, Client, FakeThread, faked
 from tests.milestones.fakes import A, counting
@@ -120,16 +120,16 @@ def test_a_removed_thread_that_takes_long_is_said_and_its_number_is_kept_until_i
     assert c.add() == slow.name
 
 
-@pytest.mark.parametrize("decision", list(Exceptions))
-def test_a_thread_that_dies_while_it_is_removed_has_no_successor(decision: Exceptions) -> None:
+@pytest.mark.parametrize("decision", list(UncaughtExceptionResponse))
+def test_a_thread_that_dies_while_it_is_removed_has_no_successor(decision: UncaughtExceptionResponse) -> None:
     c = Changing(num_stream_threads=2, handler=lambda _: decision).up()
     dying = FakeThread.all[1]
     dying.on_stop = lambda: dying.fails(ProcessingError("user code", A))
     assert c.remove() == dying.name
-    if decision is Exceptions.REPLACE_THREAD:
+    if decision is UncaughtExceptionResponse.REPLACE_THREAD:
         assert c.settle().threads == ["1"]
         c.end()
-    assert c.ended().states[-1] == ("NOT_RUNNING" if decision is Exceptions.REPLACE_THREAD else "ERROR")
+    assert c.ended().states[-1] == ("NOT_RUNNING" if decision is UncaughtExceptionResponse.REPLACE_THREAD else "ERROR")
     assert len(FakeThread.all) == 2
 
 
@@ -202,9 +202,9 @@ def test_a_handler_in_a_stream_thread_removes_another_one_and_itself_when_it_is_
     streams = faked(Streams(counting(), application_id="app", **settings))
     removed: list[str] = []
 
-    def handler(_: BaseException) -> Exceptions:
+    def handler(_: BaseException) -> UncaughtExceptionResponse:
         removed.append(streams.remove_stream_thread())
-        return Exceptions.REPLACE_THREAD
+        return UncaughtExceptionResponse.REPLACE_THREAD
 
     streams.set_uncaught_exception_handler(handler)
     streams.start()

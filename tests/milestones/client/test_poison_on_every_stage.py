@@ -18,7 +18,7 @@ import pytest
 from milestones.cli.observing import read_metrics
 from milestones.common.records import TaskId
 from milestones.flags import STAGES
-from milestones.testing import Not, until
+from milestones.testing import NotYet, until
 from tests.milestones.app import App
 
 PROGRAM = """
@@ -151,9 +151,9 @@ def test_a_poisonous_record_is_seen_whatever_the_stage_and_the_setting(
     def settled() -> Any:
         seen = process.seen()
         if failed == "replace" and "is opened anew" not in process.log:
-            return Not("it isn't opened anew")
+            return NotYet("it isn't opened anew")
         if seen is None or (seen.exit_code is None and (seen.lag, seen.others) != (2, "running")):
-            return Not(str(seen))
+            return NotYet(str(seen))
         looks.append(seen)
         return True
 

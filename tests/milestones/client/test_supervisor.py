@@ -14,7 +14,7 @@ from milestones.client.client_events import client_state
 from milestones.client.streams import Streams
 from milestones.common.errors import KafkaUnreachableError, ProcessingError, StateError
 from milestones.common.records import TaskId, TopicPartition
-from milestones.instance.context import Exceptions, ThreadMoved, ThreadReport
+from milestones.instance.context import ThreadMoved, ThreadReport, UncaughtExceptionResponse
 from milestones.instance.states import StreamsState, ThreadState
 from milestones.parts import Observer
 from tests.milestones.client.fake_threads import WAIT_S, Client, FakeHousekeeper, FakeInstance, FakeThread, faked
@@ -151,8 +151,10 @@ def test_a_start_that_fails_gives_the_directory_back_and_may_be_tried_again() ->
     c.begin()
 
 
-@pytest.mark.parametrize("decision", [Exceptions.SHUTDOWN_CLIENT, Exceptions.SHUTDOWN_APPLICATION])
-def test_a_thread_that_dies_takes_the_client_down_in_state_error(decision: Exceptions) -> None:
+@pytest.mark.parametrize(
+    "decision", [UncaughtExceptionResponse.SHUTDOWN_CLIENT, UncaughtExceptionResponse.SHUTDOWN_APPLICATION]
+)
+def test_a_thread_that_dies_takes_the_client_down_in_state_error(decision: UncaughtExceptionResponse) -> None:
     c = Client(num_stream_threads=2, handler=lambda _: decision).begin()
     error = ProcessingError("user code", A)
     FakeThread.all[1].fails(error)
@@ -171,7 +173,7 @@ def test_a_static_client_that_fails_stays_in_the_group() -> None:
 
 @pytest.mark.parametrize("end", ["the client ends", "the thread is removed", "the thread is replaced"])
 def test_that_a_member_has_left_the_group_is_noted_by_the_supervisor_before_a_successor_is_made(end: str) -> None:
-    c = Client(handler=lambda _: Exceptions.REPLACE_THREAD).begin()
+    c = Client(handler=lambda _: UncaughtExceptionResponse.REPLACE_THREAD).begin()
     first = FakeThread.all[0]
     first.left_group = True
     if end == "the thread is removed":
@@ -198,7 +200,7 @@ def test_a_leave_that_cannot_be_noted_is_logged_and_takes_no_thread_down(caplog:
 
 
 def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_on_counting() -> None:
-    c = Client(num_stream_threads=2, handler=lambda _: Exceptions.REPLACE_THREAD).begin()
+    c = Client(num_stream_threads=2, handler=lambda _: UncaughtExceptionResponse.REPLACE_THREAD).begin()
     first, second = FakeThread.all
     second.context.notify(ThreadReport(second.name, {}, {}, {}, 40, 1))
     second.fails(ProcessingError("user code", A))
@@ -216,7 +218,7 @@ def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_
 @pytest.mark.parametrize("answer", [None, "replace the thread"])
 def test_a_handler_that_answers_nothing_that_we_know_shuts_the_client_down(answer: Any) -> None:
     c = Client(handler=lambda _: answer)
-    assert c.supervisor._decide(ProcessingError("user code", A)) is Exceptions.SHUTDOWN_CLIENT
+    assert c.supervisor._decide(ProcessingError("user code", A)) is UncaughtExceptionResponse.SHUTDOWN_CLIENT
     c.begin()
     FakeThread.all[0].fails(ProcessingError("user code", A))
     assert c.ended().states[-1] == "ERROR"
@@ -338,7 +340,7 @@ def test_a_state_listener_that_does_not_return_is_named_once_close_timeout_ms_is
 
 
 def test_an_error_after_that_of_a_thread_that_was_replaced_is_still_to_be_told() -> None:
-    c = Client(handler=lambda _: Exceptions.REPLACE_THREAD).begin()
+    c = Client(handler=lambda _: UncaughtExceptionResponse.REPLACE_THREAD).begin()
     FakeThread.all[0].fails(ProcessingError("user code", A))
     c.settle()
     FakeHousekeeper.last.on_error(StateError("disk"))
@@ -391,9 +393,9 @@ def test_close_may_be_called_in_the_listener_at_any_state_and_does_not_wait_for_
 def test_close_may_be_called_in_the_uncaught_exception_handler(streams: Streams) -> None:
     closed: list[bool] = []
 
-    def handler(_: BaseException) -> Exceptions:
+    def handler(_: BaseException) -> UncaughtExceptionResponse:
         closed.append(streams.close(timeout_s=0.001))
-        return Exceptions.REPLACE_THREAD
+        return UncaughtExceptionResponse.REPLACE_THREAD
 
     streams.set_uncaught_exception_handler(handler)
     streams.start()
@@ -418,7 +420,7 @@ def test_handlers_are_set_before_the_start_only(streams: Streams) -> None:
     streams.start()
     for late in (
         lambda: streams.set_state_listener(lambda new, old: None),
-        lambda: streams.set_uncaught_exception_handler(lambda _: Exceptions.REPLACE_THREAD),
+        lambda: streams.set_uncaught_exception_handler(lambda _: UncaughtExceptionResponse.REPLACE_THREAD),
         streams.start,
     ):
         with pytest.raises(Exception, match="start"):

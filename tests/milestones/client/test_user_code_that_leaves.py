@@ -26,7 +26,7 @@ from milestones import (
 from milestones.common.errors import UserExitError
 from milestones.common.last_words import typed
 from milestones.flags import STAGES
-from milestones.testing import Not, until
+from milestones.testing import NotYet, until
 from tests.milestones.app import App
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -301,7 +301,7 @@ def test_whatever_error_user_code_leaves_by_is_heard_of(
         try:
             until(
                 lambda: {name for name, one in ending.items() if not table.ended(name, one)} == set()
-                or Not(str(ending.keys() - table.rows.keys())),
+                or NotYet(str(ending.keys() - table.rows.keys())),
                 "each client ends", HEARD_S,
             )  # fmt: skip
             until(lambda: all(one.state is StreamsState.RUNNING for one in lasting.values()), "the others run", HEARD_S)

@@ -10,7 +10,7 @@ import pytest
 from milestones import Processor, Record, StreamsBuilder, serdes, stores
 from milestones.common.kafka.topics import Cluster
 from milestones.instance import compaction_watch
-from milestones.testing import Not
+from milestones.testing import NotYet
 from tests.milestones.app import App
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -68,7 +68,7 @@ def test_versions_of_long_ago_are_all_there_after_a_restoration(app: App, stage:
 
     def compacted() -> object:
         left = len(app.probe.read(app["by-clock"]))
-        return left < 10 or Not(f"{left} records are left")
+        return left < 10 or NotYet(f"{left} records are left")
 
     app.until(compacted, "the broker compacts what it may")
     app.start(topology(app), "with an empty disk", **settings)
@@ -98,7 +98,7 @@ def test_versions_that_no_store_needs_are_compacted_away_and_those_of_the_histor
 
     def compacted() -> object:
         left = len(app.probe.read(changelog))
-        return left < 20 or Not(f"{left} records are left, with a lag of {lag()}")
+        return left < 20 or NotYet(f"{left} records are left, with a lag of {lag()}")
 
     app.until(compacted, "what is older than the history and a week goes")
     streams.close()

@@ -16,7 +16,7 @@ from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.steps import Steps
 from milestones.common.topology.handlers import Action, Response
 from milestones.ended_tasks.suspects import OTHERS_MS, TURN_MS, Suspects
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from tests.milestones.fakes import A, kafka_error, put
 from tests.milestones.m4_polling_thread.polling import RunningPolling
@@ -135,7 +135,7 @@ def test_two_guilty_tasks_are_both_found() -> None:
 def test_a_guilty_task_is_opened_anew_and_goes_on_once_the_cause_is_mended() -> None:
     keys = {b"k3"}
     r = refusing(keys)
-    r.world.decision = Exceptions.REPLACE_THREAD
+    r.world.decision = UncaughtExceptionResponse.REPLACE_THREAD
     r.step(60, ms=20)
     assert committed(r) == [2, 2, 2, 0, 2, 2]
     keys.clear()
@@ -205,7 +205,7 @@ def test_a_task_that_is_refused_again_and_again_is_opened_anew_for_as_long_as_it
     """Also beyond `task_timeout_ms`, and while no other task commits anything."""
     keys = {b"k3"}
     r = running(Refusing, keys, [3], task_timeout_ms=2_000)
-    r.world.decision = Exceptions.REPLACE_THREAD
+    r.world.decision = UncaughtExceptionResponse.REPLACE_THREAD
     r.step(1_000, ms=20)
     keys.clear()
     r.step(1_000, ms=20)

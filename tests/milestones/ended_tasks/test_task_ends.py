@@ -16,7 +16,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.refusals import Refused
 from milestones.common.records import Output, Record, StoreId, TopicPartition
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from milestones.parts import DecidedError
 from tests.milestones.fakes import CHANGELOG, A, B, put
 from tests.milestones.m4_polling_thread.polling import RunningPolling
@@ -24,7 +24,7 @@ from tests.milestones.m4_polling_thread.polling import RunningPolling
 TIMEOUT_MS = 1_000
 
 
-def failing(*, decision: Exceptions | None = None, **settings: Any) -> RunningPolling:
+def failing(*, decision: UncaughtExceptionResponse | None = None, **settings: Any) -> RunningPolling:
     """Two tasks; user code refuses "bad", which is third of four in the first one's input."""
     r = RunningPolling(task_timeout_ms=TIMEOUT_MS, commit_interval_ms=100, num_processing_threads=2, **settings)
     r.world.decision = decision
@@ -70,7 +70,7 @@ def test_the_handler_is_asked_once_about_each_end_and_the_thread_is_running() ->
 
 
 def test_with_replace_thread_the_task_is_opened_anew_and_goes_on_once_the_cause_is_mended() -> None:
-    r = ended(failing(decision=Exceptions.REPLACE_THREAD))
+    r = ended(failing(decision=UncaughtExceptionResponse.REPLACE_THREAD))
     r.world.user_code.refused = set()
     r.step(30, ms=100)
     assert r.places[A] == "processing"
@@ -79,7 +79,7 @@ def test_with_replace_thread_the_task_is_opened_anew_and_goes_on_once_the_cause_
 
 
 def test_a_task_that_is_opened_anew_and_fails_again_ends_again() -> None:
-    r = ended(failing(decision=Exceptions.REPLACE_THREAD))
+    r = ended(failing(decision=UncaughtExceptionResponse.REPLACE_THREAD))
     r.step(15, ms=100)
     assert r.places[A] == "processing"
     ended(r)
@@ -87,8 +87,10 @@ def test_a_task_that_is_opened_anew_and_fails_again_ends_again() -> None:
     assert committed(r, 0) == 2
 
 
-@pytest.mark.parametrize("decision", [Exceptions.SHUTDOWN_CLIENT, Exceptions.SHUTDOWN_APPLICATION])
-def test_a_handler_may_end_more_than_the_task(decision: Exceptions) -> None:
+@pytest.mark.parametrize(
+    "decision", [UncaughtExceptionResponse.SHUTDOWN_CLIENT, UncaughtExceptionResponse.SHUTDOWN_APPLICATION]
+)
+def test_a_handler_may_end_more_than_the_task(decision: UncaughtExceptionResponse) -> None:
     r = failing(decision=decision)
     with pytest.raises(DecidedError, match="user code refuses bad") as raised:
         r.step(200, ms=100)
@@ -246,7 +248,7 @@ def test_by_default_a_task_that_fails_for_good_ends_the_client_with_its_error() 
     r = failing(task_failed="shutdown_client")
     with pytest.raises(DecidedError, match="user code refuses bad") as raised:
         r.step(60, ms=100)
-    assert raised.value.decision is Exceptions.SHUTDOWN_CLIENT
+    assert raised.value.decision is UncaughtExceptionResponse.SHUTDOWN_CLIENT
     assert committed(r, 0) == 2
 
 
@@ -258,7 +260,7 @@ def test_a_task_that_is_replaced_is_opened_anew_without_any_handler() -> None:
 
 
 def test_a_handler_decides_whatever_the_setting_says() -> None:
-    r = ended(failing(task_failed="shutdown_client", decision=Exceptions.END_TASK))
+    r = ended(failing(task_failed="shutdown_client", decision=UncaughtExceptionResponse.END_TASK))
     r.step(20, ms=100)
     assert r.places == {A: "ended", B: "processing"}
 
@@ -307,7 +309,7 @@ def test_an_error_that_is_to_end_the_client_ends_the_thread_at_once() -> None:
     r.run(0, 1)
 
     def full(**_: Any) -> None:
-        raise DecidedError(StateError("disk full"), Exceptions.SHUTDOWN_CLIENT)
+        raise DecidedError(StateError("disk full"), UncaughtExceptionResponse.SHUTDOWN_CLIENT)
 
     r.tasks.processing[A].apply = full  # type: ignore[method-assign]
     put(r.world, 0, "a")

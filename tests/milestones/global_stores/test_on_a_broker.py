@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from milestones import (
-    Exceptions,
     KafkaUnreachableError,
     ProcessingError,
     SourceTopicError,
@@ -21,6 +20,7 @@ from milestones import (
     ThreadState,
     TopicPartition,
     TopologyError,
+    UncaughtExceptionResponse,
     serdes,
 )
 from milestones.common.records import GLOBAL
@@ -197,10 +197,10 @@ def test_the_user_s_handler_hears_of_the_global_thread_which_can_t_be_replaced(t
     told: list[BaseException] = []
     streams = topics.streams(joining(topics))
 
-    def handler(error: BaseException) -> Exceptions:
+    def handler(error: BaseException) -> UncaughtExceptionResponse:
         told.append(error)
         streams.close()
-        return Exceptions.REPLACE_THREAD
+        return UncaughtExceptionResponse.REPLACE_THREAD
 
     streams.set_uncaught_exception_handler(handler)
     streams.start()
@@ -215,7 +215,7 @@ def test_an_error_of_the_global_thread_may_end_all_instances(topics: App, stage:
     builder, instances = joining(topics), []
     for name in ("one", "two"):
         streams = topics.streams(builder, name, milestones=stage)
-        streams.set_uncaught_exception_handler(lambda _: Exceptions.SHUTDOWN_APPLICATION)
+        streams.set_uncaught_exception_handler(lambda _: UncaughtExceptionResponse.SHUTDOWN_APPLICATION)
         streams.start()
         instances.append(streams)
     topics.until(lambda: all(len(each.status().tasks) == 2 for each in instances), "a task each")

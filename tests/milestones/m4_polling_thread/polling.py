@@ -10,7 +10,7 @@ from typing import Any
 
 from milestones.common.records import TaskId
 from milestones.ended_tasks.task_ends import SingleTaskEnds
-from milestones.instance.context import Exceptions, ProcessingThreadMoved
+from milestones.instance.context import ProcessingThreadMoved, UncaughtExceptionResponse
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
@@ -56,7 +56,7 @@ class PollingWorld(ProcessingWorld):
         workers = self.workers
         self.handlers = handlers = Handlers()
         self.asked: list[BaseException] = []
-        self.decision: Exceptions | None = None
+        self.decision: UncaughtExceptionResponse | None = None
         self.context = replace(self.context, decide=self.decide)
         self.parts = replace(
             self.parts,
@@ -70,8 +70,12 @@ class PollingWorld(ProcessingWorld):
         )
 
     def decide(
-        self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT, *, of_task: bool = False
-    ) -> Exceptions:
+        self,
+        error: BaseException,
+        default: UncaughtExceptionResponse = UncaughtExceptionResponse.SHUTDOWN_CLIENT,
+        *,
+        of_task: bool = False,
+    ) -> UncaughtExceptionResponse:
         """The handler: says `decision`, if it is set."""
         self.asked.append(error)
         return default if self.decision is None else self.decision

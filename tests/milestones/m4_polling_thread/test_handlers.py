@@ -14,7 +14,7 @@ from milestones.common.kafka.refusals import Refused
 from milestones.common.records import Output, TopicPartition
 from milestones.common.topology.handlers import Action, Response
 from milestones.ended_tasks.handler_thread import AGAIN_MS, CALLS_OF_A_THREAD
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from milestones.m4_polling_thread.thread import PollingThread
 from tests.milestones.ended_tasks.test_suspects import TASKS, committed, refusing
 from tests.milestones.ended_tasks.test_task_ends import ended, failing
@@ -125,7 +125,7 @@ def test_a_guilty_task_goes_on_once_its_handler_has_given_the_output_up_however_
 
 
 def test_a_handler_thread_that_cant_be_started_is_tried_again_and_the_polling_thread_goes_on() -> None:
-    r = failing(decision=Exceptions.REPLACE_THREAD)
+    r = failing(decision=UncaughtExceptionResponse.REPLACE_THREAD)
     r.world.handlers.refusing = True
     ended(r)
     put(r.world, 1, "x")
@@ -151,18 +151,18 @@ def dying(decide: Any, **settings: Any) -> Any:
 def test_the_handler_of_a_dying_polling_thread_runs_in_another_thread() -> None:
     names: list[str] = []
 
-    def decide(error: BaseException, default: Any = None) -> Exceptions:
+    def decide(error: BaseException, default: Any = None) -> UncaughtExceptionResponse:
         names.append(threading.current_thread().name)
-        return Exceptions.REPLACE_THREAD
+        return UncaughtExceptionResponse.REPLACE_THREAD
 
-    assert dying(decide) is Exceptions.REPLACE_THREAD
+    assert dying(decide) is UncaughtExceptionResponse.REPLACE_THREAD
     assert names == ["app-UncaughtExceptionHandler"]
 
 
 def test_a_dying_polling_thread_waits_for_its_handler_for_a_quarter_of_max_poll_interval_ms() -> None:
     hangs = threading.Event()
     try:
-        assert dying(lambda *_: hangs.wait(), max_poll_interval_ms=200) is Exceptions.SHUTDOWN_CLIENT
+        assert dying(lambda *_: hangs.wait(), max_poll_interval_ms=200) is UncaughtExceptionResponse.SHUTDOWN_CLIENT
     finally:
         hangs.set()
 
@@ -174,4 +174,4 @@ def test_a_dying_polling_thread_whose_handler_cant_be_asked_shuts_the_client_dow
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert dying(lambda *_: Exceptions.REPLACE_THREAD) is Exceptions.SHUTDOWN_CLIENT
+    assert dying(lambda *_: UncaughtExceptionResponse.REPLACE_THREAD) is UncaughtExceptionResponse.SHUTDOWN_CLIENT

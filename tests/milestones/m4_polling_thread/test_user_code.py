@@ -27,7 +27,7 @@ from milestones.common.topology import Processor, Topology
 from milestones.common.topology.handlers import Action, Response
 from milestones.ended_tasks.task_ends import SingleTaskEnds
 from milestones.flags import parse_milestones
-from milestones.instance.context import Exceptions
+from milestones.instance.context import UncaughtExceptionResponse
 from milestones.instance.listeners import Listeners, StandbyUpdateListener, StateRestoreListener
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.collection import BufferedCollection
@@ -184,7 +184,7 @@ class Instance:
         self.context = replace(
             world.context, identity=PollingIdentity(world.config, "app", registry), thread_registry=registry,
             listeners=listeners, clock=clock, metrics=Metrics(clock),
-            decide=seen.noting("uncaught exception handler", lambda *_, **__: Exceptions.REPLACE_THREAD),
+            decide=seen.noting("uncaught exception handler", lambda *_, **__: UncaughtExceptionResponse.REPLACE_THREAD),
         )  # fmt: skip
         world.context = self.context
         parts = wiring.parts(parse_milestones("m4")).thread

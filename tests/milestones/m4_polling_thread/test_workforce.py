@@ -10,7 +10,7 @@ import pytest
 from milestones import wiring
 from milestones.client.client_events import RemoveThread
 from milestones.common.errors import MilestonesError, ProcessingError
-from milestones.instance.context import Exceptions, ProcessingThreadMoved, ThreadReport
+from milestones.instance.context import ProcessingThreadMoved, ThreadReport, UncaughtExceptionResponse
 from milestones.instance.states import StreamsState, ThreadState
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from tests.milestones.client import fake_threads
@@ -182,7 +182,7 @@ def test_the_last_thread_may_be_replaced_by_an_added_one_before_the_supervisor_l
 def test_a_polling_thread_that_dies_is_replaced_as_the_handler_says_with_all_its_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    c = Polling(monkeypatch, num_processing_threads=2, handler=lambda _: Exceptions.REPLACE_THREAD)
+    c = Polling(monkeypatch, num_processing_threads=2, handler=lambda _: UncaughtExceptionResponse.REPLACE_THREAD)
     FakeThread.all[0].fails(ProcessingError("user code", A))
     c.until(lambda: len(FakeThread.all) == 2)
     assert c.threads == {"PollingThread": "CREATED"}

@@ -29,7 +29,7 @@ from milestones.m6_state_manager.opening import StateThreadOpening, start
 from milestones.m6_state_manager.state_thread import DatabaseDamaged, StateKeeper
 from milestones.m6_state_manager.subtopology_engine import SubtopologyEngine
 from milestones.m6_state_manager.wiped_spans import NOTES, notes_of
-from milestones.testing import Not, until
+from milestones.testing import NotYet, until
 from tests.milestones.m6_state_manager.damage import ENTRIES, Damaged, flip, mend, table_files, written
 from tests.milestones.m6_state_manager.states import (
     COUNTS,
@@ -158,7 +158,7 @@ def room_is_given_back(steps: Steps) -> None:
     def is_back() -> object:
         steps.clock.advance(INTERVAL_MS)
         steps.keeper.run_once()
-        return not notes_in(database) or Not("notes are left")
+        return not notes_in(database) or NotYet("notes are left")
 
     until(is_back, "it is compacted", 20)
     assert not database.wiped

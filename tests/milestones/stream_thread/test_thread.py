@@ -13,7 +13,7 @@ from milestones.common.errors import ApplicationShutdownError, KafkaUnreachableE
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.memory import Account
 from milestones.common.records import TopicPartition
-from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved
+from milestones.instance.context import ThreadFailed, ThreadMoved, UncaughtExceptionResponse
 from milestones.stream_thread.thread import STOP_PATIENCE_MS, StreamThread
 from tests.milestones.fakes import NO_CLIENTS, TIMED_OUT, Counting, World, assignment, counting, put
 
@@ -26,7 +26,7 @@ class Thread:
     ) -> None:
         self.world = world or World()
         self.decided: list[BaseException] = []
-        self.decision = decision or Exceptions.SHUTDOWN_CLIENT
+        self.decision = decision or UncaughtExceptionResponse.SHUTDOWN_CLIENT
         self.context = replace(self.world.context, decide=self.decide)
         self.rounds, self.leave = rounds, leave
         self.each_round: Callable[[int], None] = lambda _: None
@@ -34,9 +34,11 @@ class Thread:
         self.polls = 0
         self.thread = StreamThread(self.context, self.world.parts, NO_CLIENTS)
 
-    def decide(self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT) -> Exceptions:
+    def decide(
+        self, error: BaseException, default: UncaughtExceptionResponse = UncaughtExceptionResponse.SHUTDOWN_CLIENT
+    ) -> UncaughtExceptionResponse:
         self.decided.append(error)
-        answer: Exceptions = self.decision
+        answer: UncaughtExceptionResponse = self.decision
         return answer
 
     def poll(self) -> list[Any]:
@@ -115,9 +117,9 @@ def test_a_member_that_cannot_start_ends_the_thread_with_its_clients_closed() ->
     assert isinstance(t.failure.error, MembershipError)
 
 
-@pytest.mark.parametrize("decision", list(Exceptions))
+@pytest.mark.parametrize("decision", list(UncaughtExceptionResponse))
 def test_an_error_is_shown_to_the_handler_and_its_decision_is_told_after_everything_is_closed(
-    decision: Exceptions,
+    decision: UncaughtExceptionResponse,
 ) -> None:
     t = Thread(World().fed("fail"), decision=decision, rounds=100).run()
     assert isinstance(t.failure.error, ProcessingError)
@@ -141,7 +143,7 @@ def test_a_static_member_that_dies_stays_in_the_group_as_it_is_expected_back(sta
 
 
 def test_shutting_the_application_down_is_said_to_the_group() -> None:
-    t = Thread(World().fed("fail"), decision=Exceptions.SHUTDOWN_APPLICATION, rounds=100).run()
+    t = Thread(World().fed("fail"), decision=UncaughtExceptionResponse.SHUTDOWN_APPLICATION, rounds=100).run()
     assert "user code" in str(t.world.member.joins[-1].shutdown)
 
 
@@ -150,7 +152,7 @@ def test_a_thread_that_was_told_to_shut_down_asks_no_handler() -> None:
     t.each_round = Mock(side_effect=[None] * 4 + [ApplicationShutdownError("thread 7 died")])
     t.run()
     assert t.decided == []
-    assert t.failure.decision is Exceptions.SHUTDOWN_CLIENT
+    assert t.failure.decision is UncaughtExceptionResponse.SHUTDOWN_CLIENT
 
 
 def test_even_an_exit_called_in_user_code_ends_in_order() -> None:
