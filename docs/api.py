@@ -175,6 +175,13 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "Clock": (testing.Clock, "two clocks, for tests: `milestones.testing.StepClock` is moved by hand."),
     "Duration": (m.Duration, "a span of time: a `timedelta`, or a number of ms."),
     "Emit": (m.Emit, "each update of a window, or its result once it has closed."),
+    "FAULT_POINTS": (
+        None,
+        (
+            "names of places in the runtime at which `MILESTONES_FAULT` makes a process fail, each with what is true "
+            "there ([Tests](testing.md))."
+        ),
+    ),
     "HasTopology": (testing.HasTopology, "an object with the attributes `topology` and `config`, such as a `Streams`."),
     "Handler": (m.Handler, "an exception handler, such as `LogAndFail()`."),
     "Headers": (m.Headers, "in the order of the record; names may repeat."),

@@ -1,4 +1,5 @@
-"""What tests need: a topology without a broker, on virtual time; a running Kafka to look into.
+"""What tests need: a topology without a broker, on virtual time; a running Kafka to look into; the points at which a
+process can be made to fail.
 
     from milestones.testing import KafkaProbe, TopologyTestDriver, until
 """
@@ -24,6 +25,7 @@ from milestones.common.testing import (
     until,
 )
 from milestones.common.testing.driver import HasTopology
+from milestones.common.testing.faults import POINTS as FAULT_POINTS
 from milestones.flags import parse_milestones
 
 _TASKS: Mapping[str, Callable[[TaskSettings], TaskSettings]] = {"committed_collector": TaskSettings.with_thin_logs}
@@ -39,8 +41,8 @@ def _of_stage(stage: Any, settings: TaskSettings) -> TaskSettings:
 TopologyTestDriver.of_stage = staticmethod(_of_stage)  # type: ignore[assignment]
 
 __all__ = [
-    "Clock", "DeadlineError", "HasTopology", "InputTopic", "KafkaProbe", "KafkaRecord", "NotYet", "OutputTopic",
-    "StepClock", "TopicTail", "TopologyTestDriver", "until",
+    "FAULT_POINTS", "Clock", "DeadlineError", "HasTopology", "InputTopic", "KafkaProbe", "KafkaRecord", "NotYet",
+    "OutputTopic", "StepClock", "TopicTail", "TopologyTestDriver", "until",
 ]  # fmt: skip
 
 publish(__name__)
