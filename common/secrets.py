@@ -1,7 +1,7 @@
-"""What of a setting may be printed.
+"""Hides the secrets of settings before they are printed.
 
-*Guarantees*: a setting of TLS or SASL that isn't known to be public is hidden, a misspelt one too; so are the options
-and keys of snapshots, and the credentials and the query of a URL, in any value and in any text.
+*Guarantees*: a setting of TLS or SASL that isn't known to be public is hidden, a misspelt one too. The options and keys
+of snapshots are hidden as well, and the credentials and the query of a URL, in any value and in any text.
 *Assumes*: names are Kafka's or ours, with dots or underscores.
 """
 

@@ -1,9 +1,9 @@
 """From sub-topologies and partition counts to tasks. Pure.
 
-*Guarantees*: the same input gives the same plan, whatever the order of mappings. Rules are Kafka Streams': a task
-per partition of the largest source topic; a repartition topic without a count takes the largest of its upstream
-source topics', through chains of repartition topics; co-partitioned repartition topics are coerced to one count.
-What is wrong is collected, never raised: the leader tells every member.
+*Guarantees*: the same input gives the same plan, whatever the order of mappings. The rules are Kafka Streams'. There is
+a task per partition of the largest source topic. A repartition topic without a count takes the largest count of its
+upstream source topics, through chains of repartition topics. Co-partitioned repartition topics get one count. Errors
+are collected, never raised: the leader sends them to every member.
 *Assumes*: `partitions` has at least the topics that the sub-topologies name, and all that their patterns may match.
 """
 

@@ -1,9 +1,9 @@
 """Where standbys should be, once all that moves has moved.
 
-*Guarantees*: `num_standby_replicas` for each stateful task, as far as there are other processes that keep copies; as
-different as can be in `rack_aware_assignment_tags` from the task's other copies (KIP-708); where that is equal, each
-process gets its share by capacity, as far as exchanging one copy for another helps. A standby stays where it is unless
-that makes one of the two better. The same input gives the same answer, and so does the answer.
+*Guarantees*: each stateful task gets `num_standby_replicas`, as far as there are other processes that keep copies. A
+standby shares as few `rack_aware_assignment_tags` as possible with the task's other copies (KIP-708). Where that is
+equal, each process gets its share by capacity, as far as exchanging one copy for another helps. A standby stays where
+it is unless a move makes one of the two better. The same input gives the same answer, and so does the answer.
 
 *How*: start from what is open, fill up, then improve step by step: every step has fewer equal tags, or as many and a
 better balance, so it ends.

@@ -1,8 +1,8 @@
 """`Apart`: how outputs are sent so that it is known which of them Kafka refuses.
 
-A broker that refuses a record refuses its whole batch, and doesn't always name the record. So a producer that tells
-outputs apart sends small batches, and reports each output; a batch that is refused for a record that isn't named leaves
-few suspects, and sent again each of them is a batch of its own.
+A broker that refuses a record refuses its whole batch, and doesn't always name the record. So this producer sends small
+batches, and reports each output. If a batch is refused and the broker names no record, there are few suspects. When
+they are resent, each of them is a batch of its own.
 
 *Guarantees*: a value.
 *Assumes*: outputs that are made again have the same topic, key and value.

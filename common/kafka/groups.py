@@ -4,8 +4,8 @@
 coordinator serves all questions, and is closed by `close`.
 *Assumes*: nothing about the group: it may be unknown, its coordinator still to be made. One owner thread.
 
-confluent-kafka's own calls can't be used: its admin call for offsets ends the process when the group's coordinator
-doesn't exist yet (confluent-kafka-python's issue 1982), its consumer reads metadata beyond their end, and its
+*Why this way*: confluent-kafka's own calls can't be used. Its admin call for offsets ends the process when the group's
+coordinator doesn't exist yet (confluent-kafka-python's issue 1982). Its consumer reads metadata beyond their end. Its
 description of a group leaves out the members' user data.
 """
 

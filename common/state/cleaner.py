@@ -1,9 +1,9 @@
 """Removes the state of tasks that have left this instance for good.
 
-*Guarantees*: a task that is locked, or was held within the delay, is never touched. The delay is time for which an
-instance has run: after a restart it begins anew for tasks that were held at the end, so that they find their state
-again, and what had passed counts for those that had left before. A failure about one task doesn't keep the others; what
-couldn't be removed is tried again with the next cleaning.
+*Guarantees*: a task that is locked, or was held within the delay, is never touched. The delay counts the time for which
+an instance has run. For tasks that were held at its end it begins anew after a restart, so that they find their state.
+For tasks that had left before, the time that had passed counts. A failure about one task doesn't stop the cleaning of
+others; the next cleaning tries the failed one once more.
 *Assumes*: `now_ms` is of the state directory's clock; no cleaning takes place while assigned tasks are to be opened.
 The state manager cleans now and then (Kafka Streams: `state.cleanup.delay.ms`).
 """

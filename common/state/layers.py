@@ -7,9 +7,9 @@
                     dropped
 
 *Guarantees*: a read sees the newest layer that has the key (scope, overlay, frozen, engine); None in a layer is a
-deletion. A scan is as of its call and in byte order. A reader finds every entry in at least one place at any time:
-`freeze` sets the frozen layer before it empties the overlay, `applied` is called after the engine has all of it, and a
-thawed layer stays the frozen layer, besides being the overlay, until the next commit.
+deletion. A scan shows the entries of the moment of its call, in byte order. A reader finds every entry in at least one
+place at any time: `freeze` sets the frozen layer before it empties the overlay, and `applied` is called after the
+engine has all of it. A thawed layer is the overlay, and stays the frozen layer, too, until the next commit.
 *Assumes*: one thread reads, puts and merges. `merge`, `freeze`, `thaw` exclude each other (the task's lock).
 """
 

@@ -2,9 +2,9 @@
 
     <state_dir>/<application_id>/unused.json       {"format": 1, "unused_ms": {"0_1": 540000, ...}}
 
-Only the time counts for which an instance has run on the directory, by its monotonic clock. So a clock that is set ages
-nothing, nor does the time for which no instance runs, after which tasks find their state again; and restarts that are
-more frequent than the delay don't keep old state for good.
+Only the time counts for which an instance has run on the directory, by its monotonic clock. So setting the clock ages
+no state. Nor does the time for which no instance runs: tasks find their state afterwards. And restarts that are more
+frequent than the delay don't keep old state for ever.
 
 *Guarantees*: what was used doesn't count as unused from before, unless the machine lost its power, or an earlier
 version has used it in between, which doesn't know the file. Nothing here raises: the file is a hint, whose loss has

@@ -11,8 +11,8 @@ in Kafka (KIP-353, KIP-695):
 | its end has been reached | waits `max_task_idle_ms` for new records, then does without that partition |
 | `max_task_idle_ms` is -1 | never waits |
 
-*Guarantees*: a partition's records are processed in offset order; only heads are deserialised; a record stays the head
-until its boundary is made, so that the record in work still counts as waiting; the offset to commit never falls.
+*Guarantees*: a partition's records are processed in offset order. Only heads are deserialised. A record stays the head
+until its boundary is made, so that the record in work still counts as waiting. The offset to commit never falls.
 *Assumes*: messages without error, in offset order per partition; one thread adds records, and one, the same or another,
 takes them. `now_ms` is monotonic time: a wall clock that is put back holds no task up.
 """

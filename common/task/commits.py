@@ -4,8 +4,8 @@
                                  |
                                  +--thaw (at least once), or roll back
 
-*Guarantees*: a `PendingCommit` is confirmed or thawed at most once, and not after a roll-back; a confirmed commit is
-applied, also after a roll-back; while the engines are busy it stays as it is, and the next `apply` writes all of it. A
+*Guarantees*: a `PendingCommit` is confirmed or thawed at most once, and not after a roll-back. A confirmed commit is
+applied, also after a roll-back. While the engines are busy it stays as it is, and the next `apply` writes all of it. A
 commit's number is higher than all numbers committed before.
 *Assumes*: one thread at a time freezes, confirms, thaws; another one may process, or apply.
 """

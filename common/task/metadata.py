@@ -3,19 +3,24 @@
     base64( version (1 byte) | stream time of the partition (8) | entries )
     entries: count (4) | count x ( length of the name (4) | name, UTF-8 | value (8) )      all big-endian
 
-Version 1 has no entries. Kafka Streams keeps a long per name there. Entries of this program: one whose name carries the
-transactional id, and its value is the commit's number; one whose name stands for the partition's topic, and its value
-for Kafka's id of the topic that the offset belongs to, so that a topic that was made anew is known; one whose name is
-a list of the internal topics that the task writes to, each with its id (`written_mark`), so that one that is gone is
-known; one per kept cell (`state/cells.py`), of the cell's name, times short ones (`state/times.py`), of which `room`
-says how many fit. Foreign entries are handed on, as Kafka Streams merges them: by the highest of each name, which is
-right for times, as they only rise. One more entry, of the partition's topic, too, says for which offset the metadata
-was written: where that isn't the committed one, Kafka Streams has committed since, and has handed on times that are
-those of before. Where times share entries, none says it: what is in them is lower than the times of that commit.
+Version 1 has no entries. Kafka Streams keeps a long per name there. This program has these entries:
+
+| name of the entry | value | for |
+|---|---|---|
+| has the transactional id | number of the commit | whether a commit was made |
+| stands for the partition's topic | Kafka's id of the topic | a topic that was made anew |
+| a list of the internal topics that the task writes to, with their ids (`written_mark`) | 0 | a topic that is gone |
+| of a kept cell (`state/cells.py`); short ones for times (`state/times.py`) | of the cell | `room`: how many fit |
+| stands for the partition's topic, too | the offset of this metadata | a commit by Kafka Streams since then |
+
+Foreign entries are handed on as Kafka Streams merges them, by the highest value of each name. That is right for times,
+as they only rise. If the last entry has another offset than the committed one, Kafka Streams has committed since, and
+has handed on the times of before. Where times share entries there is no such entry: their values are lower than the
+times of that commit.
 
 Kafka Streams, and releases that don't know the entries about topics, hand them on to the task's other partitions, too.
-Brokers drop a topic's committed offsets together with the topic, so that what is said of it in another partition's
-metadata may be of a former one: where metadata speaks of several topics, it says nothing of its own.
+Brokers drop a topic's committed offsets together with the topic. So an entry about the topic in the metadata of another
+partition may be of a former topic. Where metadata has entries about several topics, none of them counts.
 
 *Guarantees*: the length of the text depends on the names only, so that metadata which fits when a task starts fits at
 each of its commits; no entry is left out. Unreadable metadata counts as empty.

@@ -2,9 +2,9 @@
 
 Stream time counts from 0: the first call comes with the first record, later ones when stream time has passed the next
 multiple of the interval. Wall-clock time counts from the call of `schedule`. Missed calls aren't made up for: after a
-gap there is one call, and the next one keeps the rhythm. After a wall clock was put back all punctuations are due one
-interval from then, at the latest. Those that are anchored (KIP-1146) are due at their anchor and whole intervals after
-it only: after a wall clock was put back at the first such time that is an interval away.
+gap there is one call, and the next one keeps the rhythm. After a wall clock was put back, all punctuations are due one
+interval later at the latest. Anchored punctuations (KIP-1146) are due at their anchor and whole intervals after it
+only; after a wall clock was put back, at the first such time that is an interval away.
 
 *Guarantees*: the earliest punctuation is called first, equals in the order of scheduling. A cancelled punctuation isn't
 called again, also when it cancels itself; one whose call failed is due again. A schedule or its end holds from the end

@@ -1,9 +1,9 @@
 """The join of a stream with a versioned table, whose records wait for the rows of their time (KIP-923).
 
-*Guarantees*: Kafka Streams' semantics. A record waits until the highest time that the stream has had here is later by
-the grace, and is joined with the row that held at its own time, under its own context: timestamp, headers, topic,
-partition, offset. Records that have waited are joined in the order of their times. One that comes later than the grace
-allows is joined at once; so is one without a key, of a left join, which has no row.
+*Guarantees*: Kafka Streams' semantics. A record waits until the highest time of the stream in this task is later by the
+grace. Then it is joined with the row that was valid at its own time, under its own context: timestamp, headers, topic,
+partition, offset. Records that have waited are joined in the order of their times. A record that comes later than the
+grace allows is joined at once. So is a record without a key of a left join, as it has no row.
 *Assumes*: the table is versioned, and its history as long as the grace; the store is a `JoinBuffer`.
 """
 

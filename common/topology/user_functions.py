@@ -1,11 +1,11 @@
 """The check of the functions that a topology was given, when it is built.
 
-Operators are immutable descriptions, so that their fields name every function of the user (of a `Stateless`, the
-parameter of its `make`): what an operator of later days takes is looked at as well.
+Operators are immutable descriptions, so their fields name every function of the user (of a `Stateless`, the parameter
+of its `make`). The functions of a future operator are checked without a change here.
 
-*Guarantees*: a coroutine function anywhere in a node is a `TopologyError` that names node, function, file and line; so
-is a generator function whose result is only a truth, or nothing (it would let every record pass, or never begin); so is
-what should be a function and isn't, or can't be called with as many arguments as its operator has for it.
+*Guarantees*: these are a `TopologyError` that names node, function, file and line: a coroutine function anywhere in a
+node; a generator function whose result is used as a truth value, or not at all (it would let every record pass, or
+never begin); an object that should be a function and isn't; a function that can't take the arguments of its operator.
 *Assumes*: nodes are those of `nodes.py`.
 """
 

@@ -1,10 +1,10 @@
 """Processing of the baseline: the stream thread calls the topology itself.
 
-*Guarantees*: ready tasks take turns, none has a second one before all others had theirs. `run_once` initialises tasks,
-processes records and punctuates for `SLICE_MS` each; the last `init`, turn or punctuation of each may take longer. A
-turn has as many records as fit `TURN_MS` by the time of earlier ones, so that only records that have become slow make
-one turn long. A paused task isn't processed or punctuated; a new one is initialised, and caches are flushed. A task
-without input costs nothing, until one of its punctuations is due.
+*Guarantees*: ready tasks take turns. No task has a second turn before all others had theirs. `run_once` initialises
+tasks, processes records and punctuates, for `SLICE_MS` each; the last `init`, turn or punctuation may take longer. A
+turn has as many records as fit into `TURN_MS`, by the time that earlier records took. So a turn gets long only when
+records have become slow. A paused task isn't processed or punctuated; a new one is initialised, and caches are flushed.
+A task without input costs nothing until one of its punctuations is due.
 *Assumes*: driven by the thread that owns the tasks.
 """
 

@@ -1,8 +1,8 @@
 """Transaction recovery of the baseline: as Kafka Streams does it.
 
-*Guarantees*: after an abortable error, or a stale generation, the transaction is aborted, no queued output is sent any
-more, and all processing tasks of the thread are rolled back in place (the group itself tells whether the member still
-belongs to it). After a fatal error a new producer has fenced the old one, the thread's tasks are lost, and the thread
+*Guarantees*: after an abortable error, or a stale generation, the transaction is aborted, and no queued output is sent
+any more. All processing tasks of the thread are rolled back in place; the group itself says whether the member still
+belongs to it. After a fatal error a new producer has fenced the old one, the thread's tasks are lost, and the thread
 rejoins.
 *Assumes*: an engine has confirmed writes only, and knows its changelog offset: a lost task's next owner restores the
 rest.

@@ -1,7 +1,7 @@
 """Finds the application that a command names.
 
-*Guarantees*: gives a `Topology`, or a `Streams` with its own config; every failure is a `TopologyError` that says
-what was looked for and where, except errors of our own that the application's file raised: they speak for themselves.
+*Guarantees*: gives a `Topology`, or a `Streams` with its own config. A failure is a `TopologyError` that says what was
+looked for and where. Errors of our own that the application's file raised are passed on as they are.
 *Assumes*: a file that starts its application does so under `if __name__ == "__main__"`.
 """
 

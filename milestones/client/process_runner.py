@@ -1,8 +1,8 @@
 """Running a client as a process does: until a signal or an error, with logs and an exit code.
 
-*Guarantees*: the first SIGINT or SIGTERM ends a client cleanly, also during its start; the second one ends the process
-within half a second, whatever its threads do; the same signal within half a second of the first doesn't count; signal
-handlers are put back. What the program has made before isn't garbage, and isn't looked at as such.
+*Guarantees*: the first SIGINT or SIGTERM ends a client cleanly, also during its start. The second one ends the process
+within half a second, whatever its threads do. The same signal within half a second of the first doesn't count. Signal
+handlers are put back. Objects that the program has made before are left out of garbage collections.
 *Assumes*: called in the process's main thread, the only one that Python gives signals to.
 """
 
@@ -93,8 +93,9 @@ def signals() -> Iterator[list[int]]:
 
 @contextmanager
 def long_lived() -> Iterator[None]:
-    """Take what exists now out of garbage collections until the end of the block: a full one stops all threads while it
-    looks at each object of the program, 50 ms for 70,000 of them, again and again as outputs wait for their commit."""
+    """Take the present objects out of garbage collections until the end of the block. A full collection stops all
+    threads while it looks at each object of the program, 50 ms for 70,000 of them, and outputs that wait for their
+    commit cause one every few seconds."""
     ours = gc.get_freeze_count() == 0  # else the program has chosen what is left out
     if ours:
         gc.collect()

@@ -3,8 +3,8 @@
     capacity of an instance = max(stream threads, processing threads)
 
 Every stage has this rule. `num_processing_threads` counts at stages without processing threads too. Otherwise an
-instance that a rolling restart has brought to another stage would have another weight than the others: the group would
-move tasks, with their state, to restarted instances, and back again when the next ones restart.
+instance that a rolling restart has brought to another stage would have another weight than the others. The group would
+move tasks, with their state, to restarted instances, and back when the next ones restart.
 
 *Guarantees*: the capacities of an instance's members add up to that of the instance; each is at least 1.
 *Assumes*: the leader reads each member's capacity at each rebalance; a change counts from the next one.

@@ -1,9 +1,9 @@
 """Which of the application's own topics are gone at its start, together with what they held.
 
-A changelog that was deleted while the application was stopped would be made anew by the next start, and its store be
-empty; a repartition topic may have held records that count as processed upstream and weren't read yet. What is
-committed of the inputs names the internal topics that its tasks write to, by Kafka's ids, and so does the state
-directory: brokers drop committed offsets with the topic of an input, and keep none of a group that is idle for long.
+If a changelog is deleted while the application is stopped, the next start would make it anew, and its store would be
+empty. A repartition topic may have held records that count as processed upstream and weren't read yet. So the committed
+offsets of the inputs name the internal topics that the tasks write to, by Kafka's ids. The state directory names them,
+too, because brokers drop committed offsets with the topic of an input, and those of a group that is idle for long.
 
 *Guarantees*: a topic that nothing names has never been there: a store that is added to a topology is no loss.
 *Assumes*: asked before the application makes a topic.

@@ -3,10 +3,10 @@
     AskSnapshots of each task --> look for all of them --> bring the files: the most important sub-topology first, the
                                                            smallest task of it first, several tasks at once
 
-*Guarantees*: a request never blocks its thread. A request is answered with the snapshots that exist, which may be none,
-or gives up once no byte has come for `snapshot_timeout_ms`, or so long after it asked, and `PIECE_MS` for each piece
-that came meanwhile, for any task. A snapshot that can't be fetched is a warning, no error. A store that can't be
-reached, or is too slow, is one warning for all tasks that ask within that time.
+*Guarantees*: a request never blocks its thread. The answer has the snapshots that exist, which may be none. A request
+gives up when no byte has come for `snapshot_timeout_ms`. It also gives up `snapshot_timeout_ms` after it was made, plus
+`PIECE_MS` for each piece that came meanwhile, for any task. A snapshot that can't be fetched is a warning, no error. If
+the object store can't be reached, or is too slow, there is one warning for all tasks that ask within that time.
 *Assumes*: the thread that asks takes the answer, or closes the request.
 """
 

@@ -12,11 +12,11 @@
              stable, again                                               v
              under a heartbeat                            LOST: tasks closed, rejoin
 
-One call of `recover` takes the boxes up to VERIFY; the loop does ROLL BACK or LOST. The client has one fatal error for
-"timed out" and "taken over", so the error alone decides nothing: a new producer of the same transactional id ends the
-open transaction, and the group is asked whether the tasks still belong to the stream thread. A member that joins isn't
-asked, and a silent coordinator is believed to keep the member for a session: what proves it is the read of the
-positions, under a heartbeat, before a task is processed again.
+One call of `recover` takes the boxes up to VERIFY. The loop does ROLL BACK or LOST. The client has one fatal error for
+"timed out" and "taken over", so the error alone decides nothing. A new producer of the same transactional id ends the
+open transaction. Then the group is asked whether the tasks still belong to the stream thread. A member that joins isn't
+asked, and a silent coordinator is assumed to keep the member for a session. The proof is the read of the positions,
+under a heartbeat, before a task is processed further.
 
 *Guarantees*: a recovery from an error of the producer closes and wipes no store and asks for no rebalance. A producer
 whose last end had no answer sends nothing more. A recovery ends in its `Budget`. Without transactions a new producer

@@ -1,9 +1,10 @@
 """`Takeovers`: finds out that another process uses a thread's transactional id.
 
-The client has one error for a transaction that timed out and for an id that was taken over. The transaction's age tells
-the two apart: Kafka counts the age from the transaction's first record, `Takeovers` from just before; so a transaction
-that is younger than the time-out, or isn't open at all, was taken over. An id is one thread's alone, so that is an
-error of the set-up. The age counts the time for which this machine stood still, as Kafka's does (`Standstill`).
+The client has one error for a transaction that timed out and for an id that was taken over. The age of the transaction
+shows which of the two it was. Kafka counts the age from the transaction's first record, `Takeovers` from just before.
+So a transaction that is younger than the time-out, or isn't open at all, was taken over. An id belongs to one thread,
+so a take-over is an error of the set-up. The age includes the time for which this machine stood still, as Kafka's does
+(`Standstill`).
 
 *Guarantees*: an id that two processes use is an error after `MOST_TAKEOVERS` that have cost a transaction, or have come
 while a producer was initialised. A take-over after a commit that turns out to be made costs nothing, and isn't counted.

@@ -1,9 +1,9 @@
 """Which processing threads there are: those that the user counts.
 
 *Guarantees*: there is a thread for each number of the instance's `ThreadRegistry`, within a turn of the polling thread
-after a change; one that is removed ends once it has given its task back, and the supervisor is told. Threads run while
-there is no task, too. The last one is never ended here: the polling thread is asked to end then, and its tasks need a
-thread until they are closed.
+after a change. A removed thread ends when it has given its task back; then the supervisor gets a message. Threads run
+while there is no task, too. The last one is never ended here: the polling thread is asked to end then, and its tasks
+need a thread until they are closed.
 *Assumes*: driven by the polling thread. The registry gives no number again before the supervisor was told.
 """
 

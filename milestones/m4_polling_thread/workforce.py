@@ -1,7 +1,7 @@
 """`PollingWorkforce`: one polling thread, and the processing threads that the user counts.
 
-*Guarantees*: the group sees one member, whose name, static id and transactional id are those of number 1: an instance
-of an earlier stage had them, too, so that a rolling restart in either direction meets known ids.
+*Guarantees*: the group sees one member. Its name, static id and transactional id are those of number 1, which an
+instance of an earlier stage had, too. So a rolling restart in either direction meets known ids.
 *Assumes*: `ThreadRegistry` as documented there; it has the numbers of the processing threads.
 """
 

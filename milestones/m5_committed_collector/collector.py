@@ -4,11 +4,10 @@
                            (after a cut it            | sinks flow as they come;   | the transaction failed,
                             is the next interval's)   v upserts wait for the cut   v the member holds: again
 
-*Guarantees*: those of `OutputSender`. Nothing of an interval is handed over before the former one is confirmed
-under exactly once; at least once nothing that goes to a changelog, and no changelog record before Kafka has the
-outputs of its interval: no crash leaves state that is ahead of its outputs. An output that a handler has given up is
-left out of its interval for good, however often that is sent again, and counts once. No call of the producer takes
-more than `CHUNK` outputs.
+*Guarantees*: those of `OutputSender`. Under exactly once nothing of an interval is handed over before the former one is
+confirmed. At least once no changelog record is, and none before Kafka has the outputs of its interval. So no crash
+leaves state that is ahead of its outputs. An output that a handler has given up is left out of its interval for good,
+however often the interval is resent, and counts once. No call of the producer takes more than `CHUNK` outputs.
 *Assumes*: driven by the polling thread. Whatever was taken of a task belongs to the task's epoch.
 """
 

@@ -1,7 +1,7 @@
 """Upsert sinks (`to(..., upserts=True)`): of each key and commit interval only the last record is sent.
 
-A record that was sent can't be replaced any more, so upsert sinks' records wait for the cut of their interval, and with
-them whatever the task writes to their topics after them: an older record would come last otherwise. The collector has a
+A record that was sent can't be replaced any more. So records of upsert sinks wait for the cut of their interval. Later
+records of the task for the same topics wait, too; otherwise an older record would come last. The collector has a
 `WaitingOutputs` for each task:
 
     outputs of finished records --let_through--> sent at once

@@ -1,13 +1,13 @@
 """`ready_for_the_next`: replaces a producer that mustn't make another commit.
 
-Before KIP-890, a request that ends a transaction doesn't name it. When a connection breaks, the client sends such a
-request again on another connection; the first request may arrive later, and end the next transaction of the same epoch:
-a part of that transaction's records is committed without its offsets, or lost.
+*Why this way*: before KIP-890, a request that ends a transaction doesn't name it. When a connection breaks, the client
+repeats such a request on another connection. The first request may arrive later, and end the next transaction of the
+same epoch. Then a part of that transaction's records is committed without its offsets, or lost.
 
-*Guarantees*: a producer that has lost a connection begins no transaction; librdkafka's log tells of that
-(`ProducerWatch`), and an idle connection that a broker closes doesn't count. The changelog offsets that Kafka has
-acknowledged pass on to the new producer. A failure here undoes no commit: it is logged, and met again by what the
-producer is used for next.
+*Guarantees*: a producer that has lost a connection begins no transaction. librdkafka's log shows the loss
+(`ProducerWatch`); an idle connection that a broker closes doesn't count. The changelog offsets that Kafka has
+acknowledged pass on to the new producer. A failure here undoes no commit: it is logged, and the next use of the
+producer meets it.
 *Assumes*: no transaction is open, and all outputs are flushed.
 """
 

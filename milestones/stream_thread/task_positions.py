@@ -1,7 +1,8 @@
 """How far the state of a thread's tasks is, as it is reported to the group when the member joins.
 
-*Guarantees*: of a task whose directory another thread of this instance holds, that thread tells; of one that leaves,
-this one may tell too what it last knew to lie on the disk, which is no more. No file is read, no store either.
+*Guarantees*: if another thread of this instance holds the directory of a task, that thread reports it. If a task
+leaves, this thread may also report what it last knew to be on the disk, which is never too much. No file and no store
+is read.
 *Assumes*: called by the thread that owns the tasks.
 """
 

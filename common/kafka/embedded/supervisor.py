@@ -10,8 +10,8 @@ lines on its standard input, which only the parent can write:
 The end of its input, another parent, or a signal to terminate are the order to clean up: end the child and, where a
 `FOLDER` was named (temporary data), delete that.
 
-*Guarantees*: no child outlives the parent by more than about a second, nor (on Linux) the supervisor at all; with a
-`FOLDER` the child is killed and the folder is gone, without one the child gets `GRACE_S` to shut down cleanly.
+*Guarantees*: no child outlives the parent by more than about a second, nor (on Linux) the supervisor at all. With a
+`FOLDER` the child is killed and the folder is removed. Without one the child gets `GRACE_S` to shut down cleanly.
 *Assumes*: one thread, the standard library only. A signal to a child that ended is dropped, never sent to a later
 process with the same id.
 """

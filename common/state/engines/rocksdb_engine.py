@@ -1,8 +1,8 @@
 """RocksDB through `import rocksdb` (the wheel `faust-streaming-rocksdb`, extra `rocksdb`): the second engine.
 
-The library gives up the GIL while it works, and imposes rules: an iterator, or a read, that outlives the database ends
-the process, so every access goes through a cell that `close` empties; without `verify_checksums` a damaged block loses
-keys silently; settings objects belong to one database; a closed database leaves a file open.
+The library releases the GIL while it works, and has rules of its own. An iterator, or a read, that outlives the
+database ends the process; so every access goes through a cell that `close` empties. Without `verify_checksums` a
+damaged block loses keys silently. Settings objects belong to one database. A closed database leaves a file open.
 
 *Guarantees* and *assumes*: those of `engine.py`. There is no limit over the memtables of all stores: each has its own.
 """

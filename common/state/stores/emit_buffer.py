@@ -3,9 +3,11 @@
 A cached store stages its writes like any other, so that reads and scans see them. Only its changelog records and its
 updates for downstream wait here, the last one per key, until a flush: before each commit, and when the waiting bytes
 exceed the cache's share. Keys are flushed in the order of their last write, the least recently used first, as Kafka
-Streams flushes them. A write to this store below its own flush is logged at once and not emitted, as without a cache,
-unless the key waits for its own flush: an update would follow itself, for as long as downstream writes. The same holds
-for stores that are written below each other's flushes: an update below as many flushes as there are cached stores is
+Streams flushes them.
+
+A flush may lead to a write to the same store. Such a write is logged at once and not emitted, as without a cache,
+unless the key waits for its own flush. Otherwise an update would follow itself for as long as downstream writes. The
+same holds for stores whose flushes write to one another: an update below as many flushes as there are cached stores is
 below two flushes of one store.
 
 *Guarantees*: the marks of a failed record are dropped with the record. Each write is logged, or a later one of its key

@@ -4,11 +4,11 @@
     1 | time (8) | key  -> nothing
     2                   -> time (8)          the highest time that the store has seen
 
-*Guarantees*: an entry is visible until the highest time of the records that have used the store, by a read or a write,
-is later than its own by more than the time to live; no restart makes it visible again: the committed offsets have the
-time, also where only reads have seen it. An entry's time is that of the input record that put it, or, without one, the
-store's. The writes that follow a commit delete what was over by then, from the changelog, too, a bounded number each.
-The rest as `rows.py`.
+*Guarantees*: the store's time is the highest time of the records that have read or written it. An entry is visible
+until that time is later than its own by more than the time to live. No restart makes it visible once more, because the
+committed offsets have the store's time, even if only reads have raised it. An entry's time is that of the input record
+that put it, or, without one, the store's. The writes that follow a commit delete expired entries, from the changelog,
+too, a bounded number each. The rest as `rows.py`.
 *Assumes*: as `rows.py`. Times are positive.
 """
 

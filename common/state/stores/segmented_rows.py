@@ -3,9 +3,9 @@
 A row's key is a key of the user's and a *tail*, two numbers, of which the row's time follows.
 
 *Guarantees*: a row whose time is further than the retention before the highest time that the store has seen is
-invisible, and a write of such a row is dropped: it is neither logged nor staged. Reads are as of their call, with the
-store's own uncommitted writes; of one key in the order of the tails, of several keys by segments of time, then by the
-keys' bytes, of a store in memory by time, then by the keys' bytes: as in Kafka Streams. The rest as `rows.py`.
+invisible, and a write of such a row is dropped: it is neither logged nor staged. A read shows the rows of the moment of
+its call, uncommitted ones included. The order is that of Kafka Streams: of one key by the tails; of several keys by
+segments of time, then by the keys' bytes; of a store in memory by time, then by the keys' bytes. The rest as `rows.py`.
 *Assumes*: as `rows.py`. Times are not negative.
 """
 

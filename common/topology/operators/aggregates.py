@@ -1,9 +1,9 @@
 """The aggregating operators: streams and tables to tables.
 
-*Guarantees*: timestamps, old values, order of subtractor and adder, and dropped records as in Kafka Streams: a
-stream's record with a null key or value is dropped and counted; a row's timestamp is the highest of the record's and
-the stored one. The user's functions may change the aggregate that they are given: what is sent as the old value is read
-once more then.
+*Guarantees*: timestamps, old values, the order of subtractor and adder, and dropped records are as in Kafka Streams. A
+stream's record with a null key or value is dropped and counted. A row's timestamp is the highest of the record's and
+the stored one. The user's functions may change the aggregate that they get: the old value that is sent is read once
+more then.
 *Assumes*: the store is a `TableStore`; a table's updates come as (new, old), with a key.
 """
 

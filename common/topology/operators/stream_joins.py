@@ -8,11 +8,11 @@
 without a partner its record's own; either has the headers and the origin of the record in work. A record without a key
 or a value is dropped and counted; without a key only, a side that needs no partner sends it at once (KIP-962).
 A joiner may change the values that it is given: each result has its own.
-A record of a side that needs no partner has results with its partners or one without, never both: what is without a
-partner is sent once its window and the grace are over, and whatever comes later finds it no more. `AT_ONCE` has Kafka
+A record of a side that needs no partner has results with its partners or one without, never both. A record without a
+partner is sent when its window and the grace are over, and later records don't find it any more. `AT_ONCE` has Kafka
 Streams' way.
-The time that both sides of a left or an outer join have seen, and the time of the first record that waits, are in the
-committed offsets: a failed record and a roll-back take them back, and after a restart they continue.
+The committed offsets have the time that both sides of a left or an outer join have seen, and the time of the first
+record that waits. A failed record and a roll-back take these times back, and after a restart they continue.
 *Assumes*: the stores of records are window stores with duplicates, that of waiting records a key-value store with the
 serdes of `unmatched.py`.
 """

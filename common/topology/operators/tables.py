@@ -1,7 +1,7 @@
 """The operators on tables. Between them travel updates (new, old) in place of values.
 
-*Guarantees*: Kafka Streams' semantics: an old value is None unless it was asked for; a filter that knows the old
-value sends no tombstone for a row that never passed; an update out of order is applied all the same.
+*Guarantees*: Kafka Streams' semantics. An old value is None unless it was asked for. A filter that knows the old value
+sends no tombstone for a row that never passed. An update out of order is applied all the same.
 *Assumes*: stores are `TableStore`s.
 """
 
