@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask
 
 if TYPE_CHECKING:
-    from milestones.m2_processing_threads.agenda import Agenda
+    from milestones.m2_processing_threads.runnable_tasks import RunnableTasks
 
 LOCK_MS = 10_000
 """How long a task that was flushed waits to be committed."""
@@ -34,8 +34,8 @@ def is_being_flushed(scheduled: ScheduledTask) -> bool:
 class CommitPreparation:
     """*Owns*: `flush` and `missed` of the entries, their locks."""
 
-    def __init__(self, agenda: Agenda) -> None:
-        self._agenda = agenda
+    def __init__(self, runnable: RunnableTasks) -> None:
+        self._runnable = runnable
         self._touched: dict[ScheduledTask, None] = {}
         self._worked: dict[ScheduledTask, None] = {}
 
@@ -47,13 +47,13 @@ class CommitPreparation:
         """As `Scheduler.flush`. Something may wait in the caches only of tasks that threads have, or have had since
         their caches were empty; `final` looks at all tasks."""
         waiting = 0
-        scheduled_tasks = dict.fromkeys(self._agenda.entries.values() if final else leased)
+        scheduled_tasks = dict.fromkeys(self._runnable.entries.values() if final else leased)
         self._worked = {scheduled: None for scheduled in self._worked if scheduled.task.unflushed}
         for scheduled in scheduled_tasks | self._worked | self._touched:
             if scheduled.place is Place.LOCKED:
                 scheduled.locked_until_ms = now_ms + LOCK_MS
             elif self._lacks(scheduled, now_ms, final=final):
-                self._agenda.look(scheduled, now_ms)
+                self._runnable.look(scheduled, now_ms)
                 waiting += (final or not scheduled.missed) and not is_in_a_call(scheduled, now_ms)
         return not waiting
 
@@ -81,7 +81,7 @@ class CommitPreparation:
     def _lock(self, scheduled: ScheduledTask, now_ms: int) -> None:
         self._touched[scheduled] = None
         scheduled.lock(now_ms + LOCK_MS)
-        self._agenda.look(scheduled, now_ms)
+        self._runnable.look(scheduled, now_ms)
 
     def flushed(self, scheduled: ScheduledTask, now_ms: int) -> None:
         """Lock the task that a thread has flushed, if a commit still waits for it."""
@@ -101,7 +101,7 @@ class CommitPreparation:
                 self._touched[scheduled] = None
             if scheduled.place is Place.LOCKED:
                 scheduled.release()
-            self._agenda.look(scheduled, now_ms)
+            self._runnable.look(scheduled, now_ms)
 
     def forget(self, scheduled: ScheduledTask) -> None:
         """Forget a task that is taken away."""

@@ -1,4 +1,4 @@
-"""`Lending`: while calls are short, the processing thread makes the turns of the stream thread's loop, too.
+"""`LoopLending`: while calls are short, the processing thread makes the turns of the stream thread's loop, too.
 
 Two threads that hand each other every record take a quarter more CPU than one, as each record's objects cross from one
 core to another. So the stream thread lends its loop to its only processing thread, and looks on:
@@ -43,7 +43,7 @@ NAP_MS: Final = 200
 """How long the stream thread sleeps beside a thread that has had nothing to work on. A lease wakes it."""
 
 
-class Lending:
+class LoopLending:
     """*Owns*: whether the loop is lent, and how far the turn under way is.
 
     *Concurrency*: the lock guards what both threads change. The processing thread alone writes `_sign_ms`, `_calls`,
@@ -74,12 +74,12 @@ class Lending:
         return self._loop is not None
 
     @property
-    def to_be_turned(self) -> bool:
+    def turn_is_due(self) -> bool:
         """Whether a turn is to be made by the processing thread, and none is under way."""
         return self._loop is not None and not self._turning
 
     @property
-    def turning(self) -> bool:
+    def worker_in_turn(self) -> bool:
         """Whether the processing thread is in a turn: what the loop asks then is asked by the one that works."""
         return self._turning
 

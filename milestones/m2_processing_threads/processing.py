@@ -18,7 +18,7 @@ from milestones.common.diagnostics import line_of
 from milestones.common.memory import Account
 from milestones.instance.identity import processing_thread
 from milestones.m2_processing_threads.arrivals import Arrivals
-from milestones.m2_processing_threads.lending import Lending
+from milestones.m2_processing_threads.lending import LoopLending
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
 from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.pool import WorkerHandle, WorkerPool
@@ -79,7 +79,7 @@ class ThreadedProcessing:
             wait,
             self._commit_full,
         )
-        self._lending = Lending(context.clock, self._may_be_lent, self._scheduler.call, wait)
+        self._lending = LoopLending(context.clock, self._may_be_lent, self._scheduler.call, wait)
         self._threads = WorkerPool(self._worker, lambda worker: launch(worker, context))
         self._tasks: dict[TaskId, Task] = {}
         self._arrivals = Arrivals()
@@ -122,7 +122,7 @@ class ThreadedProcessing:
         self._lending.drive(loop)
 
     def may_wait(self) -> bool:
-        return not (self._lending.turning and self._scheduler.working()[1])
+        return not (self._lending.worker_in_turn and self._scheduler.working()[1])
 
     def keep(self) -> BaseException | None:
         return self._lending.keep()
@@ -215,7 +215,7 @@ class ThreadedProcessing:
 
     def wake_up_ms(self, now_ms: int) -> int | None:
         leased, more = self._scheduler.working()
-        if self._lending.turning:
+        if self._lending.worker_in_turn:
             return 0 if more or self._scheduler.changed else self._scheduler.idle_ms()
         if not (leased or more):
             self._look_ms = FIRST_LOOK_MS
@@ -228,7 +228,7 @@ class ThreadedProcessing:
     def should_fetch(self, timeout_ms: int) -> bool:
         if not self._sated(self._enough):
             return True
-        if self._lending.turning:
+        if self._lending.worker_in_turn:
             self._scheduler.sleep(timeout_ms)
             return False
         self._rests += 1

@@ -3,8 +3,8 @@
 *Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`; a record that was passed in between
 begins the count anew. The task has its last try when it has failed for `task_timeout_ms`, or later if it couldn't be
 tried then (a pause of its topology); only a try that fails ends the stream thread.
-*Assumes*: a task isn't tried again after an error that `lasts`: of state or files, of a bug, of a lost membership, one
-that is to end more than the task, the interpreter's.
+*Assumes*: a task isn't tried again after an error that `is_permanent`: of state or files, of a bug, of a lost
+membership, one that is to end more than the task, the interpreter's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIRST_MS, LONGEST_MS = 100, 5_000
 NEVER = 2**62
 
 
-def lasts(error: BaseException) -> bool:
+def is_permanent(error: BaseException) -> bool:
     """Whether another try would be of no use."""
     return not isinstance(error, Exception) or isinstance(error, (DecidedError, *UNHANDLED))
 
@@ -45,13 +45,13 @@ class TaskFailure:
 
 
 def failed(
-    error: BaseException, before: TaskFailure | None, now_ms: int, timeout_ms: int, *, lasting: bool
+    error: BaseException, before: TaskFailure | None, now_ms: int, timeout_ms: int, *, permanent: bool
 ) -> TaskFailure:
     """`before`: the failure of the try before, unless something was done since."""
     since_ms = now_ms if before is None else before.since_ms
     tries = 1 if before is None else before.tries + 1
     end_ms = since_ms + timeout_ms
-    if lasting or now_ms >= end_ms:
+    if permanent or now_ms >= end_ms:
         return TaskFailure(error, since_ms, tries, NEVER, now_ms)
     pause_ms = min(FIRST_MS << min(tries - 1, 30), LONGEST_MS)
     return TaskFailure(error, since_ms, tries, min(now_ms + pause_ms, end_ms), end_ms)

@@ -8,7 +8,7 @@
 - A task that fails keeps no other task waiting, and its error is its own (`quarantine.py`). Nor does a task whose
   engine is busy: it is held, as it is, until what is confirmed may be applied again.
 - A lease, a turn of the stream thread, a thread's sleep and a commit look at the tasks that something has happened to;
-  a last commit and a pause look at all (`agenda.py`).
+  a last commit and a pause look at all (`runnable_tasks.py`).
 
 *Assumes*: the stream thread calls `wake` every few ms, which ends turns that are over. Only what is quick is called
 under the lock: no user code (log handlers, texts of errors), no store, no client.
@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Final
 from milestones.common.diagnostics import brief, text_of
 from milestones.common.errors import OwnershipError
 from milestones.common.memory import UNBOUNDED
-from milestones.m2_processing_threads.agenda import Agenda
 from milestones.m2_processing_threads.commit_preparation import CommitPreparation, is_in_a_call
 from milestones.m2_processing_threads.leaving import LeavingTasks
 from milestones.m2_processing_threads.metrics import SchedulerStatistics, Times
 from milestones.m2_processing_threads.output_room import OutputRoom
-from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
+from milestones.m2_processing_threads.quarantine import TaskFailure, failed, is_permanent
+from milestones.m2_processing_threads.runnable_tasks import RunnableTasks
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
 from milestones.parts import CloseMode, RemovedTask
 
@@ -81,9 +81,9 @@ class Scheduler:
         self._weight, self._wait, self._on_full = weight, wait, on_full
         self._lock = threading.Lock()
         self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._agenda = Agenda(clock, SLICE_MS)
-        self._scheduled = self._agenda.entries
-        self._preparation = CommitPreparation(self._agenda)
+        self._runnable = RunnableTasks(clock, SLICE_MS)
+        self._scheduled = self._runnable.entries
+        self._preparation = CommitPreparation(self._runnable)
         self._weights, self._heaviest = Counter[int](), 1
         self._leased: dict[ScheduledTask, Lease] = {}
         self._void: dict[ScheduledTask, Lease] = {}
@@ -110,7 +110,7 @@ class Scheduler:
             self._changed[task] = None
             self._preparation.worked(scheduled)
             self._room.add(task)
-            self._agenda.add(scheduled, self._clock.monotonic_ms())
+            self._runnable.add(scheduled, self._clock.monotonic_ms())
             self._call(1)
 
     def remove(self, id: TaskId, close_mode: CloseMode) -> None:
@@ -118,7 +118,7 @@ class Scheduler:
         on is void."""
         with self._lock:
             scheduled = self._scheduled[id]
-            self._agenda.remove(scheduled)
+            self._runnable.remove(scheduled)
             self._preparation.forget(scheduled)
             self._weights -= Counter((scheduled.weight,))
             self._heaviest = max(self._weights, default=1)
@@ -176,26 +176,26 @@ class Scheduler:
             scheduled = self._scheduled[id]
             if scheduled.lease is not None:
                 scheduled.lease.end()
-            self._agenda.look(scheduled, self._clock.monotonic_ms())
+            self._runnable.look(scheduled, self._clock.monotonic_ms())
             self._call(1)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         with self._lock:
-            self._agenda.paused = subtopologies
+            self._runnable.paused = subtopologies
             for scheduled, lease in self._leased.items():
-                if self._agenda.is_paused(scheduled):
+                if self._runnable.is_paused(scheduled):
                     lease.end()
-            self._agenda.look_at_all(self._clock.monotonic_ms())
+            self._runnable.look_at_all(self._clock.monotonic_ms())
             self._look.notify_all()
 
     def hold_back(self, ids: Set[TaskId]) -> None:
         """Begin no record and no punctuation of these tasks, and no others are held back."""
         with self._lock:
-            changed, self._agenda.held_back = ids ^ self._agenda.held_back, ids
+            changed, self._runnable.held_back = ids ^ self._runnable.held_back, ids
             for scheduled in filter(None, map(self._scheduled.get, changed)):
                 if scheduled.lease is not None and scheduled.task.id in ids:
                     scheduled.lease.end()
-            self._agenda.look_at(changed, self._clock.monotonic_ms())
+            self._runnable.look_at(changed, self._clock.monotonic_ms())
             self._call(self._takable())
 
     def at_rest(self, ids: Set[TaskId]) -> bool:
@@ -232,11 +232,11 @@ class Scheduler:
             now_ms = self._clock.monotonic_ms()
             self._interrupt(now_ms)
             self._look_for_room(now_ms)
-            self._agenda.look_around(now_ms)
+            self._runnable.patrol(now_ms)
             if arrived is None:
-                self._agenda.look_at_all(now_ms)
+                self._runnable.look_at_all(now_ms)
             else:
-                self._agenda.look_at(arrived, now_ms)
+                self._runnable.look_at(arrived, now_ms)
             self._call(self._takable())
 
     def _interrupt(self, now_ms: int) -> None:
@@ -252,11 +252,11 @@ class Scheduler:
         for scheduled in [scheduled for scheduled in self._full if self._room.has_room(scheduled.task)]:
             del self._full[scheduled]
             scheduled.full = False
-            self._agenda.look(scheduled, now_ms)
+            self._runnable.look(scheduled, now_ms)
 
     def _takable(self) -> int:
         """The number of tasks that threads could take."""
-        return self._leaving.due(self._clock.monotonic_ms()) + (0 if self.closing else len(self._agenda))
+        return self._leaving.due(self._clock.monotonic_ms()) + (0 if self.closing else len(self._runnable))
 
     def _call(self, threads: int) -> None:
         """Wake up to `count` threads that sleep."""
@@ -289,7 +289,7 @@ class Scheduler:
     def working(self) -> tuple[int, int]:
         """The number of tasks that threads work on, and of those that they could take."""
         with self._lock:
-            self._agenda.ring(self._clock.monotonic_ms())
+            self._runnable.look_at_alarms(self._clock.monotonic_ms())
             return len(self._leased), self._takable()
 
     def wait_for_news(self, timeout_ms: int, until: Callable[[], bool]) -> bool:
@@ -345,13 +345,13 @@ class Scheduler:
             return leaving, Job.LEAVE
         if self.closing:
             return None
-        before = len(self._agenda)
-        self._agenda.ring(now_ms)
-        self._call(len(self._agenda) - max(1, before))  # one of them is taken here
+        before = len(self._runnable)
+        self._runnable.look_at_alarms(now_ms)
+        self._call(len(self._runnable) - max(1, before))  # one of them is taken here
         overdue = sum(now_ms >= lease.deadline_ms for lease in self._leased.values())
         if self._void:
             overdue += sum(now_ms >= lease.deadline_ms for lease in self._void.values())
-        return self._agenda.choose(now_ms, len(self._leased), max(1, self.threads - overdue))
+        return self._runnable.choose(now_ms, len(self._leased), max(1, self.threads - overdue))
 
     def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> bool:
         """Take the task back: its thread has come this far, or it failed, or the task is removed. False: the stream
@@ -383,7 +383,7 @@ class Scheduler:
                     failure = self._note(scheduled, error, lease.processed > 0, now_ms)
                 else:
                     self._settle(scheduled, lease, now_ms)
-                self._agenda.look(scheduled, now_ms)
+                self._runnable.look(scheduled, now_ms)
             self._news.notify_all()
             taken = not self.closing
         if error is not None:
@@ -401,8 +401,8 @@ class Scheduler:
 
     def _note(self, scheduled: ScheduledTask, error: BaseException, progress: bool, now_ms: int) -> TaskFailure:
         before = None if progress else scheduled.failure
-        lasting = lasts(error) or not scheduled.task.initialised
-        failure = failed(error, before, now_ms, self._timeout_ms, lasting=lasting)
+        permanent = is_permanent(error) or not scheduled.task.initialised
+        failure = failed(error, before, now_ms, self._timeout_ms, permanent=permanent)
         self._failing[scheduled.task.id] = failure
         scheduled.quarantine(failure)
         return failure
@@ -435,7 +435,7 @@ class Scheduler:
         change of that."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            self._agenda.look_around(now_ms)
+            self._runnable.patrol(now_ms)
             if self.closing or self._takable() or unless():
                 self._call(self._takable() - 1)
                 return
@@ -452,7 +452,7 @@ class Scheduler:
             return self._idle_ms(self._clock.monotonic_ms(), min(most_ms, ROOM_MS) if self._full else most_ms)
 
     def _idle_ms(self, now_ms: int, most_ms: int) -> int:
-        return self._leaving.idle_ms(now_ms, self._agenda.idle_ms(now_ms, most_ms))
+        return self._leaving.idle_ms(now_ms, self._runnable.idle_ms(now_ms, most_ms))
 
     # -- metrics
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from milestones.common.errors import StateBusyError
 from milestones.common.last_words import report
 from milestones.common.testing.faults import reach
-from milestones.m2_processing_threads.lending import TURN_MS, Lending
+from milestones.m2_processing_threads.lending import TURN_MS, LoopLending
 from milestones.m2_processing_threads.metrics import WorkerMeasures
 from milestones.m2_processing_threads.scheduled_task import Job, Lease
 from milestones.m2_processing_threads.scheduler import SLICE_MS, wait
@@ -58,10 +58,10 @@ class Worker:
         scheduler: Scheduler,
         clock: Clock,
         metrics: Metrics,
-        lending: Lending | None = None,
+        lending: LoopLending | None = None,
     ) -> None:
         """`lending`: of the stream thread's loop; by default that is never lent."""
-        self._lending = lending or Lending(clock, lambda: False, scheduler.call, wait)
+        self._lending = lending or LoopLending(clock, lambda: False, scheduler.call, wait)
         self.name, self._scheduler, self._clock = name, scheduler, clock
         self._measures = WorkerMeasures(metrics, name, clock)
         self.leaving = self.ended = False
@@ -90,7 +90,7 @@ class Worker:
         lease = self._scheduler.take(self.name, TURN_MS if lent else SLICE_MS)
         if lease is None:
             if not self._turn_loop(idle=True):
-                self._scheduler.sleep(unless=lambda: self._lending.to_be_turned)
+                self._scheduler.sleep(unless=lambda: self._lending.turn_is_due)
             return False
         self._lending.works(calls=lease.job is not Job.APPLY)
         error: BaseException | None = None

@@ -14,7 +14,7 @@ from milestones.common.clock import SystemClock
 from milestones.common.errors import OwnershipError
 from milestones.common.kafka.clients import Owned
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads.lending import CALM_MS, LOOK_MS, Lending
+from milestones.m2_processing_threads.lending import CALM_MS, LOOK_MS, LoopLending
 from milestones.m2_processing_threads.scheduler import wait
 
 LONG_S = 20.0
@@ -52,7 +52,7 @@ class Worker(threading.Thread):
     """A processing thread: leases, one after the other, and turns. `at`: called in the midst of a lease; `rests_until`:
     before so many turns there is no lease."""
 
-    def __init__(self, lending: Lending) -> None:
+    def __init__(self, lending: LoopLending) -> None:
         super().__init__(name="app-ProcessingThread-1-1", daemon=True)
         self.lending, self.rests_until, self.over = lending, 0, False
         self.at: Callable[[], object] = lambda: None
@@ -76,7 +76,7 @@ class Lent:
     def __init__(self) -> None:
         self.alone, self.calls = True, 0
         self.turns = Turns()
-        self.lending = Lending(SystemClock(), lambda: self.alone, self._called, wait)
+        self.lending = LoopLending(SystemClock(), lambda: self.alone, self._called, wait)
         self.worker = Worker(self.lending)
 
     def _called(self) -> None:
@@ -215,7 +215,7 @@ def test_a_client_is_used_by_the_thread_that_stands_in_for_its_owner_and_by_no_o
 
 def test_a_call_of_minutes_leaves_the_turns_to_the_stream_thread_all_the_while() -> None:
     clock, turns = StepClock(), Turns()
-    lending = Lending(clock, lambda: True, lambda: None, lambda _, ms: clock.advance(ms))
+    lending = LoopLending(clock, lambda: True, lambda: None, lambda _, ms: clock.advance(ms))
     lending.works(calls=True)
     clock.advance(LOOK_MS)
     turns.at = partial(clock.advance, 10)
@@ -233,7 +233,7 @@ class Looks:
 
     def __init__(self) -> None:
         self.clock, self.turns, self._lasts = StepClock(1_000_000), Turns(), False
-        self.lending = Lending(self.clock, lambda: True, lambda: None, self._wait)
+        self.lending = LoopLending(self.clock, lambda: True, lambda: None, self._wait)
 
     def _wait(self, _: object, ms: int) -> None:
         for _ in range(ms):

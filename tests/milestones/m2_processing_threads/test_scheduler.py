@@ -13,9 +13,9 @@ from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads.agenda import PATROL_MS
 from milestones.m2_processing_threads.commit_preparation import LOCK_MS, LONG_CALL_MS
 from milestones.m2_processing_threads.quarantine import FIRST_MS, LONGEST_MS
+from milestones.m2_processing_threads.runnable_tasks import PATROL_MS
 from milestones.m2_processing_threads.scheduled_task import Job, Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker

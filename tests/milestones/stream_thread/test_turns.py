@@ -13,7 +13,7 @@ from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.common.task.buffers import InputBuffer
 from milestones.common.task.task import Task
 from milestones.common.topology import Processor
-from milestones.m2_processing_threads.agenda import PATROL
+from milestones.m2_processing_threads.runnable_tasks import PATROL
 from milestones.stream_thread.loop import REPORT_INTERVAL_MS
 from tests.milestones.fakes import Running, counting, put
 from tests.milestones.stepped_workers import STAGES

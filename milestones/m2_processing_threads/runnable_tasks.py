@@ -1,14 +1,15 @@
-"""`Agenda`: what threads could do now, and when there will be more. A task is looked at when something has happened.
+"""`RunnableTasks`: which tasks threads could take now, and when there will be more. A task is looked at when something
+has happened.
 
-    something has happened ---> look ---> errands   (apply, flush)
-    or an alarm rings                 |-> turns     (initialise, punctuate, process)
-                                      |-> halves    (records wait for those of another partition)
+    something has happened ---> look ---> maintenance   (apply, flush)
+    or an alarm rings                 |-> turns         (initialise, punctuate, process)
+                                      |-> missing a partition   (its records wait for those of another partition)
                                       +-> none, but its next alarm is set: punctuation, next try, end of a lock,
                                           a busy engine
 
 *Guarantees*: the cost of a lease grows with the logarithm of the number of ready tasks, and not with the number of
 tasks that have nothing to do. A leased task is in none of these; `Scheduler.give_back` has it looked at. An event that
-the agenda wasn't told of is found by a patrol: every `PATROL_MS` `look_around` looks at a few tasks, in turns.
+nobody has reported is found by a patrol: every `PATROL_MS` it looks at a few tasks, in turns.
 *Assumes*: called under the scheduler's lock. A method of the scheduler that changes an entry, or asks something of its
 task, has the task looked at.
 """
@@ -28,21 +29,21 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
 
 LOOK_MS = 20
-"""How often the agenda looks at a task whose records wait for those of another of its partitions."""
+"""How often a task is looked at whose records wait for those of another of its partitions."""
 
 PATROL, PATROL_MS = 4, 10
-"""How many tasks one patrol looks at, though the agenda was told of none of them; and how long after the last one."""
+"""How many tasks one patrol looks at, though nothing was reported of them; and how long after the last one."""
 
 
-class Agenda:
+class RunnableTasks:
     """*Owns*: `entries`, all tasks that the scheduler has; which of them are next."""
 
     def __init__(self, clock: Clock, slice_ms: int) -> None:
         self._clock = clock
         self.entries: OrderedDict[TaskId, ScheduledTask] = OrderedDict()
-        self._errands: OrderedDict[ScheduledTask, None] = OrderedDict()
+        self._maintenance: OrderedDict[ScheduledTask, None] = OrderedDict()
         self._turns = ReadyQueue(slice_ms)
-        self._halves: dict[ScheduledTask, None] = {}
+        self._missing_a_partition: dict[ScheduledTask, None] = {}
         self._alarms, self._punctuations = Alarms(), PunctuationAlarms(clock)
         self._patrol_ms = 0
         self.paused: frozenset[int] = frozenset()
@@ -50,7 +51,7 @@ class Agenda:
 
     def __len__(self) -> int:
         """How many tasks a thread could take now."""
-        return len(self._errands) + len(self._turns)
+        return len(self._maintenance) + len(self._turns)
 
     def add(self, scheduled: ScheduledTask, now_ms: int) -> None:
         self.entries[scheduled.task.id] = scheduled
@@ -63,9 +64,9 @@ class Agenda:
         self._punctuations.forget(scheduled.task.id)
 
     def _clear(self, scheduled: ScheduledTask) -> None:
-        self._errands.pop(scheduled, None)
+        self._maintenance.pop(scheduled, None)
         self._turns.discard(scheduled)
-        self._halves.pop(scheduled, None)
+        self._missing_a_partition.pop(scheduled, None)
 
     # -- what happens
 
@@ -81,15 +82,15 @@ class Agenda:
         elif scheduled.paused_since_ms is None:
             scheduled.paused_since_ms = now_ms
         if job is Job.TURN:
-            self._errands.pop(scheduled, None)
-            self._halves.pop(scheduled, None)
+            self._maintenance.pop(scheduled, None)
+            self._missing_a_partition.pop(scheduled, None)
             self._turns.put(scheduled, now_ms)
             return
         self._clear(scheduled)
         if job is None:
             self._wait(scheduled, now_ms)
         else:
-            self._errands[scheduled] = None
+            self._maintenance[scheduled] = None
 
     def look_at(self, ids: Iterable[TaskId], now_ms: int) -> None:
         """`look` at those of these tasks that are in `entries`."""
@@ -102,10 +103,11 @@ class Agenda:
         for scheduled in self.entries.values():
             self.look(scheduled, now_ms)
 
-    def look_around(self, now_ms: int) -> None:
-        """Look at the tasks whose alarm rings, at the halves, and, in turns, now and then, at a few others."""
-        self.ring(now_ms)
-        for scheduled in list(self._halves):
+    def patrol(self, now_ms: int) -> None:
+        """Look at the tasks whose alarm rings, at those that miss a partition, and every `PATROL_MS` at a few
+        others."""
+        self.look_at_alarms(now_ms)
+        for scheduled in list(self._missing_a_partition):
             self.look(scheduled, now_ms)
         if now_ms < self._patrol_ms:
             return
@@ -115,7 +117,7 @@ class Agenda:
             self.entries.move_to_end(id)
             self.look(self.entries[id], now_ms)
 
-    def ring(self, now_ms: int) -> None:
+    def look_at_alarms(self, now_ms: int) -> None:
         """Look at the tasks whose alarm rings."""
         self.look_at(self._alarms.ring(now_ms), now_ms)
         self.look_at(self._punctuations.ring(), now_ms)
@@ -163,7 +165,7 @@ class Agenda:
             if not self.is_paused(scheduled):
                 self._punctuations.set(scheduled.task)
                 if not scheduled.full and scheduled.task.input.waiting():
-                    self._halves[scheduled] = None
+                    self._missing_a_partition[scheduled] = None
                     self._alarms.set(id, now_ms + LOOK_MS)
             if (due_ms := scheduled.task.write_due_ms) is not None:
                 self._alarms.set(id, max(due_ms, scheduled.busy_until_ms))
@@ -171,14 +173,14 @@ class Agenda:
     # -- what is next
 
     def choose(self, now_ms: int, at_work: int, threads: int) -> tuple[ScheduledTask, Job] | None:
-        """Take out the next task, and return it with its job; None when there is nothing to do. Errands come before
-        turns. `at_work`: how many tasks threads have; `threads`: how many will be free within a slice."""
-        while (scheduled := next(iter(self._errands), None)) or (
+        """Take out the next task, and return it with its job; None when there is nothing to do. Maintenance comes
+        before turns. `at_work`: how many tasks threads have; `threads`: how many will be free within a slice."""
+        while (scheduled := next(iter(self._maintenance), None)) or (
             scheduled := self._turns.choose(now_ms, at_work, threads)
         ):
             job = self.job(scheduled, now_ms)
             if job is None or (job is Job.TURN and scheduled.number is None):
-                self.look(scheduled, now_ms)  # the agenda wasn't told of its change
+                self.look(scheduled, now_ms)  # its change wasn't reported
             else:
                 self._clear(scheduled)
                 return scheduled, job

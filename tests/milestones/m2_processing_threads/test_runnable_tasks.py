@@ -14,7 +14,7 @@ from milestones.common.clock import SystemClock
 from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads import agenda
+from milestones.m2_processing_threads import runnable_tasks
 from milestones.m2_processing_threads.commit_preparation import LOCK_MS
 from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, Scheduler
@@ -29,7 +29,7 @@ MANY, ROOM = 512, 4_000
 
 @pytest.fixture
 def no_patrol(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agenda, "PATROL", 0)
+    monkeypatch.setattr(runnable_tasks, "PATROL", 0)
 
 
 # -- what it costs
@@ -39,17 +39,17 @@ QUESTIONS = {"ready", "punctuation_due", "next_punctuation_ms", "output_bytes"}
 
 
 class Counted(Work):
-    """Counts how often anybody asks how it is. `halves`: its records wait for those of another partition."""
+    """Counts how often it is asked. `misses_a_partition`: its records wait for those of another partition."""
 
     asked = 0
-    halves = False
+    misses_a_partition = False
 
     def __getattribute__(self, name: str) -> Any:
         Counted.asked += name in QUESTIONS
         return super().__getattribute__(name)
 
     def ready(self, now_ms: int) -> bool:
-        return super().ready(now_ms) and not self.halves
+        return super().ready(now_ms) and not self.misses_a_partition
 
 
 class Hall:
@@ -133,38 +133,38 @@ def test_punctuations_of_all_tasks_are_due_when_the_wall_clock_is_put_back_as_th
 def test_records_that_wait_for_another_partition_are_looked_at_soon_and_the_other_tasks_arent(no_patrol: None) -> None:
     hall = Hall()
     task = hall.tasks[3]
-    task.waiting, task.halves = 1, True
+    task.waiting, task.misses_a_partition = 1, True
     hall.scheduler.wake([task.id])
     assert not hall.worker.run_once()
-    assert hall.slept == [agenda.LOOK_MS]
-    task.halves = False
-    hall.clock.advance(agenda.LOOK_MS)
+    assert hall.slept == [runnable_tasks.LOOK_MS]
+    task.misses_a_partition = False
+    hall.clock.advance(runnable_tasks.LOOK_MS)
     assert hall.questions(hall.worker.run_once) <= 10
     assert task.waiting == 0
 
 
-def test_a_patrol_finds_what_nobody_told_of() -> None:
+def test_a_patrol_finds_what_nobody_has_reported() -> None:
     hall = Hall()
     hall.tasks[300].waiting = 1
     turns = 0
     while hall.tasks[300].waiting:
         hall.worker.run_once()
-        hall.clock.advance(agenda.PATROL_MS)
+        hall.clock.advance(runnable_tasks.PATROL_MS)
         turns += 1
-    assert turns <= MANY // agenda.PATROL + 1
+    assert turns <= MANY // runnable_tasks.PATROL + 1
 
 
 def test_patrols_come_no_oftener_than_their_interval() -> None:
     hall = Hall()
     hall.worker.run_once()
-    hall.tasks[agenda.PATROL].waiting = 1  # the next patrol is to find it
+    hall.tasks[runnable_tasks.PATROL].waiting = 1  # the next patrol is to find it
     for _ in range(100):
         hall.worker.run_once()
-    assert hall.tasks[agenda.PATROL].waiting == 1
-    hall.clock.advance(agenda.PATROL_MS)
+    assert hall.tasks[runnable_tasks.PATROL].waiting == 1
+    hall.clock.advance(runnable_tasks.PATROL_MS)
     hall.worker.run_once()
     hall.worker.run_once()
-    assert hall.tasks[agenda.PATROL].waiting == 0
+    assert hall.tasks[runnable_tasks.PATROL].waiting == 0
 
 
 # -- nobody is forgotten
@@ -233,9 +233,9 @@ class Told(Chaos):
         super().check()
         scheduler: Any = self.scheduler
         scheduler.working()  # what time has brought
-        found, now_ms = scheduler._agenda, self.clock.monotonic_ms()
+        found, now_ms = scheduler._runnable, self.clock.monotonic_ms()
         for id, entry in scheduler._scheduled.items():
-            queued = entry in found._errands or entry.number is not None
+            queued = entry in found._maintenance or entry.number is not None
             if entry.lease is not None:
                 assert not queued, f"{id} is leased, and in the queue"
             elif entry.place is Place.LOCKED and now_ms >= entry.locked_until_ms:
@@ -243,7 +243,7 @@ class Told(Chaos):
             elif found.job(entry, now_ms) is not None:
                 assert queued, f"{id} could be taken, and nobody knows"
         assert len(found._turns) == sum(entry.number is not None for entry in scheduler._scheduled.values())
-        assert found._errands.keys() <= set(scheduler._scheduled.values())
+        assert found._maintenance.keys() <= set(scheduler._scheduled.values())
         assert {id: entry.failure for id, entry in scheduler._scheduled.items() if entry.failure} == scheduler._failing
         assert {entry for entry in scheduler._scheduled.values() if entry.full} == scheduler._full.keys()
 
