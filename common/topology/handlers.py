@@ -77,7 +77,7 @@ MOST_LINES, PAUSE_S = 20, 10.0
 lines."""
 
 
-class Seldom:
+class RateLimitedLog:
     """Chooses the lines of a kind that are logged: the first `MOST_LINES`, then one in `PAUSE_S`.
 
     *Concurrency*: any thread asks; two that ask at the same moment may both get True.
@@ -106,10 +106,10 @@ class LogAndContinue:
     """
 
     dead_letter_topic: str | None = None
-    _seldom: Seldom = field(default_factory=Seldom, init=False, repr=False, compare=False)
+    _log_rate: RateLimitedLog = field(default_factory=RateLimitedLog, init=False, repr=False, compare=False)
 
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
-        left_out = self._seldom.left_out(f"{context.processor_node_id} {type(error).__qualname__}")
+        left_out = self._log_rate.left_out(f"{context.processor_node_id} {type(error).__qualname__}")
         if left_out is not None:
             told = None if isinstance(error, SerializationError) else brief(error)
             more = f"; {left_out} others were, that weren't told of one by one" if left_out else ""

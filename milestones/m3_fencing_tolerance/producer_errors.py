@@ -1,9 +1,9 @@
-"""The errors of the producer's client, by code and mark, with the reaction to each: one table.
+"""The errors of the producer's client, by code and flag, with the reaction to each: one table.
 
 `common/kafka/failures.py` has three classes of them, for a runtime that loses its tasks with its producer. The table is
 finer: it tells a new producer from the end of the thread.
 
-*Guarantees*: every error of a producer has exactly one reaction, that of the first line with its code and its mark. No
+*Guarantees*: every error of a producer has exactly one reaction, that of the first rule with its code and its flag. No
 call is repeated that the three classes wouldn't repeat.
 *Assumes*: the client is librdkafka 2.16. `source` names functions of its `rdkafka_txnmgr.c` and `rdkafka_idempotence.c`
 (without `rd_kafka_`), read and, where it says so, tried.
@@ -28,8 +28,8 @@ class ProducerReaction(enum.Enum):
     FAIL = "the thread ends: no repetition helps"
 
 
-class Mark(enum.Enum):
-    """The client's mark of an error. An error with two marks counts as the first of them."""
+class ErrorFlag(enum.Enum):
+    """The client's flag of an error. An error with two flags counts as the first of them."""
 
     FATAL = "fatal"
     ABORTABLE = "abort"
@@ -37,29 +37,29 @@ class Mark(enum.Enum):
     NONE = "none"
 
 
-ANY = frozenset(Mark)
+ANY = frozenset(ErrorFlag)
 INIT, BEGIN, PRODUCE, FLUSH = "init_transactions", "begin_transaction", "produce", "poll, flush"
 OFFSETS, COMMIT, ABORT = "send_offsets_to_transaction", "commit_transaction", "abort_transaction"
 CALLS = (INIT, BEGIN, PRODUCE, FLUSH, OFFSETS, COMMIT, ABORT)
 
 
 @dataclass(frozen=True)
-class Line:
+class ErrorRule:
     """Errors with one reaction. `codes`: empty means every code. `calls`: those that can raise them, for readers."""
 
     reaction: ProducerReaction
     codes: tuple[str, ...]
-    marks: frozenset[Mark]
+    flags: frozenset[ErrorFlag]
     calls: tuple[str, ...]
     meaning: str
     source: str
 
-    def has(self, name: str, mark: Mark) -> bool:
-        return mark in self.marks and (not self.codes or name in self.codes)
+    def has(self, name: str, flag: ErrorFlag) -> bool:
+        return flag in self.flags and (not self.codes or name in self.codes)
 
 
-TABLE: tuple[Line, ...] = (
-    Line(
+TABLE: tuple[ErrorRule, ...] = (
+    ErrorRule(
         ProducerReaction.FAIL,
         ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"),
         ANY,
@@ -67,7 +67,7 @@ TABLE: tuple[Line, ...] = (
         "the user lacks a right",
         "idemp_check_error, txn_handle_AddPartitionsToTxn, _AddOffsetsToTxn, _TxnOffsetCommit, _EndTxn",
     ),
-    Line(
+    ErrorRule(
         ProducerReaction.FAIL,
         (
             "INVALID_TRANSACTION_TIMEOUT",
@@ -80,7 +80,7 @@ TABLE: tuple[Line, ...] = (
         "the broker can't do it, or not for so long (transaction.max.timeout.ms)",
         "idemp_check_error, txn_handle_AddOffsetsToTxn, _TxnOffsetCommit",
     ),
-    Line(
+    ErrorRule(
         ProducerReaction.REBUILD,
         ("_FENCED",),
         ANY,
@@ -88,7 +88,7 @@ TABLE: tuple[Line, ...] = (
         "the transaction timed out, or another producer took the transactional id: one code for both",
         "txn_normalize_err (of INVALID_PRODUCER_EPOCH and PRODUCER_FENCED); tried",
     ),
-    Line(
+    ErrorRule(
         ProducerReaction.REBUILD,
         ("INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID"),
         ANY,
@@ -97,16 +97,16 @@ TABLE: tuple[Line, ...] = (
         "membership holds is to be asked all the same (KAFKA-18019)",
         "txn_handle_AddPartitionsToTxn, _TxnOffsetCommit, _EndTxn; tried",
     ),
-    Line(
+    ErrorRule(
         ProducerReaction.REBUILD,
         (),
-        frozenset({Mark.FATAL}),
+        frozenset({ErrorFlag.FATAL}),
         CALLS,
         "INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, a commit that the broker made and the client had given up, "
         "a call that hangs: this producer can't be used any more",
         "txn_set_fatal_error, txn_handle_EndTxn, handle_Produce_error",
     ),
-    Line(
+    ErrorRule(
         ProducerReaction.ABORT,
         ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "REBALANCE_IN_PROGRESS"),
         ANY,
@@ -114,41 +114,41 @@ TABLE: tuple[Line, ...] = (
         "the group has begun another generation; it is asked whether the membership holds",
         "txn_handle_TxnOffsetCommit; tried",
     ),
-    Line(
+    ErrorRule(
         ProducerReaction.ABORT,
         (),
-        frozenset({Mark.ABORTABLE}),
+        frozenset({ErrorFlag.ABORTABLE}),
         (FLUSH, OFFSETS, COMMIT, ABORT),
         "a record that couldn't be delivered or may not have been written, OFFSET_METADATA_TOO_LARGE, a partition that "
         "can't be added",
         "txn_set_abortable_error, txn_op_commit_transaction; dr_implicit_ack by our watch of the log; tried",
     ),
-    Line(
+    ErrorRule(
         ProducerReaction.RETRY,
         (),
-        frozenset({Mark.RETRIABLE}),
+        frozenset({ErrorFlag.RETRIABLE}),
         (INIT, FLUSH, OFFSETS, COMMIT, ABORT),
         "no answer in time, the coordinator moves or loads, an earlier transaction is still ending",
         "txn_op_req, txn_curr_api_return, txn_handle_AddOffsetsToTxn, _EndTxn; tried",
     ),
-    Line(
+    ErrorRule(
         ProducerReaction.REBUILD,
         (),
-        frozenset({Mark.NONE}),
+        frozenset({ErrorFlag.NONE}),
         CALLS,
         "_STATE, _CONFLICT, _PREV_IN_PROGRESS: a producer that isn't initialised, or is still in another call",
-        "txn_require_states, txn_curr_api_begin; INTRODUCTION.md, transactional producer: what has no mark is fatal",
+        "txn_require_states, txn_curr_api_begin; INTRODUCTION.md, transactional producer: what has no flag is fatal",
     ),
 )
 
 
-def mark_of(error: KafkaError) -> Mark:
-    """The client's mark of the error. Codes of a broker that is away count as retriable, marked or not."""
+def flag_of(error: KafkaError) -> ErrorFlag:
+    """The client's flag of the error. Codes of a broker that is away count as retriable, marked or not."""
     if error.fatal():
-        return Mark.FATAL
+        return ErrorFlag.FATAL
     if error.txn_requires_abort():
-        return Mark.ABORTABLE
-    return Mark.RETRIABLE if error.retriable() or error.code() in UNREACHABLE else Mark.NONE
+        return ErrorFlag.ABORTABLE
+    return ErrorFlag.RETRIABLE if error.retriable() or error.code() in UNREACHABLE else ErrorFlag.NONE
 
 
 def reaction_to(exception: BaseException) -> ProducerReaction:
@@ -156,8 +156,8 @@ def reaction_to(exception: BaseException) -> ProducerReaction:
     error = error_of(exception)
     if error is None:
         return ProducerReaction.REBUILD
-    name, mark = error.name(), mark_of(error)
-    return next(line.reaction for line in TABLE if line.has(name, mark))
+    name, flag = error.name(), flag_of(error)
+    return next(rule.reaction for rule in TABLE if rule.has(name, flag))
 
 
 def is_retriable(exception: BaseException) -> bool:

@@ -23,7 +23,7 @@ from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
 from milestones.common.kafka.membership.events import Assigning, Leader
-from milestones.common.kafka.membership.heartbeat_timer import Pulse
+from milestones.common.kafka.membership.heartbeat_timer import HeartbeatTimer
 from milestones.common.kafka.membership.leading import lead
 from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.kafka.wire import ConnectionLostError
@@ -45,8 +45,10 @@ class Handshake:
     """`member_id` and `generation`: as the broker gave them last; the generation holds once SyncGroup is answered.
     `leads`: whether this member assigns."""
 
-    def __init__(self, settings: MemberSettings, leader: Leader, coordinator: Coordinator, pulse: Pulse) -> None:
-        self._settings, self._leader, self._coordinator, self._pulse = settings, leader, coordinator, pulse
+    def __init__(
+        self, settings: MemberSettings, leader: Leader, coordinator: Coordinator, timer: HeartbeatTimer
+    ) -> None:
+        self._settings, self._leader, self._coordinator, self._timer = settings, leader, coordinator, timer
         self.member_id: str = ""
         self.generation: int = -1
         self.leads: bool = False
@@ -105,7 +107,7 @@ class Handshake:
         self._send(request, now_ms)
 
     def _send(self, request: RequestPayload, now_ms: int) -> None:
-        self._sent_in_session_ms = self._pulse.in_session_ms(now_ms)
+        self._sent_in_session_ms = self._timer.in_session_ms(now_ms)
         self._coordinator.start(request)
         self._sent_ms = now_ms
 
@@ -154,7 +156,7 @@ class Handshake:
         if answer is not None:
             self._sent_ms = None
             if answer.error_code is ErrorCode.none:
-                self._pulse.heard(self._sent_in_session_ms)
+                self._timer.heard(self._sent_in_session_ms)
         elif now_ms - self._sent_ms > self._settings.max_poll_interval_ms + JOIN_GRACE_MS:
             raise ConnectionLostError(f"no {kind.__name__} for longer than max_poll_interval_ms")
         return answer

@@ -15,7 +15,7 @@ from milestones.common.kafka.membership.settings import MemberSettings
 FOLLOWUP_HEARTBEAT_MS = 100
 
 
-class Pulse:
+class HeartbeatTimer:
     """`beat_ms`: the time of the next heartbeat. `retry_ms`: the earliest time of other requests after an error.
     `probe_ms`: the time to ask whether a coordinator that holds an answer back is still there. `contact_ms`: the time,
     in the session's time, of the last request that the coordinator has answered as to a member."""

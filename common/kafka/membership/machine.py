@@ -1,8 +1,9 @@
 """A group member as a step machine, which the membership thread drives one step at a time.
 
-*Guarantees*: a step sends at most one heartbeat and waits for one answer at most. Only `Notices` and replies leave the
-machine. During a rebalance the old generation stays the published one: the broker accepts it until the join completes.
-Only an answer proves that the group still knows the member. The machine leaves the group after its owner can see that.
+*Guarantees*: a step sends at most one heartbeat and waits for one answer at most. Only `OwnerEvents` and replies leave
+the machine. During a rebalance the old generation stays the published one: the broker accepts it until the join
+completes. Only an answer proves that the group still knows the member. The machine leaves the group after its owner can
+see that.
 *Assumes*: one thread drives the machine; `now_ms` is monotonic and doesn't go back.
 """
 
@@ -35,11 +36,12 @@ from milestones.common.kafka.membership.events import (
 )
 from milestones.common.kafka.membership.fetches import REQUEST as FETCH
 from milestones.common.kafka.membership.fetches import PendingFetches
+from milestones.common.kafka.membership.foreign_members import foreign_members
 from milestones.common.kafka.membership.handshake import Handshake
-from milestones.common.kafka.membership.heartbeat_timer import Pulse
+from milestones.common.kafka.membership.heartbeat_timer import HeartbeatTimer
 from milestones.common.kafka.membership.leading import outdated, topics_of
 from milestones.common.kafka.membership.outage import Outage
-from milestones.common.kafka.membership.owner_events import Notices
+from milestones.common.kafka.membership.owner_events import OwnerEvents
 from milestones.common.kafka.membership.probe import HEARTBEAT, Probe
 from milestones.common.kafka.membership.reactions import (
     CommitRetriableError,
@@ -47,12 +49,11 @@ from milestones.common.kafka.membership.reactions import (
     StaleGenerationError,
     explain,
     failure,
-    has_strangers,
+    has_foreign_members,
     reaction_to,
 )
 from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.kafka.membership.states import ENDS, WAITING, MemberState, check_move
-from milestones.common.kafka.membership.strangers import strangers
 from milestones.common.kafka.wire import ConnectionLostError
 
 log: Final = logging.getLogger(__name__)
@@ -79,11 +80,11 @@ class MemberMachine:
         self.polled_ms = now_ms
         """The time of the owner's last poll. *Concurrency*: written by the owner, read here; an int, swapped whole."""
         self.state: MemberState = MemberState.UNJOINED
-        self._pulse = Pulse(settings, now_ms, stood_still_ms)
-        self._notices = Notices(post, publish)
+        self._timer = HeartbeatTimer(settings, now_ms, stood_still_ms)
+        self._owner_events = OwnerEvents(post, publish)
         self._outage = Outage(settings.group_id)
-        self._handshake = Handshake(settings, leader, coordinator, self._pulse)
-        self._probe = Probe(settings, coordinator, self._handshake, self._pulse)
+        self._handshake = Handshake(settings, leader, coordinator, self._timer)
+        self._probe = Probe(settings, coordinator, self._handshake, self._timer)
         self._commits = PendingCommits(settings, now_ms)
         self._fetches = PendingFetches(settings)
         self._assignment = Assignment()
@@ -113,15 +114,15 @@ class MemberMachine:
         offsets. 5. Commits."""
         if not self._started:
             self._started = True
-            self._notices.ask("the member starts")
+            self._owner_events.ask("the member starts")
         if self.state in ENDS:
             return False
-        self._pulse.step()
+        self._timer.step()
         if self.state is not MemberState.UNJOINED and self._owner_is_late(now_ms):
             self._poll_timeout()
             return True
         try:
-            did = now_ms >= self._pulse.retry_ms and self._step(now_ms)
+            did = now_ms >= self._timer.retry_ms and self._step(now_ms)
         except (ConnectionLostError, CoordinatorError) as error:
             self._trouble(error, now_ms)
             did = True
@@ -133,8 +134,8 @@ class MemberMachine:
 
     def session_over(self, now_ms: int) -> bool:
         """See `GroupMember.session_over`. *Concurrency*: the owner asks; each value is swapped whole."""
-        without = self.state in ENDS or not self._notices.has_generation
-        return without or self._owner_is_late(now_ms) or self._pulse.session_over(now_ms)
+        without = self.state in ENDS or not self._owner_events.has_generation
+        return without or self._owner_is_late(now_ms) or self._timer.session_over(now_ms)
 
     def _owner_is_late(self, now_ms: int) -> bool:
         """Whether the owner's last poll is so old that the machine leaves the group."""
@@ -142,21 +143,21 @@ class MemberMachine:
 
     def silent_ms(self, now_ms: int) -> int:
         """The age of the last request that the coordinator has answered as to a member."""
-        return max(0, self._pulse.in_session_ms(now_ms) - self._pulse.contact_ms)
+        return max(0, self._timer.in_session_ms(now_ms) - self._timer.contact_ms)
 
     def die(self, error: MilestonesError) -> None:
         """End by a bug, with `Failed` to the owner and an error to each waiting commit and question."""
         self.state = MemberState.FAILED
         self._end(error)
-        self._notices.failed(error)
+        self._owner_events.failed(error)
 
     def wait_ms(self, now_ms: int) -> int:
         """The time until the next step is needed, unless a command comes; 0: at once."""
         if self.state in ENDS:
             return 0
-        due, retry_ms = [now_ms + self._settings.heartbeat_interval_ms], self._pulse.retry_ms
+        due, retry_ms = [now_ms + self._settings.heartbeat_interval_ms], self._timer.retry_ms
         if self.state is MemberState.STABLE:
-            due.append(max(self._pulse.beat_ms, retry_ms))
+            due.append(max(self._timer.beat_ms, retry_ms))
         if self.state in WAITING:
             due.append(retry_ms)
         if self._commits:
@@ -170,26 +171,26 @@ class MemberMachine:
     # ---- commands ----
 
     def _join(self, command: Join) -> None:
-        if self.state in ENDS or command.losses != self._notices.published.losses:
+        if self.state in ENDS or command.losses != self._owner_events.published.losses:
             # The join has the tasks from before a loss that the owner hasn't seen yet: another JoinNeeded is on its
             # way.
-            self._notices.stale(command)
+            self._owner_events.stale(command)
             return
         told = command.subscription
         self._subscription = replace(told, topics=tuple(sorted(self._topics.union(told.topics))))
-        self._reason = self._notices.taken(command)
+        self._reason = self._owner_events.taken(command)
         if self.state is not MemberState.JOINING:
             self._handshake.give_up()
             self._move(MemberState.JOINING)
 
     def _want_rejoin(self, reason: str) -> None:
         if self.state is MemberState.STABLE:
-            self._notices.ask(reason)
+            self._owner_events.ask(reason)
         elif self.state in WAITING:
-            self._notices.ask_once_assigned(reason)
+            self._owner_events.ask_once_assigned(reason)
 
     def _take_commit(self, command: CommitOffsets) -> None:
-        if not self._notices.has_generation:
+        if not self._owner_events.has_generation:
             command.reply.try_put(StaleGenerationError("this member has no generation to commit under"))
         else:
             self._commits.add(command)
@@ -199,7 +200,7 @@ class MemberMachine:
             question.reply_to.try_put(Committed(question.number, {}, StaleGenerationError("this member has ended")))
             return
         self._fetches.add(question)
-        self._pulse.hasten()
+        self._timer.hasten()
 
     def _close(self, leave: bool) -> None:
         if self.state in ENDS:
@@ -211,22 +212,22 @@ class MemberMachine:
     # ---- steps ----
 
     def _step(self, now_ms: int) -> bool:
-        if self.state in WAITING and self._probe.is_due(now_ms, to_lose=self._notices.has_generation):
+        if self.state in WAITING and self._probe.is_due(now_ms, to_lose=self._owner_events.has_generation):
             self._probe_the_group(now_ms)
         if self.state is MemberState.JOINING:
             did = self._step_join(now_ms)
         elif self.state is MemberState.SYNCING:
             did = self._step_sync(now_ms)
         else:
-            did = self.state is MemberState.STABLE and now_ms >= self._pulse.beat_ms and self._heartbeat(now_ms)
+            did = self.state is MemberState.STABLE and now_ms >= self._timer.beat_ms and self._heartbeat(now_ms)
         fetched = self.state is not MemberState.UNJOINED and self._fetches.step(self._coordinator, now_ms)
         # Between JoinGroup and SyncGroup neither generation can commit: the commit waits for the new one.
         if self.state not in {MemberState.JOINING, MemberState.STABLE}:
             return fetched or did
-        committed = self._commits.step(self._coordinator, self._notices.published, now_ms)
+        committed = self._commits.step(self._coordinator, self._owner_events.published, now_ms)
         if committed is ErrorCode.none:
             # The coordinator may refuse a commit before it checks the generation.
-            self._pulse.confirmed(now_ms)
+            self._timer.confirmed(now_ms)
         return committed is not None or fetched or did
 
     def _probe_the_group(self, now_ms: int) -> None:
@@ -236,7 +237,7 @@ class MemberMachine:
 
     def _step_join(self, now_ms: int) -> bool:
         assert self._subscription is not None
-        held = replace(self._subscription, generation=self._notices.published.generation)
+        held = replace(self._subscription, generation=self._owner_events.published.generation)
         owned = [tp for task in held.active for tp in self._assignment.partitions.get(task, ())]
         if not self._handshake.join(held, owned, self._reason, now_ms):
             return False
@@ -251,21 +252,21 @@ class MemberMachine:
         self._assignment, self._topics = assignment, topics_of(assignment)
         self._move(MemberState.STABLE)
         self._outage.over(now_ms)
-        self._pulse.assigned(now_ms, followup=assignment.followup)
-        returns = self._settings.instance_id is not None and not self._notices.has_generation
+        self._timer.assigned(now_ms, followup=assignment.followup)
+        returns = self._settings.instance_id is not None and not self._owner_events.has_generation
         if wish := outdated(assignment, self._subscription, returns=returns):
-            self._notices.ask_once_assigned(wish)
+            self._owner_events.ask_once_assigned(wish)
         joined = self._handshake
-        self._notices.assigned(joined.generation, joined.member_id, assignment, leads=joined.leads)
+        self._owner_events.assigned(joined.generation, joined.member_id, assignment, leads=joined.leads)
         return True
 
     def _heartbeat(self, now_ms: int) -> bool:
         # Times are those of the sending: a slow answer can't make the session look younger than it is.
         code = self._probe.ask()
-        self._pulse.beaten(now_ms)
+        self._timer.beaten(now_ms)
         if code is not ErrorCode.none:
             raise CoordinatorError(HEARTBEAT, code)
-        self._pulse.confirmed(now_ms)
+        self._timer.confirmed(now_ms)
         self._outage.over(now_ms)
         return True
 
@@ -295,7 +296,7 @@ class MemberMachine:
         log.log(logging.DEBUG if calm else logging.INFO, "group %s: %s", self._settings.group_id, error)
         match reaction_to(code):
             case Reaction.RETRY if error.request == FETCH:
-                self._fetches.pause(now_ms + self._pulse.pause_ms())
+                self._fetches.pause(now_ms + self._timer.pause_ms())
             case Reaction.RETRY | Reaction.REFUSE:
                 self._retry(error, now_ms, commits=commits)
             case Reaction.FIND:
@@ -311,8 +312,9 @@ class MemberMachine:
             case Reaction.LOSE_GENERATION | Reaction.LOSE_MEMBER as reaction:
                 self._forgotten(error, now_ms, keep_id=reaction is Reaction.LOSE_GENERATION)
             case Reaction.FAIL:
-                others = strangers(self._coordinator, self._settings.group_id) if has_strangers(code) else ""
-                self._fail(failure(self._settings, error.request, code, others))
+                settings = self._settings
+                others = foreign_members(self._coordinator, settings.group_id) if has_foreign_members(code) else ""
+                self._fail(failure(settings, error.request, code, others))
 
     def _look_up_again(self, error: MilestonesError, now_ms: int) -> None:
         self._coordinator.forget()
@@ -320,10 +322,10 @@ class MemberMachine:
 
     def _retry(self, error: MilestonesError, now_ms: int, *, commits: bool = False) -> None:
         if commits:
-            self._commits.pause(now_ms + self._pulse.pause_ms())
+            self._commits.pause(now_ms + self._timer.pause_ms())
             return
         self._join_again()
-        self._pulse.failed(now_ms)
+        self._timer.failed(now_ms)
         self._check_patience(error, now_ms)
 
     def _join_again(self) -> None:
@@ -334,21 +336,21 @@ class MemberMachine:
 
     def _check_patience(self, error: MilestonesError, now_ms: int) -> None:
         if self._coordinator.contacts == 0:
-            if self._pulse.unreachable(now_ms):
+            if self._timer.unreachable(now_ms):
                 servers = self._settings.client.get("bootstrap.servers")
                 seconds = self._settings.unreachable_after_ms / 1000
                 self._fail(KafkaUnreachableError(
                     f"no broker of bootstrap.servers={servers} answered for {seconds:g} s; the last reason: {error}; "
                     "check that Kafka runs there, and security.protocol"
                 ))  # fmt: skip
-        elif self._notices.has_generation and self._pulse.session_over(now_ms):
+        elif self._owner_events.has_generation and self._timer.session_over(now_ms):
             self._lose(f"no answer from the coordinator for longer than session_timeout_ms: {error}", keep_id=True)
 
     def _rebalance(self, error: CoordinatorError, now_ms: int, *, commits: bool) -> None:
         if self.state is MemberState.STABLE:
-            self._pulse.confirmed(now_ms)
-            self._pulse.known(now_ms)
-            self._notices.ask(explain(error.code))
+            self._timer.confirmed(now_ms)
+            self._timer.known(now_ms)
+            self._owner_events.ask(explain(error.code))
             if commits:
                 self._retry(error, now_ms, commits=True)
         elif commits or self.state is MemberState.JOINING:
@@ -358,7 +360,7 @@ class MemberMachine:
             self._move(MemberState.JOINING)
 
     def _forgotten(self, error: CoordinatorError, now_ms: int, *, keep_id: bool) -> None:
-        if self._notices.has_generation:
+        if self._owner_events.has_generation:
             self._lose(explain(error.code), keep_id=keep_id)
             return
         # Nothing to lose yet: the same subscription once more.
@@ -375,12 +377,12 @@ class MemberMachine:
         self._assignment, self._subscription = Assignment(), None
         self._move(MemberState.UNJOINED)
         self._reject(StaleGenerationError(reason))
-        self._notices.lost(reason)
+        self._owner_events.lost(reason)
 
     def _fail(self, error: MilestonesError) -> None:
         self._move(MemberState.FAILED)
         self._reject(error)
-        self._notices.failed(error)
+        self._owner_events.failed(error)
         if self._coordinator.connected and self._settings.instance_id is None:
             self._leave_group("the member failed")
         self._coordinator.forget()

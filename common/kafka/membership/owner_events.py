@@ -1,4 +1,4 @@
-"""`Notices`: the events for the owner of a member, and the published membership.
+"""`OwnerEvents`: the events for the owner of a member, and the published membership.
 
 *Guarantees*: reasons to join are gathered into one `JoinNeeded` until the owner has answered it. A published membership
 holds until the next one: during a rebalance the old generation is published.
@@ -23,7 +23,7 @@ from milestones.common.kafka.membership.events import (
 )
 
 
-class Notices:
+class OwnerEvents:
     """`published`: the membership published last. `post` is called with each event and the number of the join before
     it."""
 

@@ -21,7 +21,7 @@ from kio.schema.heartbeat.v4 import HeartbeatResponse
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
 from milestones.common.kafka.membership.handshake import Handshake
-from milestones.common.kafka.membership.heartbeat_timer import Pulse
+from milestones.common.kafka.membership.heartbeat_timer import HeartbeatTimer
 from milestones.common.kafka.membership.reactions import Reaction, reaction_to
 from milestones.common.kafka.membership.settings import MemberSettings
 
@@ -32,8 +32,10 @@ _ELSEWHERE = frozenset({Reaction.FIND, Reaction.RETRY})
 class Probe:
     """Sends heartbeats, under the member id and generation that the handshake got last."""
 
-    def __init__(self, settings: MemberSettings, coordinator: Coordinator, handshake: Handshake, pulse: Pulse) -> None:
-        self._settings, self._coordinator, self._handshake, self._pulse = settings, coordinator, handshake, pulse
+    def __init__(
+        self, settings: MemberSettings, coordinator: Coordinator, handshake: Handshake, timer: HeartbeatTimer
+    ) -> None:
+        self._settings, self._coordinator, self._handshake, self._timer = settings, coordinator, handshake, timer
 
     def ask(self) -> ErrorCode:
         """Send one heartbeat, and return the coordinator's code."""
@@ -44,14 +46,14 @@ class Probe:
         """Whether a probe is due, while an answer is awaited or the leader works. A member that has nothing `to_lose`
         waits for a third of a session first."""
         busy_ms = self._handshake.busy_ms(now_ms)
-        if busy_ms is None or now_ms < self._pulse.probe_ms:
+        if busy_ms is None or now_ms < self._timer.probe_ms:
             return False
         return to_lose or busy_ms >= self._settings.request_timeout_ms
 
     def send(self, now_ms: int, *, joining: bool) -> bool:
         """Send a probe; True when the awaited answer may still come. `joining`: the answer is JoinGroup's, else
         SyncGroup's. `CoordinatorError`: the awaited answer would be the same."""
-        self._pulse.probing(now_ms)
+        self._timer.probing(now_ms)
         code = self.ask()
         reaction = reaction_to(code)
         if not self._handshake.member_id:
@@ -62,7 +64,7 @@ class Probe:
             # The join has completed just now, so that its answer is under way; or there never was a generation.
             pass
         elif code is ErrorCode.none or (joining and reaction is Reaction.REJOIN):
-            self._pulse.confirmed(now_ms)
+            self._timer.confirmed(now_ms)
         else:
             raise CoordinatorError(HEARTBEAT, code)
         # A group that had the JoinGroup would rebalance.

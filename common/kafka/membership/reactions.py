@@ -110,16 +110,16 @@ def explain(code: ErrorCode) -> str:
     return f"{code.name.upper()}: {meaning}"
 
 
-def has_strangers(code: ErrorCode) -> bool:
+def has_foreign_members(code: ErrorCode) -> bool:
     """Whether the group's members speak none of the protocols that were offered."""
     return code is _NO_COMMON_PROTOCOL
 
 
 def failure(settings: MemberSettings, request: str, code: ErrorCode, others: str = "") -> MembershipError:
-    """The error that ends a member. `others`: about the group's members, when they are
-    strangers."""
+    """The error that ends a member. `others`: about the group's members, when they speak
+    another protocol."""
     offered = ""
-    if has_strangers(code):
+    if has_foreign_members(code):
         offered = f" (this member offers {', '.join(settings.protocols)}{f'; {others}' if others else ''})"
     kind = SecurityError if code in FORBIDDEN else MembershipError
     error = kind(f"group {settings.group_id}, {request}: {explain(code)}{offered}")

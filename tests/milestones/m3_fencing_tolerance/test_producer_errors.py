@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.kafka.failures import ErrorClass, classify
-from milestones.m3_fencing_tolerance.producer_errors import CALLS, TABLE, ProducerReaction, mark_of, reaction_to
+from milestones.m3_fencing_tolerance.producer_errors import CALLS, TABLE, ProducerReaction, flag_of, reaction_to
 from tests.milestones.fakes import kafka_error
 
 PAGE = Path(__file__).parents[3] / "docs" / "fencing.md"
@@ -21,22 +21,22 @@ MARKS = {
 }  # fmt: skip
 
 
-def of(code: int, mark: str) -> ProducerReaction:
-    return reaction_to(kafka_error(code, **MARKS[mark]))
+def of(code: int, flag: str) -> ProducerReaction:
+    return reaction_to(kafka_error(code, **MARKS[flag]))
 
 
 def test_every_code_with_every_mark_has_a_reaction() -> None:
     assert len(CODES) > 150
-    assert {of(code, mark) for code in CODES for mark in MARKS} == set(ProducerReaction)
+    assert {of(code, flag) for code in CODES for flag in MARKS} == set(ProducerReaction)
 
 
-@pytest.mark.parametrize("mark", MARKS)
-def test_a_fenced_producer_is_rebuilt_however_it_is_marked(mark: str) -> None:
-    assert of(KafkaError._FENCED, mark) is ProducerReaction.REBUILD
+@pytest.mark.parametrize("flag", MARKS)
+def test_a_fenced_producer_is_rebuilt_however_it_is_marked(flag: str) -> None:
+    assert of(KafkaError._FENCED, flag) is ProducerReaction.REBUILD
 
 
 @pytest.mark.parametrize(
-    ("code", "mark", "expected"),
+    ("code", "flag", "expected"),
     [
         (KafkaError.ILLEGAL_GENERATION, "abort", ProducerReaction.ABORT),
         (KafkaError._INCONSISTENT, "abort", ProducerReaction.ABORT),
@@ -52,8 +52,8 @@ def test_a_fenced_producer_is_rebuilt_however_it_is_marked(mark: str) -> None:
         (KafkaError.INVALID_TRANSACTION_TIMEOUT, "fatal", ProducerReaction.FAIL),
     ],
 )
-def test_errors_as_the_client_marks_them(code: int, mark: str, expected: ProducerReaction) -> None:
-    assert of(code, mark) is expected
+def test_errors_as_the_client_marks_them(code: int, flag: str, expected: ProducerReaction) -> None:
+    assert of(code, flag) is expected
 
 
 FINER = {
@@ -63,9 +63,9 @@ FINER = {
 }
 
 
-@pytest.mark.parametrize("mark", MARKS)
-def test_the_table_repeats_and_aborts_only_what_other_stages_do(mark: str) -> None:
-    errors = [kafka_error(code, **MARKS[mark]) for code in CODES]
+@pytest.mark.parametrize("flag", MARKS)
+def test_the_table_repeats_and_aborts_only_what_other_stages_do(flag: str) -> None:
+    errors = [kafka_error(code, **MARKS[flag]) for code in CODES]
     assert [error for error in errors if reaction_to(error) not in FINER[classify(error)]] == []
 
 
@@ -83,7 +83,7 @@ def test_the_table_names_only_codes_that_the_client_has_and_calls_that_there_are
 
 
 def test_marks_are_the_clients_own_but_for_brokers_that_are_away() -> None:
-    assert mark_of(KafkaError(KafkaError._ALL_BROKERS_DOWN)).value == "retriable"
+    assert flag_of(KafkaError(KafkaError._ALL_BROKERS_DOWN)).value == "retriable"
 
 
 def test_the_page_about_fencing_shows_the_table() -> None:
@@ -93,6 +93,6 @@ def test_the_page_about_fencing_shows_the_table() -> None:
     ]
     for line in TABLE:
         calls = "all" if line.calls == CALLS else ", ".join(line.calls)
-        marks = "any" if len(line.marks) > 1 else next(iter(line.marks)).value
+        flags = "any" if len(line.flags) > 1 else next(iter(line.flags)).value
         codes = ", ".join(line.codes) or "all others"
-        assert [calls, codes, marks, line.meaning, line.reaction.name.lower(), line.source] in shown, line
+        assert [calls, codes, flags, line.meaning, line.reaction.name.lower(), line.source] in shown, line

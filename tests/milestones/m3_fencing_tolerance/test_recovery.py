@@ -36,7 +36,7 @@ def made(**settings: Any) -> tuple[TolerantWorld, InPlaceRecovery]:
 REBUILT: dict[str, Exception] = {
     "a fenced producer": FENCED,
     "an expired transactional id": kafka_error(KafkaError.INVALID_PRODUCER_ID_MAPPING, abort=True),
-    "an error without any mark": kafka_error(KafkaError._STATE),
+    "an error without any flag": kafka_error(KafkaError._STATE),
     "a call that kept failing": TIMED_OUT,
     "a call that hangs": kafka_error(KafkaError._TIMED_OUT, fatal=True),
 }

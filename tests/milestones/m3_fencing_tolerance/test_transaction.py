@@ -23,7 +23,7 @@ UNANSWERED: dict[str, list[Exception]] = {
     "fenced": [FENCED],
     "no answer for as long as the transaction may last": [TIMED_OUT] * 1_000,
     "committed by the broker, given up by the client": [kafka_error(KafkaError._TIMED_OUT, fatal=True)],
-    "an error without a mark": [kafka_error(KafkaError._STATE)],
+    "an error without a flag": [kafka_error(KafkaError._STATE)],
     "abortable, but the abort fails": [kafka_error(KafkaError._MSG_TIMED_OUT, abort=True)],
 }
 

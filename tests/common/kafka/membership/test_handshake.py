@@ -10,15 +10,15 @@ from kio.schema.errors import ErrorCode
 from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership.coordinator import CoordinatorError
 from milestones.common.kafka.membership.handshake import JOIN_GRACE_MS, LONG_JOIN_MS, Handshake
-from milestones.common.kafka.membership.heartbeat_timer import Pulse
+from milestones.common.kafka.membership.heartbeat_timer import HeartbeatTimer
 from milestones.common.kafka.wire import ConnectionLostError
 
 
 @pytest.fixture
 def bench(member_bench):
     bench = member_bench()
-    bench.pulse = Pulse(bench.settings, 0)
-    bench.handshake = Handshake(bench.settings, bench.leader, bench.coordinator, bench.pulse)
+    bench.timer = HeartbeatTimer(bench.settings, 0)
+    bench.handshake = Handshake(bench.settings, bench.leader, bench.coordinator, bench.timer)
     return bench
 
 
@@ -30,7 +30,7 @@ def test_an_answer_that_is_held_back_is_awaited_without_sending_again(bench):
     bench.broker.holds = {"JoinGroup"}
     assert not join(bench)
     assert not join(bench, now_ms=1_000)
-    assert bench.pulse.contact_ms == 0, "that there is no answer tells nothing"
+    assert bench.timer.contact_ms == 0, "that there is no answer tells nothing"
     assert bench.handshake.waited_ms(1_000) == 1_000
     bench.broker.holds = set()
     assert join(bench, now_ms=2_000)

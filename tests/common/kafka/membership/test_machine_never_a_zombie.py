@@ -64,7 +64,7 @@ def pass_time(bench: Any, session: Session, ms: int, *, polls: bool) -> None:
     while True:
         if polls:
             bench.machine.polled_ms = bench.now
-            if bench.take() and bench.machine._notices._asked is not None:
+            if bench.take() and bench.machine._owner_events._asked is not None:
                 bench.join()
         for _ in range(3):
             held = not bench.machine.session_over(bench.now)

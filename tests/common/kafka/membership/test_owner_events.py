@@ -15,7 +15,7 @@ from milestones.common.kafka.membership.events import (
     MemberEvent,
     Membership,
 )
-from milestones.common.kafka.membership.owner_events import Notices
+from milestones.common.kafka.membership.owner_events import OwnerEvents
 
 SUBSCRIPTION = Subscription(process_id="p", stage="baseline", capacity=1, topics=("in",), fingerprint="f")
 
@@ -26,13 +26,13 @@ class Owner:
     def __init__(self) -> None:
         self.events: list[tuple[MemberEvent, int]] = []
         self.membership = Membership()
-        self.notices = Notices(lambda event, joins: self.events.append((event, joins)), self._publish)
+        self.sender = OwnerEvents(lambda event, joins: self.events.append((event, joins)), self._publish)
 
     def _publish(self, membership: Membership) -> None:
         self.membership = membership
 
     def answer(self, number: int) -> str:
-        return self.notices.taken(Join(number, self.membership.losses, SUBSCRIPTION))
+        return self.sender.taken(Join(number, self.membership.losses, SUBSCRIPTION))
 
     def heard(self) -> list[MemberEvent]:
         events, self.events = self.events, []
@@ -46,18 +46,18 @@ def owner() -> Owner:
 
 @pytest.fixture
 def joined(owner: Owner) -> Owner:
-    owner.notices.ask("the start")
+    owner.sender.ask("the start")
     owner.answer(1)
-    owner.notices.assigned(7, "m", Assignment(), leads=True)
+    owner.sender.assigned(7, "m", Assignment(), leads=True)
     return owner
 
 
 def test_reasons_are_gathered_until_the_owner_answers_and_the_first_is_the_one_told(owner: Owner) -> None:
-    owner.notices.ask("one")
-    owner.notices.ask("two")
+    owner.sender.ask("one")
+    owner.sender.ask("two")
     assert owner.heard() == [JoinNeeded("one")]
     assert owner.answer(1) == "one"
-    owner.notices.ask("three")
+    owner.sender.ask("three")
     assert owner.heard() == [JoinNeeded("three")]
 
 
@@ -72,34 +72,34 @@ def test_a_new_generation_is_published_before_its_event_and_both_name_the_join(j
 
 def test_a_wish_during_a_rebalance_is_asked_for_after_it_and_only_then(owner: Owner) -> None:
     owner.answer(1)
-    owner.notices.ask_once_assigned("a new topic")
+    owner.sender.ask_once_assigned("a new topic")
     assert owner.heard() == []
-    owner.notices.assigned(1, "m", Assignment(), leads=False)
+    owner.sender.assigned(1, "m", Assignment(), leads=False)
     assert owner.heard() == [Assigned(1, "m", Assignment(), False), JoinNeeded("a new topic")]
 
 
 def test_a_loss_ends_the_generation_and_asks_the_owner_to_join_anew(joined: Owner) -> None:
     joined.heard()
-    joined.notices.lost("gone")
+    joined.sender.lost("gone")
     assert joined.heard() == [Lost("gone"), JoinNeeded("gone")]
     assert joined.membership == Membership(generation=-1, member_id="", joins=1, losses=1)
 
 
 def test_where_there_is_nothing_to_lose_no_loss_is_told(owner: Owner) -> None:
-    owner.notices.lost("gone")
+    owner.sender.lost("gone")
     assert owner.heard() == [JoinNeeded("gone")]
     assert owner.membership.losses == 0
 
 
 def test_an_answer_from_before_a_loss_counts_as_seen_and_changes_nothing_else(joined: Owner) -> None:
-    joined.notices.lost("gone")
-    joined.notices.stale(Join(2, 0, SUBSCRIPTION))
+    joined.sender.lost("gone")
+    joined.sender.stale(Join(2, 0, SUBSCRIPTION))
     assert joined.membership == Membership(generation=-1, member_id="", joins=2, losses=1)
 
 
 def test_a_failure_is_published_with_its_error(joined: Owner) -> None:
     joined.heard()
     error = MembershipError("for good")
-    joined.notices.failed(error)
+    joined.sender.failed(error)
     assert joined.heard() == [Failed(error)]
     assert joined.membership == Membership(generation=-1, member_id="", joins=1, error=error)

@@ -19,7 +19,7 @@ KAFKA_STREAMS: Final = "stream"
 SHOWN: Final = 3
 
 
-def strangers(coordinator: Coordinator, group: str) -> str:
+def foreign_members(coordinator: Coordinator, group: str) -> str:
     """The protocol of the group and its members, by client id and host."""
     request = DescribeGroupsRequest(groups=(GroupId(group),), include_authorized_operations=False)
     try:
