@@ -67,12 +67,12 @@ LARGE = {
     "Application": 22,
     "Streams": 22,
     "ThreadContext": 22,
-    "Crew": 21,
     "LocalTaskStorage": 21,
     "Processing": 21,
     "StoreSpec": 21,
     "StreamsConfig": 21,
     "TaskCommits": 21,
+    "ThreadRoster": 21,
 }
 """The public names of each larger class, most first. Numbers only fall: the test fails when a class grows, and when it
 has shrunk as well, until its number here is lowered or taken out."""

@@ -27,13 +27,13 @@ from milestones.client.client_events import (
     give_up_removals,
     merged,
 )
-from milestones.client.crew import Crew
 from milestones.client.global_member import GlobalMember, global_thread
 from milestones.client.health import ClientHealth
 from milestones.client.lifetime import Lifetime
 from milestones.client.metrics import ClientPublisher
 from milestones.client.start import Life, Start, Started, StartGivenUpError
 from milestones.client.status_page import page_of
+from milestones.client.thread_roster import ThreadRoster
 from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.kafka.failures import caught
 from milestones.common.last_words import report
@@ -105,7 +105,7 @@ class Supervisor(Lifetime):
         self._start = Start()
         self._start_error: BaseException | None = None
         self.thread_registry: ThreadRegistry = ThreadRegistry(0)
-        self._crew: Crew | None = None
+        self._roster: ThreadRoster | None = None
         self._globals = GlobalMember(None)
         self.listeners: Listeners = Listeners()
         self._observers: list[Observer] = []
@@ -149,7 +149,7 @@ class Supervisor(Lifetime):
             lambda change: self._tell(change if isinstance(change, NewSources) else ClientFailed(change)),
             lambda: self.state is StreamsState.RUNNING, instance.sources, instance.note_internal,
         )  # fmt: skip
-        self._crew = Crew(
+        self._roster = ThreadRoster(
             workforce, self.thread_registry,
             lambda number: workforce.make(self._context(workforce, instance, housekeeper, number)),
             instance.left_group,
@@ -182,7 +182,7 @@ class Supervisor(Lifetime):
             self.endpoint.close()
         if self._publisher is not None:
             self._publisher.discard()
-        self._thread = self._crew = self._publisher = self.endpoint = None
+        self._thread = self._roster = self._publisher = self.endpoint = None
         self._globals, self._observers, self._mailbox = GlobalMember(None), [], Mailbox(CAPACITY)
         if closed:
             self._stop()
@@ -194,7 +194,7 @@ class Supervisor(Lifetime):
 
     def _publish(self, *, at_once: bool) -> None:
         if self._publisher is not None:
-            alive = 0 if self._crew is None else self._crew.alive_threads
+            alive = 0 if self._roster is None else self._roster.alive_threads
             self._publisher.publish(
                 self.state.value, alive, self._threads_failed, self._callers, at_once=at_once
             )
@@ -202,7 +202,7 @@ class Supervisor(Lifetime):
     def _callers(self) -> frozenset[int]:
         """The idents of all threads that call functions of the user's."""
         everyone = frozenset(thread.ident for thread in self._globals.threads if thread.ident is not None)
-        return everyone if self._crew is None else everyone | self._crew.callers()
+        return everyone if self._roster is None else everyone | self._roster.callers()
 
     def ask_to_close(self, leave_group: bool) -> None:
         self._begin_closing()
@@ -228,18 +228,18 @@ class Supervisor(Lifetime):
             )
         return removed
 
-    def _running(self, what: str) -> Crew:
-        if self._crew is None or self.state not in (StreamsState.REBALANCING, StreamsState.RUNNING):
+    def _running(self, what: str) -> ThreadRoster:
+        if self._roster is None or self.state not in (StreamsState.REBALANCING, StreamsState.RUNNING):
             raise MilestonesError(
                 f"a thread can be {what} while the client runs (REBALANCING or RUNNING); it is {self.state.value}. "
                 "Before start() set num_stream_threads"
             )
-        return self._crew
+        return self._roster
 
     def is_inside(self) -> bool:
         """Whether the calling thread is the client's own or in its listener, so that it can't wait for the end."""
         current = threading.current_thread()
-        members = [] if self._crew is None else list(self._crew.members.values())
+        members = [] if self._roster is None else list(self._roster.members.values())
         ours = [self._thread, *self._globals.threads, *(member.thread for member in members)]
         return current in ours or self._is_called_back()
 
@@ -249,16 +249,16 @@ class Supervisor(Lifetime):
         return listens or self._start.is_mine or self.thread_registry.helped() is not None
 
     def status(self) -> Status:
-        crew, everyone = self._crew, self._globals
-        reports = [] if crew is None else crew.reports
+        roster, everyone = self._roster, self._globals
+        reports = [] if roster is None else roster.reports
         told = merged(reports)
         for name in ("tasks", "lags", "restoring"):
             told[name] |= getattr(everyone, name)
         return Status(
             state=self.state,
             stage=self.stage,
-            threads={**everyone.states, **({} if crew is None else crew.states)},
-            records=0 if crew is None else crew.records,
+            threads={**everyone.states, **({} if roster is None else roster.states)},
+            records=0 if roster is None else roster.records,
             generation=max((report.generation for report in reports), default=-1),
             error=self.error,
             calls=() if self._publisher is None else self._publisher.calls.found,
@@ -309,9 +309,9 @@ class Supervisor(Lifetime):
         return Ending(self._config.group_instance_id is None, error)
 
     @property
-    def _threads(self) -> Crew:
-        assert self._crew is not None
-        return self._crew
+    def _threads(self) -> ThreadRoster:
+        assert self._roster is not None
+        return self._roster
 
     def _take(self, event: Event) -> Ending | None:
         """Handle one event, and return how the client ends if the event ends it."""

@@ -79,7 +79,7 @@ class Chaos(Disturbances):
                 self.lose, *[self.crash, self.trouble, self.break_stores] * 2, *[self.withhold_before_join] * 3,
             ]  # fmt: skip
         world.group.told = partial(checks.check_told, self)
-        world.crew.start()
+        world.roster.start()
 
     @property
     def keeps(self) -> bool:
@@ -130,17 +130,17 @@ class Chaos(Disturbances):
 
     def supervise(self) -> None:
         """The supervisor takes what it was told, and lets the next polling thread come."""
-        crew = self.world.crew
+        roster = self.world.roster
         events, self.world.events[:] = list(self.world.events), []
         for event in events:
             if isinstance(event, ProcessingThreadMoved):
-                crew.processing_moved(event)
-        for name, member in list(crew.members.items()):
+                roster.processing_moved(event)
+        for name, member in list(roster.members.items()):
             thread = member.thread
             assert isinstance(thread, SteppedPolling)
             if thread.ended:
                 checks.note_end(self, thread)
-                crew.ended(name) if member.leaves else crew.replace(name)
+                roster.ended(name) if member.leaves else roster.replace(name)
 
     def _others(self) -> None:
         """While the polling thread waits."""

@@ -202,13 +202,13 @@ class Disturbances(ABC):
     def add_thread(self) -> None:
         registry = self.world.context.thread_registry
         if registry.threads < MOST_THREADS:
-            self.world.crew.add(registry.add())
+            self.world.roster.add(registry.add())
 
     def remove_thread(self) -> None:
         registry = self.world.context.thread_registry
         if registry.threads and not self.world.running.amidst(SteppedPolling):
             number = registry.remove(self.rng.choice(registry.numbers()))
-            self.world.crew.remove(RemoveThread(number, registry.serial(number)))
+            self.world.roster.remove(RemoveThread(number, registry.serial(number)))
 
     def no_threads(self) -> None:
         if self.rng.random() < 0.2:
@@ -243,7 +243,7 @@ class Disturbances(ABC):
         self.excused.add("the process was killed")
         self.happened["killed"] += 1
         crashes.kill(self.world, polling, self.rng)
-        world.crew.replace(polling.name)
+        world.roster.replace(polling.name)
 
     def decide(self) -> None:
         replaced = [UncaughtExceptionResponse.REPLACE_THREAD] * 3

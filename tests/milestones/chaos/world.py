@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from milestones import wiring
-from milestones.client.crew import Crew
+from milestones.client.thread_roster import ThreadRoster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.handlers import Action, ErrorContext, Response
 from milestones.ended_tasks.task_ends import SingleTaskEnds
@@ -48,7 +48,7 @@ SETTINGS: dict[str, Any] = {
 
 class ChaosWorld(PollingWorld):
     """Real parts of a stage from M4 on: the polling thread's loop, updaters, openers, workers, handler threads, a
-    crew. The counts go to `out`, and to `latest`, where the last one per key and commit may do. `fate`: what the
+    roster. The counts go to `out`, and to `latest`, where the last one per key and commit may do. `fate`: what the
     production exception handler says; `ticking`: there are punctuations, while `ticks`; `wide`: there is what
     `windows.py` has a model of."""
 
@@ -133,7 +133,7 @@ class ChaosWorld(PollingWorld):
         registry = self.context.thread_registry
         factory: Any = lambda context: None  # noqa: E731
         workforce = PollingWorkforce(self.config, "app", registry, self.parts, factory)
-        self.crew = Crew(workforce, registry, self._make, lambda _: None)
+        self.roster = ThreadRoster(workforce, registry, self._make, lambda _: None)
 
     def _new_clients(self) -> ChaosClients:
         return ChaosClients(self, self.chance, self.moods, self.waits, self.wrong_order)

@@ -1,4 +1,4 @@
-"""`Crew`: the threads of a client as its supervisor knows them: those that poll, and the threads that these poll for.
+"""`ThreadRoster`: the threads of a client as its supervisor knows them: those that poll, and those they poll for.
 
 *Guarantees*: a thread that polls runs as long as it polls for a thread that isn't removed; the successor of one that
 died, or was removed, is started once that one has ended with everything closed. Each removal is answered once.
@@ -52,7 +52,7 @@ class PollingMember:
             )  # fmt: skip
 
 
-class Crew:
+class ThreadRoster:
     """*Owns*: the members. `make` makes the thread that polls of this number; `left_group` gets the number of a
     thread that has ended and whose member has left the group."""
 
