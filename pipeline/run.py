@@ -24,9 +24,9 @@ from milestones.common.errors import ConfigError, TopologyError
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.instance.application import Application
 from milestones.pipeline.driving.driver import Driver, Pace
+from milestones.pipeline.driving.driver_membership import DriverMembership
 from milestones.pipeline.driving.kafka import KafkaView
 from milestones.pipeline.driving.order import levels
-from milestones.pipeline.driving.seat import Seat
 from milestones.pipeline.driving.spark_thread import SparkThread
 from milestones.pipeline.hosting.payload import pack
 from milestones.pipeline.hosting.surroundings import stores_without_changelog
@@ -166,7 +166,7 @@ def _driver(
         levels(application.subtopologies),
         pace,
         clock,
-        seat=partial(Seat, config, application, client_id, max(1, context.defaultParallelism), clock),
+        membership=partial(DriverMembership, config, application, client_id, max(1, context.defaultParallelism), clock),
         view=partial(KafkaView, config, application, client_id, batch=pace.batch, history=history),
         spark=partial(SparkThread, context, payload, client_id),
     )

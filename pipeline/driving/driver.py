@@ -5,12 +5,12 @@ One pass:
 2. a Spark job over all its tasks that have something left;
 3. at the end of the pass: delete what repartition topics and changelogs no longer need.
 
-A batch ends after a pass in which nothing was left, up to ends that don't move for ever (`caps`). Micro-batches are
-passes at an interval.
+A batch ends after a pass in which nothing was left, up to ends that don't move for ever (`batch_ends`). Micro-batches
+are passes at an interval.
 
 *Guarantees*: one job at a time; it is planned from what Kafka says is committed, under the present generation. A job
-that Spark gave up is planned again, unless too many in a row brought nothing (`losses`). A rebalance, or a stop, waits
-a little for the job that runs; after that its tasks lose their generation, which they notice soon, and what they
+that Spark gave up is planned again, unless too many in a row brought nothing (`lost_attempts`). A rebalance, or a stop,
+waits a little for the job that runs; after that its tasks lose their generation, which they notice soon, and what they
 haven't committed. The group isn't left while attempts that nothing fences may still be at work.
 *Assumes*: everything comes in through the constructor.
 """
@@ -35,10 +35,10 @@ from milestones.common.kafka.failures import UNKNOWN_TOPIC, error_of, is_passing
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.admin_thread import WATCH_INTERVAL_MS
+from milestones.pipeline.driving.driver_membership import DriverMembership
 from milestones.pipeline.driving.kafka import KafkaView
-from milestones.pipeline.driving.losses import Losses
-from milestones.pipeline.driving.planning import Known, RunLimits, plan
-from milestones.pipeline.driving.seat import Seat
+from milestones.pipeline.driving.lost_attempts import LostAttempts
+from milestones.pipeline.driving.planning import KnownPunctuations, RunLimits, plan
 from milestones.pipeline.driving.spark_thread import Begin, Finished, SparkThread
 from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, TaskRange
 from milestones.pipeline.progress import Progress, Round, RunState, round_of
@@ -97,8 +97,8 @@ class RunningJob:
 
 
 class Driver(threading.Thread):
-    """*Owns*: the seat in the group, the view of Kafka, the plan. *Receives*: membership events, `Finished`, a request
-    to stop. *Sends*: `Begin`; publishes `progress`.
+    """*Owns*: the membership in the group, the view of Kafka, the plan. *Receives*: membership events, `Finished`, a
+    request to stop. *Sends*: `Begin`; publishes `progress`.
     """
 
     def __init__(
@@ -108,24 +108,24 @@ class Driver(threading.Thread):
         pace: Pace,
         clock: Clock,
         *,
-        seat: Callable[[], Seat],
+        membership: Callable[[], DriverMembership],
         view: Callable[[], KafkaView],
         spark: Callable[[Mailbox[Finished]], SparkThread],
     ) -> None:
-        """`seat` and `view` are made in the thread, which so becomes their owner."""
+        """`membership` and `view` are made in the thread, which so becomes their owner."""
         super().__init__(name=f"{config.application_id}-spark-driver", daemon=True)
         self._config, self._levels, self._pace, self._clock = config, levels, pace, clock
-        self._make_seat, self._make_view = seat, view
+        self._make_membership, self._make_view = membership, view
         self._done: Mailbox[Finished] = Mailbox(1, f"{self.name} finished jobs")
         self._spark = spark(self._done)
-        self._known: dict[TaskId, Known] = {}
+        self._known: dict[TaskId, KnownPunctuations] = {}
         self._gone: dict[TopicPartition, int] = {}
         self._had: set[TaskId] = set()
         self._complete = False
         self._running: RunningJob | None = None
         self._level, self._worked, self._pass_ms = 0, False, 0
         self._purged_ms = self._watched_ms = -math.inf
-        self._losses = Losses(fenced=config.exactly_once, session_ms=config.session_timeout_ms)
+        self._lost_attempts = LostAttempts(fenced=config.exactly_once, session_ms=config.session_timeout_ms)
         self._not_before_ms = 0
         self._unanswered_ms: int | None = None
         self._asked_to_stop = threading.Event()
@@ -139,9 +139,9 @@ class Driver(threading.Thread):
     def run(self) -> None:
         state = RunState.FAILED
         try:
-            self._view, self._seat = self._make_view(), self._make_seat()
+            self._view, self._membership = self._make_view(), self._make_membership()
             self._view.prepare()
-            self._seat.start()
+            self._membership.start()
             self._spark.start()
             try:
                 while not self.run_once(self._clock.monotonic_ms()):
@@ -165,29 +165,29 @@ class Driver(threading.Thread):
             self._spark.cancel()
             self._done.wait(LAST_JOB_MS)
         over = self._running is None and not self._in_doubt(self._clock.monotonic_ms())
-        self._seat.close(leave=over or self._config.exactly_once)
+        self._membership.close(leave=over or self._config.exactly_once)
         self._view.close()
 
     def run_once(self, now_ms: int) -> bool:
         """1. hear the group; 2. take a finished job; 3. answer the group; 4. begin the next job. True at the end."""
-        self._seat.run_once()
+        self._membership.run_once()
         for finished in self._done.drain():
             self._finished(finished, now_ms)
-        waits_for_us = self._seat.wanted is not None or self._asked_to_stop.is_set()
+        waits_for_us = self._membership.wanted is not None or self._asked_to_stop.is_set()
         if self._running is not None:
             if waits_for_us:
                 self._hurry(self._running, now_ms)
             else:
                 self._running.late_ms = None
             return False
-        if self._seat.wanted is not None:
-            self._seat.join()
+        if self._membership.wanted is not None:
+            self._membership.join()
         if self._in_doubt(now_ms):
             return self._asked_to_stop.is_set()
-        self._seat.busy = frozenset()
+        self._membership.busy = frozenset()
         if self._asked_to_stop.is_set():
             return True
-        if self._seat.lent is None or now_ms < self._not_before_ms:
+        if self._membership.lent is None or now_ms < self._not_before_ms:
             return False
         self._show()
         return self._answered(now_ms)
@@ -199,23 +199,23 @@ class Driver(threading.Thread):
         running.late_ms = now_ms + PATIENCE_MS if running.late_ms is None else running.late_ms
         if now_ms < running.late_ms:
             return
-        if self._seat.wanted is not None:
+        if self._membership.wanted is not None:
             running.late_ms, running.doomed_ms = None, running.doomed_ms or now_ms
-            self._seat.join()
+            self._membership.join()
         elif running.doomed_ms is None:
             running.doomed_ms = now_ms
-            self._seat.ask_for_generation("this run is to stop")
+            self._membership.ask_for_generation("this run is to stop")
         elif self._asked_to_stop.is_set() and not running.killed and now_ms >= running.doomed_ms + KILL_MS:
             running.killed = True
             self._spark.cancel()
 
     def _in_doubt(self, now_ms: int) -> bool:
-        return self._losses.in_doubt(now_ms, self._seat.generations)
+        return self._lost_attempts.in_doubt(now_ms, self._membership.generations)
 
     def _show(self) -> None:
-        seat = self._seat
+        membership = self._membership
         self.progress = replace(
-            self.progress, state=RunState.RUNNING, tasks=len(seat.tasks), generations=seat.generations
+            self.progress, state=RunState.RUNNING, tasks=len(membership.tasks), generations=membership.generations
         )
 
     # -- passes
@@ -239,16 +239,16 @@ class Driver(threading.Thread):
 
     def _go_on(self, now_ms: int) -> bool:
         """Begin the next level's job, or end the pass; True when a batch is complete."""
-        if self._losses.unjudged:
-            self._losses.judge(self._view.committed(self._losses.unjudged))
+        if self._lost_attempts.unjudged:
+            self._lost_attempts.judge(self._view.committed(self._lost_attempts.unjudged))
         if self._level == 0 and now_ms < self._pass_ms:
             return False
         if now_ms - self._watched_ms >= WATCH_INTERVAL_MS:
             self._watched_ms = now_ms
             if new := self._view.watch():
-                self._seat.ask_for_generation(f"new source topics: {', '.join(sorted(new))}")
-        if self._level == 0 and self._seat.tasks.keys() - self._had:
-            self._had |= self._seat.tasks.keys()
+                self._membership.ask_for_generation(f"new source topics: {', '.join(sorted(new))}")
+        if self._level == 0 and self._membership.tasks.keys() - self._had:
+            self._had |= self._membership.tasks.keys()
             self._view.reopen()
         while self._level < len(self._levels):
             ranges = self._plan(self._levels[self._level])
@@ -259,21 +259,21 @@ class Driver(threading.Thread):
         return self._end_pass(now_ms)
 
     def _plan(self, level: tuple[int, ...]) -> list[TaskRange]:
-        tasks = {task: inputs for task, inputs in self._seat.tasks.items() if task.subtopology in level}
-        if not tasks or self._seat.lent is None:
+        tasks = {task: inputs for task, inputs in self._membership.tasks.items() if task.subtopology in level}
+        if not tasks or self._membership.lent is None:
             return []
         ends, committed = self._view.look(tasks, settled=not self._worked)
         limits = RunLimits(self._pace.limit if level == self._levels[0] else None, punctuate=not self._pace.batch)
-        return plan(tasks, committed, ends, self._known, self._seat.lent, limits, self._clock.wall_ms())
+        return plan(tasks, committed, ends, self._known, self._membership.lent, limits, self._clock.wall_ms())
 
     def _end_pass(self, now_ms: int) -> bool:
         worked, interval_ms = self._worked, self._pace.interval_ms
         self._level, self._worked = 0, False
         self._pass_ms = now_ms if interval_ms is None else max(now_ms, self._pass_ms + interval_ms)
-        self._complete = complete = self._pace.batch and not worked and not self._seat.promised
+        self._complete = complete = self._pace.batch and not worked and not self._membership.promised
         if complete or now_ms - self._purged_ms >= self._config.repartition_purge_interval_ms:
             self._purged_ms = now_ms
-            self._view.purge(self._seat.tasks)
+            self._view.purge(self._membership.tasks)
             self._view.trim(self._gone, self._clock.wall_ms())
         if not worked:
             self.progress = replace(self.progress, lag=0)
@@ -282,7 +282,7 @@ class Driver(threading.Thread):
         return complete
 
     def _say_what_is_elsewhere(self) -> None:
-        elsewhere = sorted(self._view.everything() - self._seat.tasks.keys())
+        elsewhere = sorted(self._view.everything() - self._membership.tasks.keys())
         self.progress = replace(self.progress, elsewhere=len(elsewhere))
         if elsewhere:
             log.warning(
@@ -298,7 +298,7 @@ class Driver(threading.Thread):
         title = f"{self._config.application_id}: sub-topology {names}, {len(ranges)} tasks, {planned} offsets"
         log.info("%s: job %d: %s", self.name, number, title)
         self._worked = True
-        self._seat.busy = frozenset(range_.task for range_ in ranges)
+        self._membership.busy = frozenset(range_.task for range_ in ranges)
         self._running = RunningJob(Round(number, level, len(ranges), planned, 0.0), ranges, now_ms)
         self.progress = replace(self.progress, lag=planned)
         self._spark.begin(Begin(number, ranges, title))
@@ -313,18 +313,18 @@ class Driver(threading.Thread):
         if error is not None or any(outcome.end is RangeEnd.TOO_LATE for outcome in finished.outcomes):
             self._lost(running, error, now_ms)
         else:
-            self._losses.none()
+            self._lost_attempts.none()
         for outcome in finished.outcomes:
             if outcome.end is RangeEnd.FAILED:
                 raise TaskFailedError(outcome)
             self._gone |= outcome.gone
             if outcome.end is RangeEnd.DONE and outcome.rhythm is not None:
-                self._known[outcome.task] = Known(outcome.rhythm, outcome.due_ms)
+                self._known[outcome.task] = KnownPunctuations(outcome.rhythm, outcome.due_ms)
 
     def _lost(self, running: RunningJob, error: MilestonesError | None, now_ms: int) -> None:
         """Attempts were lost. While it is in doubt whether all have ended the tasks stay ours, and at rest."""
-        self._losses.note(running.ranges, error, self._seat.generations)
-        self._not_before_ms = now_ms + self._losses.pause_ms
+        self._lost_attempts.note(running.ranges, error, self._membership.generations)
+        self._not_before_ms = now_ms + self._lost_attempts.pause_ms
         log.warning("%s: job %d is planned again: %s", self.name, running.round.number, error or "attempts were lost")
         if self._in_doubt(now_ms):
-            self._seat.ask_for_generation("an attempt was lost")
+            self._membership.ask_for_generation("an attempt was lost")

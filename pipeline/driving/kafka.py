@@ -2,7 +2,7 @@
 
 *Guarantees*: of topics that the application itself writes the end is the very end, open transactions included; of
 others it is where the first open transaction begins, under exactly once. A batch sees ends that don't move for ever
-(`caps`). Committed offsets are asked for after ends: a plan may do too little, never too much.
+(`batch_ends`). Committed offsets are asked for after ends: a plan may do too little, never too much.
 *Assumes*: one owner thread.
 """
 
@@ -26,7 +26,7 @@ from milestones.instance.changelog_trim import ChangelogTrim, Trim, own_limits
 from milestones.instance.lost_topics import SECOND_LOOK_MS, refuse_deleted
 from milestones.instance.topic_ids import known_ids, refuse_former
 from milestones.instance.topic_watch import NewSources, SourceWatch
-from milestones.pipeline.driving.caps import Caps
+from milestones.pipeline.driving.batch_ends import BatchEnds
 from milestones.pipeline.driving.order import circular_topics, inner_topics
 
 log: Final = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class KafkaView:
         self._cluster = Cluster(settings, login=Login(settings))
         self._group = GroupReader(settings, config.application_id, timeout_ms=TIMEOUT_MS)
         self._inner = inner_topics(application.subtopologies)
-        self._caps = Caps(circular_topics(application.subtopologies)) if batch else None
+        self._batch_ends = BatchEnds(circular_topics(application.subtopologies)) if batch else None
         self._sources = SourceWatch(application)
         additional_ms = config.windowstore_changelog_additional_retention_ms
         self._trim = ChangelogTrim(additional_ms, own_limits(application.subtopologies))
@@ -92,13 +92,13 @@ class KafkaView:
         others = [partition for partition in partitions if partition.topic not in self._inner]
         outer = self._cluster.ends(others, TIMEOUT_MS, committed=self._config.exactly_once)
         inner = self._cluster.ends(ours, TIMEOUT_MS)
-        ends = {**outer, **inner} if self._caps is None else self._caps.ends(outer, inner, settled=settled)
+        ends = {**outer, **inner} if self._batch_ends is None else self._batch_ends.ends(outer, inner, settled=settled)
         return ends, self.committed(partitions)
 
     def reopen(self) -> None:
         """The run has new tasks: what they write isn't beyond a batch's end."""
-        if self._caps is not None:
-            self._caps.reopen()
+        if self._batch_ends is not None:
+            self._batch_ends.reopen()
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """What is committed of these partitions, where anything is. `SourceTopicError`: of a topic that was deleted and

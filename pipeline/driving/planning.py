@@ -20,7 +20,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownPunctuations:
     """What is known of a task since an earlier range of it: when its punctuations are due, the earliest by the wall
     clock (ms since the epoch)."""
 
@@ -41,7 +41,7 @@ def plan(
     tasks: Tasks,
     committed: Offsets,
     ends: Offsets,
-    known: Mapping[TaskId, Known],
+    known: Mapping[TaskId, KnownPunctuations],
     lent: LentMembership,
     limits: RunLimits,
     now_ms: int,

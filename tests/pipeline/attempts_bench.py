@@ -14,7 +14,7 @@ from milestones.common.kafka.groups import DescribedMember, GroupReader
 from milestones.common.kafka.membership import LentMembership
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.application import Application
-from milestones.pipeline.driving.seat import Seat
+from milestones.pipeline.driving.driver_membership import DriverMembership
 from milestones.pipeline.hosting.attempt import attempt
 from milestones.pipeline.hosting.payload import pack
 from milestones.pipeline.hosting.ranges import RangeOutcome, TaskRange
@@ -50,7 +50,7 @@ class Ahead(SystemClock):
 
 
 class Bench:
-    """An application of one task, `in` -> count -> `out`, and a seat in its group."""
+    """An application of one task, `in` -> count -> `out`, and a membership in its group."""
 
     def __init__(
         self, servers: str, folder: Path, guarantee: str, store: dict[str, Any] | None = None,
@@ -69,8 +69,8 @@ class Bench:
         self.topology = (self.counting(**(store or {})) if program is None else program(self.id)).build()
         self.application = Application.of(self.topology, self.config)
         self.clock = Ahead()
-        self.seat = Seat(self.config, self.application, self.id, 1, SystemClock())
-        self.seat.start()
+        self.membership = DriverMembership(self.config, self.application, self.id, 1, SystemClock())
+        self.membership.start()
         self.lent = self.next_generation()
 
     def counting(self, **store: Any) -> StreamsBuilder:
@@ -81,17 +81,17 @@ class Bench:
 
     def next_generation(self) -> LentMembership:
         """Join; what to commit under from now on."""
-        before = self.seat.lent
+        before = self.membership.lent
         if before is not None:
-            self.seat.ask_for_generation("a test")
-        while self.seat.lent in (None, before):
-            self.seat.run_once()
-            if self.seat.wanted is not None:
-                self.seat.join()
+            self.membership.ask_for_generation("a test")
+        while self.membership.lent in (None, before):
+            self.membership.run_once()
+            if self.membership.wanted is not None:
+                self.membership.join()
                 before = None
             threading.Event().wait(0.01)
-        assert self.seat.lent is not None
-        return self.seat.lent
+        assert self.membership.lent is not None
+        return self.membership.lent
 
     def send(self, *values: str) -> int:
         """Records of one key; where the input ends then."""
@@ -139,7 +139,7 @@ Make = Callable[..., Bench]
 
 @contextmanager
 def benches(servers: str, folder: Path) -> Iterator[Make]:
-    """Makes benches; their seats are given back at the end."""
+    """Makes benches; their memberships are given back at the end."""
     made: list[Bench] = []
 
     def make(guarantee: str = EXACTLY_ONCE, **settings: Any) -> Bench:
@@ -148,4 +148,4 @@ def benches(servers: str, folder: Path) -> Iterator[Make]:
 
     yield make
     for one in made:
-        one.seat.close(leave=True)
+        one.membership.close(leave=True)

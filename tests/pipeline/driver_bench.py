@@ -12,7 +12,7 @@ from milestones.common.kafka.membership import LentMembership
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.clock import StepClock
-from milestones.pipeline.driving.caps import Caps
+from milestones.pipeline.driving.batch_ends import BatchEnds
 from milestones.pipeline.driving.driver import Driver, Pace
 from milestones.pipeline.driving.spark_thread import Begin, Finished
 from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, Rhythm, TaskRange
@@ -24,7 +24,7 @@ SESSION_MS = 10_000
 NO_RHYTHM: Rhythm = ({}, {})
 
 
-class FakeSeat:
+class FakeDriverMembership:
     """Both tasks, from generation 1 on."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class FakeKafka:
         self.written = {IN: 0, BETWEEN: 0}
         self.offsets = {IN: 0, BETWEEN: 0}
         self.others_write = {IN: 0, BETWEEN: 0}
-        self.caps: Caps | None = None
+        self.batch_ends: BatchEnds | None = None
         self.error: int | None = None
         """The code with which it answers questions about offsets."""
         self.purges = 0
@@ -79,12 +79,12 @@ class FakeKafka:
             self.written[at] += self.others_write[at]
         asked = {at: self.written[at] for inputs in tasks.values() for at in inputs}
         outer, inner = ({at: end for at, end in asked.items() if (at is IN) is which} for which in (True, False))
-        ends = {**outer, **inner} if self.caps is None else self.caps.ends(outer, inner, settled=settled)
+        ends = {**outer, **inner} if self.batch_ends is None else self.batch_ends.ends(outer, inner, settled=settled)
         return ends, dict(self.offsets)
 
     def reopen(self) -> None:
-        if self.caps is not None:
-            self.caps.reopen()
+        if self.batch_ends is not None:
+            self.batch_ends.reopen()
 
     def watch(self) -> frozenset[str]:
         if isinstance(self.news, Exception):
@@ -129,20 +129,20 @@ class FakeSpark:
 
 class Bench:
     def __init__(self, pace: Pace, **settings: Any) -> None:
-        self.clock, self.kafka, self.seat = StepClock(), FakeKafka(), FakeSeat()
+        self.clock, self.kafka, self.membership = StepClock(), FakeKafka(), FakeDriverMembership()
         self.spark: FakeSpark
-        self.kafka.caps = Caps(()) if pace.batch else None
+        self.kafka.batch_ends = BatchEnds(()) if pace.batch else None
         config = StreamsConfig(
             application_id="a", bootstrap_servers="b:1", session_timeout_ms=SESSION_MS, heartbeat_interval_ms=1_000,
             **{"processing_guarantee": "exactly_once_v2", **settings}, variables={},
         )  # fmt: skip
         self.driver = Driver(
             config, ((0,), (1,)), pace, self.clock,
-            seat=lambda: self.seat,  # type: ignore[arg-type, return-value]
+            membership=lambda: self.membership,  # type: ignore[arg-type, return-value]
             view=lambda: self.kafka,  # type: ignore[arg-type, return-value]
             spark=self._make_spark,  # type: ignore[arg-type]
         )  # fmt: skip
-        self.driver._view, self.driver._seat = self.kafka, self.seat  # type: ignore[assignment]
+        self.driver._view, self.driver._membership = self.kafka, self.membership  # type: ignore[assignment]
 
     def _make_spark(self, done: Mailbox[Finished]) -> FakeSpark:
         self.spark = FakeSpark(done)

@@ -50,10 +50,10 @@ def test_a_batch_ends_though_others_go_on_writing_to_all_its_topics(batch: Bench
 
 def test_what_tasks_write_that_the_run_is_given_later_belongs_to_the_batch_too(batch: Bench) -> None:
     batch.kafka.written[BETWEEN] = 5
-    batch.seat.tasks = {SECOND: (BETWEEN,)}
+    batch.membership.tasks = {SECOND: (BETWEEN,)}
     batch.step()
     batch.finish()  # where the second level ends is settled now
-    batch.seat.tasks = {FIRST: (IN,), SECOND: (BETWEEN,)}
+    batch.membership.tasks = {FIRST: (IN,), SECOND: (BETWEEN,)}
     assert not batch.step()
     batch.finish(produces=7)
     assert batch.ranges[0].ends == {BETWEEN: 12}
@@ -67,20 +67,20 @@ def test_a_batch_with_nothing_to_do_begins_no_job() -> None:
 
 def test_a_batch_waits_for_tasks_that_it_was_promised(batch: Bench) -> None:
     batch.kafka.offsets[IN] = 10
-    batch.seat.promised = frozenset({TaskId(0, 1)})
+    batch.membership.promised = frozenset({TaskId(0, 1)})
     assert not batch.step()
-    batch.seat.promised = frozenset()
+    batch.membership.promised = frozenset()
     assert batch.step()
 
 
 def test_what_a_generation_took_is_planned_again_under_the_next(batch: Bench) -> None:
     batch.step()
     batch.work(end=RangeEnd.STALE)
-    batch.seat.wanted = "somebody came"
+    batch.membership.wanted = "somebody came"
     batch.step()
-    assert batch.seat.claimed == [frozenset({FIRST, SECOND})]
+    assert batch.membership.claimed == [frozenset({FIRST, SECOND})]
     assert len(batch.spark.orders) == 1
-    batch.seat.assign(2)
+    batch.membership.assign(2)
     batch.step()
     batch.step()
     assert [order.ranges[0].lent.generation for order in batch.spark.orders] == [1, 2]
@@ -88,21 +88,21 @@ def test_what_a_generation_took_is_planned_again_under_the_next(batch: Bench) ->
 
 def test_a_rebalance_waits_a_little_for_the_job_then_goes_on_without_it(batch: Bench) -> None:
     batch.step()
-    batch.seat.wanted = "somebody came"
+    batch.membership.wanted = "somebody came"
     batch.step()
     batch.step(PATIENCE_MS - 1)
-    assert batch.seat.claimed == []
+    assert batch.membership.claimed == []
     batch.step(1)
-    assert batch.seat.claimed == [frozenset({FIRST, SECOND})]
+    assert batch.membership.claimed == [frozenset({FIRST, SECOND})]
 
 
 def test_a_task_that_is_worked_on_stays_claimed_though_it_was_given_away(batch: Bench) -> None:
     batch.step()
-    batch.seat.tasks = {}
-    batch.seat.wanted = "again"
+    batch.membership.tasks = {}
+    batch.membership.wanted = "again"
     batch.step()
     batch.step(PATIENCE_MS)
-    assert batch.seat.claimed == [frozenset({FIRST})]
+    assert batch.membership.claimed == [frozenset({FIRST})]
 
 
 def test_micro_batches_keep_their_interval() -> None:
@@ -169,7 +169,7 @@ def test_a_source_topic_that_has_changed_ends_the_run_and_a_new_one_is_the_group
     bench = Bench(Pace(1_000))
     bench.kafka.news = frozenset({"new"})
     bench.step()
-    assert bench.seat.asked == ["new source topics: new"]
+    assert bench.membership.asked == ["new source topics: new"]
     bench.kafka.news = SourceTopicError("in has more partitions")
     bench.finish()
     bench.finish()

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import SourceTopicError
 from milestones.pipeline.driving.driver import KILL_MS, PATIENCE_MS, Pace, TaskFailedError
-from milestones.pipeline.driving.losses import MAX_FAILURES, PAUSE_MS
+from milestones.pipeline.driving.lost_attempts import MAX_FAILURES, PAUSE_MS
 from milestones.pipeline.driving.spark_thread import Finished
 from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome
 from milestones.pipeline.progress import RunState
@@ -67,12 +67,12 @@ def test_at_least_once_a_lost_attempts_task_rests_for_a_session_under_a_new_gene
     bench.step()
     how(bench)
     bench.step()
-    assert bench.seat.asked == ["an attempt was lost"]
-    bench.seat.wanted = "rebalance"
+    assert bench.membership.asked == ["an attempt was lost"]
+    bench.membership.wanted = "rebalance"
     bench.step(1)
-    assert bench.seat.claimed == [frozenset({FIRST, SECOND})]
+    assert bench.membership.claimed == [frozenset({FIRST, SECOND})]
     bench.step(2 * SESSION_MS)
-    bench.seat.assign(2)
+    bench.membership.assign(2)
     bench.step()
     bench.step(SESSION_MS - 1)
     assert len(bench.spark.orders) == 1
@@ -113,11 +113,11 @@ def test_a_stop_waits_for_the_job_then_has_the_group_go_on(batch: Bench) -> None
     batch.driver.ask_to_stop()
     assert not batch.step()
     assert not batch.step(PATIENCE_MS)
-    assert batch.seat.asked == ["this run is to stop"]
-    batch.seat.wanted = "this run is to stop"
+    assert batch.membership.asked == ["this run is to stop"]
+    batch.membership.wanted = "this run is to stop"
     batch.step()
     batch.step(PATIENCE_MS)
-    assert len(batch.seat.claimed) == 1
+    assert len(batch.membership.claimed) == 1
     assert batch.finish(end=RangeEnd.STALE)
 
 
@@ -175,12 +175,12 @@ LEFT_ALONE = RangeOutcome(SECOND, RangeEnd.TOO_LATE)
 def test_a_place_in_the_group_is_kept_while_an_attempt_may_write_that_nothing_fences(
     after: tuple[Callable[[Bench], None], ...],
 ) -> None:
-    assert close_of("at_least_once", *after).seat.left is False
-    assert close_of("exactly_once_v2", *after).seat.left is True
+    assert close_of("at_least_once", *after).membership.left is False
+    assert close_of("exactly_once_v2", *after).membership.left is True
 
 
 def test_after_an_error_nothing_keeps_the_place_in_the_group_when_all_attempts_have_ended() -> None:
-    assert close_of("at_least_once", in_one_job(REFUSED)).seat.left is True
+    assert close_of("at_least_once", in_one_job(REFUSED)).membership.left is True
 
 
 def test_what_spark_works_on_is_cancelled_at_the_end() -> None:
@@ -193,4 +193,4 @@ def test_a_batch_that_came_to_its_end_is_complete_and_one_that_was_stopped_isnt(
     for bench in (done, stopped):
         bench.driver.run()
     assert (done.driver.progress.state, stopped.driver.progress.state) == (RunState.COMPLETE, RunState.STOPPED)
-    assert (done.seat.left, stopped.seat.left) == (True, True)
+    assert (done.membership.left, stopped.membership.left) == (True, True)

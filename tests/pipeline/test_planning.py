@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from milestones.common.kafka.membership import LentMembership
 from milestones.common.records import TaskId, TopicPartition
-from milestones.pipeline.driving.planning import Known, RunLimits, capped, plan
+from milestones.pipeline.driving.planning import KnownPunctuations, RunLimits, capped, plan
 from milestones.pipeline.hosting.ranges import TaskRange
 
 LOAN = LentMembership("member", 3)
@@ -16,7 +16,7 @@ TASKS = {A: [A0], B: [B0, B1]}
 def ranges(
     committed: dict[TopicPartition, int],
     ends: dict[TopicPartition, int],
-    known: dict[TaskId, Known] | None = None,
+    known: dict[TaskId, KnownPunctuations] | None = None,
     limits: RunLimits | None = None,
     now_ms: int = 1_000,
 ) -> dict[TaskId, TaskRange]:
@@ -62,7 +62,7 @@ def test_with_punctuations_a_task_runs_for_a_first_time_and_when_one_is_due() ->
     done = {A0: 5, B0: 5, B1: 5}
     assert ranges(done, done).keys() == set()
     assert ranges(done, done, limits=RunLimits(punctuate=True)).keys() == {A, B}
-    known = {A: Known(({}, {1: 2_000}), 2_000), B: Known(({}, {}), None)}
+    known = {A: KnownPunctuations(({}, {1: 2_000}), 2_000), B: KnownPunctuations(({}, {}), None)}
     assert ranges(done, done, known, RunLimits(punctuate=True), now_ms=1_999).keys() == set()
     due = ranges(done, done, known, RunLimits(punctuate=True), now_ms=2_000)
     assert due.keys() == {A}

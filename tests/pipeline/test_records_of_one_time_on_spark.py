@@ -21,7 +21,7 @@ from compat_tests.harness.feed import Sent
 from milestones import JoinWindows, KStream, Streams, StreamsBuilder, StreamsConfig, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.records import TopicPartition
-from milestones.pipeline.driving.seat import Seat
+from milestones.pipeline.driving.driver_membership import DriverMembership
 from milestones.pipeline.hosting import hosted_task
 from milestones.pipeline.hosting.ranges import RangeEnd
 from milestones.testing import KafkaProbe, TopologyTestDriver, until
@@ -133,15 +133,15 @@ class Executors:
     def live(self, records: Sequence[Sent], stage: str) -> None:
         """A live instance takes over, and gives the application back."""
         b, end = self.b, self.feed(records)
-        b.seat.close(leave=True)
+        b.membership.close(leave=True)
         streams = Streams(b.topology, b.config.replace(milestones=stage, state_dir=str(self._folder / named("live"))))
         streams.start()
         try:
             until(lambda: b.committed() == end, "the live instance has committed all", TIMEOUT_S)
         finally:
             assert streams.close(TIMEOUT_S)
-        b.seat = Seat(b.config, b.application, b.id, 1, SystemClock())
-        b.seat.start()
+        b.membership = DriverMembership(b.config, b.application, b.id, 1, SystemClock())
+        b.membership.start()
         b.lent = b.next_generation()
 
     def written(self) -> list[Written]:

@@ -29,7 +29,7 @@ class _Doubt:
     until_ms: int | None = None
 
 
-class Losses:
+class LostAttempts:
     """*Owns*: how many jobs in a row brought nothing, the last one's beginning, the doubt."""
 
     def __init__(self, *, fenced: bool, session_ms: int) -> None:

@@ -25,7 +25,7 @@ from milestones.instance.application import Application
 log: Final = logging.getLogger(__name__)
 
 
-class Seat:
+class DriverMembership:
     """*Owns*: the member, what the group has given to it. *Receives*: membership events.
 
     `tasks`: ours, with their input partitions; `lent`: what to commit them under, None between two generations.

@@ -16,7 +16,7 @@ from milestones.pipeline.driving.planning import capped
 Offsets = Mapping[TopicPartition, int]
 
 
-class Caps:
+class BatchEnds:
     """*Owns*: the ends that are settled. `circles`: topics that have none."""
 
     def __init__(self, circles: Collection[str]) -> None:
