@@ -1,6 +1,6 @@
 """Looks at instances by what they serve at `metrics_port` alone: for times when Kafka is away.
 
-*Guarantees*: nothing is changed, and Kafka isn't asked. An address that doesn't answer is a note in the picture.
+*Guarantees*: nothing is changed, and Kafka isn't asked. An address that doesn't answer is a note in the status.
 *Assumes*: one thread.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
+from milestones.cli.application_status import THREAD, ApplicationStatus, Member, Scraped, application_status
 from milestones.cli.observing import SCRAPES_AT_ONCE, fetched, read_metrics, with_page
-from milestones.cli.picture import THREAD, Member, Picture, Scraped, picture
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.groups import DescribedGroup, DescribedMember
@@ -34,15 +34,15 @@ class InstancesObserver:
         self._addresses = [address.partition("/")[0] for address in self._addresses]
         self._pool = ThreadPoolExecutor(SCRAPES_AT_ONCE, thread_name_prefix="metrics")
 
-    def first(self) -> Picture:
-        """A picture with instances in it. `MilestonesError` when none answers."""
+    def first(self) -> ApplicationStatus:
+        """A status with instances in it. `MilestonesError` when none answers."""
         found = self.again()
         if not found.instances:
             raise MilestonesError(f"no instance answers: {'; '.join(found.notes)}")
         return found
 
-    def again(self) -> Picture:
-        """A picture of those that answer now."""
+    def again(self) -> ApplicationStatus:
+        """A status of those that answer now."""
         members: list[Member] = []
         scraped: dict[str, Scraped | str] = {}
         applications: set[str] = set()
@@ -57,7 +57,7 @@ class InstancesObserver:
             members.append(member)
             applications.add(application)
             notes.append(_lag(member.name, page["lags"]))
-        return picture(", ".join(sorted(applications)), NOT_ASKED, members, {}, scraped, notes)
+        return application_status(", ".join(sorted(applications)), NOT_ASKED, members, {}, scraped, notes)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

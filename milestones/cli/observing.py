@@ -1,6 +1,6 @@
 """Looks at a running application from outside: its group, its topics, its instances' metrics.
 
-*Guarantees*: nothing is changed. What a single instance or the topics don't tell becomes a note in the picture; only a
+*Guarantees*: nothing is changed. What a single instance or the topics don't tell becomes a note in the status; only a
 group that can't be asked, or isn't ours, is an error.
 *Assumes*: one thread; metrics are Prometheus' text, as `metrics_port` serves them.
 """
@@ -16,18 +16,18 @@ import orjson
 from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 
-from milestones.cli.picture import (
+from milestones.cli.application_status import (
     ACCOUNTS,
+    ApplicationStatus,
     CallRow,
     DatabaseRow,
     GlobalRow,
     Member,
-    Picture,
     Scraped,
     StoreRow,
+    application_status,
     inputs_of,
     members_of,
-    picture,
 )
 from milestones.common.assignment.summary import short_name
 from milestones.common.clock import SystemClock
@@ -61,21 +61,21 @@ class ClusterObserver:
         self._pool = ThreadPoolExecutor(SCRAPES_AT_ONCE, thread_name_prefix="metrics")
         self._members: list[Member] = []
 
-    def first(self) -> Picture:
-        """A picture with members in it. `MilestonesError` when there is no such group, or it has no members."""
+    def first(self) -> ApplicationStatus:
+        """A status with members in it. `MilestonesError` when there is no such group, or it has no members."""
         deadline = self._clock.monotonic_ms() + SETTLE_MS
         while True:
             group = self._reader.describe()
             _refuse(group, self._name)
             if group.state == "Stable" or self._clock.monotonic_ms() >= deadline:
-                return self._picture(group)
+                return self._status(group)
             self._clock.sleep_ms(PAUSE_MS)
 
-    def again(self) -> Picture:
-        """A picture of the present group, also of one without members."""
-        return self._picture(self._reader.describe())
+    def again(self) -> ApplicationStatus:
+        """A status of the present group, also of one without members."""
+        return self._status(self._reader.describe())
 
-    def _picture(self, group: DescribedGroup) -> Picture:
+    def _status(self, group: DescribedGroup) -> ApplicationStatus:
         members = members_of(group, self._name)
         if group.state == "Stable" or not group.members:
             self._members = members
@@ -85,7 +85,7 @@ class ClusterObserver:
         if not group.members:
             notes.append("no instance runs")
         lags = self._lags(notes)
-        return picture(self._name, group, self._members, lags, self._scrape(), notes)
+        return application_status(self._name, group, self._members, lags, self._scrape(), notes)
 
     def _lags(self, notes: list[str]) -> dict[TopicPartition, int]:
         inputs = inputs_of(self._members)

@@ -21,9 +21,9 @@ from milestones.common.errors import KafkaUnreachableError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from milestones.cli.application_status import ApplicationStatus
     from milestones.cli.instances import InstancesObserver
     from milestones.cli.observing import ClusterObserver
-    from milestones.cli.picture import Picture
 
 INTERVAL_MS = 1_000
 
@@ -69,13 +69,13 @@ def status(
     observer = _observer(app, file, given, metrics)
     console = tables()
     try:
-        picture = _first(observer)
+        shown = _first(observer)
         if as_json:
-            _print_json(picture)
+            _print_json(shown)
         elif once or not console.is_terminal:
-            console.print(_view(picture, console, tasks, unlimited=True))
+            console.print(_view(shown, console, tasks, unlimited=True))
         else:
-            _watch(observer, console, picture, tasks)
+            _watch(observer, console, shown, tasks)
     finally:
         observer.close()
     return OK
@@ -91,7 +91,7 @@ def _observer(
     return InstancesObserver(metrics) if metrics else ClusterObserver(load_config(app, file, given))
 
 
-def _first(observer: ClusterObserver | InstancesObserver) -> Picture:
+def _first(observer: ClusterObserver | InstancesObserver) -> ApplicationStatus:
     try:
         return observer.first()
     except KafkaUnreachableError as error:
@@ -101,22 +101,22 @@ def _first(observer: ClusterObserver | InstancesObserver) -> Picture:
         ) from error
 
 
-def _print_json(picture: Picture) -> None:
-    from milestones.cli.picture import as_json
+def _print_json(shown: ApplicationStatus) -> None:
+    from milestones.cli.application_status import as_json
 
-    click.echo(orjson.dumps(as_json(picture), option=orjson.OPT_INDENT_2).decode())
+    click.echo(orjson.dumps(as_json(shown), option=orjson.OPT_INDENT_2).decode())
 
 
-def _view(picture: Picture, console: Console, tasks: bool | None, *, unlimited: bool) -> RenderableType:
+def _view(shown: ApplicationStatus, console: Console, tasks: bool | None, *, unlimited: bool) -> RenderableType:
     from milestones.cli.view import height, view
     from milestones.common.clock import SystemClock
 
-    fits = unlimited or height(picture) <= console.height
-    return view(picture, SystemClock().wall_ms(), tasks=fits if tasks is None else tasks)
+    fits = unlimited or height(shown) <= console.height
+    return view(shown, SystemClock().wall_ms(), tasks=fits if tasks is None else tasks)
 
 
 def _watch(
-    observer: ClusterObserver | InstancesObserver, console: Console, picture: Picture, tasks: bool | None
+    observer: ClusterObserver | InstancesObserver, console: Console, shown: ApplicationStatus, tasks: bool | None
 ) -> None:
     """Until Ctrl-C. A Kafka that doesn't answer for a while is a line below what was seen last."""
     from dataclasses import replace
@@ -128,9 +128,9 @@ def _watch(
     clock = SystemClock()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_view(picture, console, tasks, unlimited=False), refresh=True)
+            live.update(_view(shown, console, tasks, unlimited=False), refresh=True)
             clock.sleep_ms(INTERVAL_MS)
             try:
-                picture = observer.again()
+                shown = observer.again()
             except KafkaUnreachableError as error:
-                picture = replace(picture, notes=(str(error),))
+                shown = replace(shown, notes=(str(error),))

@@ -1,4 +1,4 @@
-"""A `Picture` on a terminal.
+"""A `ApplicationStatus` on a terminal.
 
 *Guarantees*: pure functions. Each task has a row while there is room, else each thread.
 *Assumes*: rich.
@@ -15,16 +15,16 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from milestones.cli.picture import (
+from milestones.cli.application_status import (
     ACCOUNTS,
     ACTIVE,
     ENDED,
     RESTORING,
+    ApplicationStatus,
     CallRow,
     DatabaseRow,
     GlobalRow,
     InstanceView,
-    Picture,
     ProcessingRow,
     StoreRow,
     TaskRow,
@@ -47,7 +47,7 @@ FOLLOWS = "REBALANCE_IN_PROGRESS"
 HEADINGS = {"instance": "left", "thread": "left", "task": "left", "role": "left", "input lag": "right", "state": "left"}
 
 
-def view(shown: Picture, now_ms: int, *, tasks: bool) -> RenderableType:
+def view(shown: ApplicationStatus, now_ms: int, *, tasks: bool) -> RenderableType:
     """The whole view; `tasks`: a row for each, else one for each thread. `now_ms` since the epoch."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for heading, justify in HEADINGS.items():
@@ -60,7 +60,7 @@ def view(shown: Picture, now_ms: int, *, tasks: bool) -> RenderableType:
     return Group(*_header(shown, now_ms), *body, *_footer(shown))
 
 
-def height(shown: Picture) -> int:
+def height(shown: ApplicationStatus) -> int:
     """Lines that the view with a row for each task takes."""
     rows = sum(max(3, _height(instance)) + 1 for instance in shown.instances)
     calls = sum(len(instance.calls) for instance in shown.instances)
@@ -76,7 +76,7 @@ def _lines(thread: Thread) -> int:
     return sum(1 + len(_apart(row)) for row in thread.tasks)
 
 
-def _header(shown: Picture, now_ms: int) -> Iterator[RenderableType]:
+def _header(shown: ApplicationStatus, now_ms: int) -> Iterator[RenderableType]:
     title = Text.assemble((shown.application, "bold"), "  ", (shown.state, STATES.get(shown.state, "yellow")))
     if shown.generation is not None:
         title.append(f"  generation {shown.generation}")
@@ -109,7 +109,7 @@ def _memory(known: Sequence[Mapping[str, int] | None]) -> Iterator[Text]:
         yield Text(line, "dim", no_wrap=True, overflow="ellipsis")
 
 
-def _footer(shown: Picture) -> Iterator[RenderableType]:
+def _footer(shown: ApplicationStatus) -> Iterator[RenderableType]:
     unseen: dict[str, list[str]] = {}
     for instance in shown.instances:
         if instance.unseen is not None:

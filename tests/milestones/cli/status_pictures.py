@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from milestones.cli.picture import Picture, Scraped, members_of, picture
+from milestones.cli.application_status import ApplicationStatus, Scraped, application_status, members_of
 from milestones.cli.view import view
 from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription
 from milestones.common.kafka.groups import DescribedGroup, DescribedMember
@@ -55,11 +55,11 @@ SEEN = Scraped(
 )  # fmt: skip
 
 
-def shown(scraped: Mapping[str, Scraped | str], group: DescribedGroup = GROUP) -> Picture:
-    return picture("words", group, members_of(group, "words"), LAGS, scraped)
+def shown(scraped: Mapping[str, Scraped | str], group: DescribedGroup = GROUP) -> ApplicationStatus:
+    return application_status("words", group, members_of(group, "words"), LAGS, scraped)
 
 
-def printed(what: Picture, *, tasks: bool = True) -> list[str]:
+def printed(what: ApplicationStatus, *, tasks: bool = True) -> list[str]:
     console = Console(file=io.StringIO(), width=120)
     console.print(view(what, 72_000, tasks=tasks))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]

@@ -12,17 +12,17 @@ import pytest
 from confluent_kafka import Consumer
 from rich.console import Console
 
-from milestones.cli.main import invoke
-from milestones.cli.observing import _address, _rebalancing, read_metrics, scrape
-from milestones.cli.picture import (
+from milestones.cli.application_status import (
+    ApplicationStatus,
     GlobalRow,
-    Picture,
     Scraped,
     StoreRow,
+    application_status,
     inputs_of,
     members_of,
-    picture,
 )
+from milestones.cli.main import invoke
+from milestones.cli.observing import _address, _rebalancing, read_metrics, scrape
 from milestones.cli.status import _watch
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.groups import DescribedGroup, DescribedMember
@@ -69,7 +69,7 @@ def test_while_a_group_rebalances_its_members_are_named() -> None:
     note = _rebalancing(group, shown=False)
     assert note.startswith("rebalancing: alpha-StreamThread-1; what they have can't be seen before that ends")
     assert "had before" in _rebalancing(group, shown=True)
-    lines = printed(picture("words", group, [], {}, {}, [note]))
+    lines = printed(application_status("words", group, [], {}, {}, [note]))
     assert lines[0].startswith("words  PreparingRebalance")
     assert lines[2].startswith(note[:80])
 
@@ -93,7 +93,7 @@ def test_a_kafka_that_goes_away_while_one_watches_is_a_line_below_what_was_seen(
     class Watched:
         answers: ClassVar[list[BaseException]] = [KeyboardInterrupt(), KafkaUnreachableError("no broker told it")]
 
-        def again(self) -> Picture:
+        def again(self) -> ApplicationStatus:
             raise self.answers.pop()
 
     monkeypatch.setattr("milestones.cli.status.INTERVAL_MS", 0)

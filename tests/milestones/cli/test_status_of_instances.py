@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from milestones import Streams, StreamsState
+from milestones.cli.application_status import Scraped
 from milestones.cli.instances import _member
 from milestones.cli.main import invoke
-from milestones.cli.picture import Scraped
 from milestones.testing import NotYet
 from tests.milestones.app import App
 

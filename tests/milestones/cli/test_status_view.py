@@ -8,17 +8,17 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from milestones.cli.observing import read_metrics, with_page
-from milestones.cli.picture import (
+from milestones.cli.application_status import (
     DatabaseRow,
     GlobalRow,
     Member,
     Scraped,
     StoreRow,
     TaskRow,
+    application_status,
     as_json,
-    picture,
 )
+from milestones.cli.observing import read_metrics, with_page
 from milestones.cli.view import height
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.kafka.groups import DescribedMember
@@ -256,7 +256,7 @@ def test_below_each_stream_thread_stand_its_own_processing_threads() -> None:
 def test_a_member_that_is_a_whole_instance_shows_its_capacity() -> None:
     said = Subscription("p1", "m4", 4, ("in",), "f")
     member = Member(DescribedMember("id", "alpha", "10.0.0.1", None, b"", b""), said, running(A))
-    (thread,) = picture("words", GROUP, [member], LAGS, {}).instances[0].threads
+    (thread,) = application_status("words", GROUP, [member], LAGS, {}).instances[0].threads
     assert thread.label == "4 threads"
 
 

@@ -1,6 +1,6 @@
 """An application as it is now: what a status view shows, made of what Kafka and the instances say.
 
-*Guarantees*: `picture` is a pure function; what isn't known is None, never 0. `as_json` gives plain values.
+*Guarantees*: `application_status` is a pure function; what isn't known is None, never 0. `as_json` gives plain values.
 *Assumes*: a task has at most one copy per process.
 """
 
@@ -221,7 +221,7 @@ class InstanceView:
 
 
 @dataclass(frozen=True)
-class Picture:
+class ApplicationStatus:
     """The whole application. `reasons` of the last rebalance, the rarest first, with how many members gave each;
     `notes`: what can't be known now, and why."""
 
@@ -260,14 +260,14 @@ def inputs_of(members: Iterable[Member]) -> list[TopicPartition]:
     return sorted({at for member in members for ats in member.got.partitions.values() for at in ats})
 
 
-def picture(
+def application_status(
     application: str,
     group: DescribedGroup,
     members: Iterable[Member],
     lags: Mapping[TopicPartition, int],
     scraped: Mapping[str, Scraped | str],
     notes: Iterable[str] = (),
-) -> Picture:
+) -> ApplicationStatus:
     """`lags` by input partition, `scraped` by process id: what its metrics say, or why they can't be read."""
     known = sorted(members, key=lambda member: (member.said.process_id, _number(member.name)))
     origins = [member.got.origin for member in known if member.got.origin is not None]
@@ -279,7 +279,7 @@ def picture(
     ]
     leader = next((thread.name for one in instances for thread in one.threads if thread.leads), None)
     reasons = Counter(member.said.reason for member in known if member.said.reason)
-    return Picture(
+    return ApplicationStatus(
         application=application,
         state=group.state,
         protocol=group.protocol,
@@ -402,7 +402,7 @@ def _copy(task: TaskId, role: str, seen: Scraped | None) -> TaskRow:
     return TaskRow(str(task), role, behind=None if lag is None or lag < 0 else lag)
 
 
-def as_json(shown: Picture) -> dict[str, Any]:
+def as_json(shown: ApplicationStatus) -> dict[str, Any]:
     """All of it, for scripts. Offsets and lags in records, `rebalanced_ms` since the epoch, `progress` 0 to 1, `memory`
     in bytes; `databases` by the number of the sub-topology, as text."""
     plain = asdict(shown)
