@@ -1,8 +1,8 @@
 """Equal shares of tasks by capacity, with as few moves as can be.
 
 *Guarantees*
-- `Dealer`: over all deals, over those of one kind, and in each single one the shares of two holders differ by at most
-  one per unit of capacity, and so by one where their capacities are equal; each deal hands out exactly its number.
+- `QuotaDealer`: over all deals, over those of one kind, and in each single one the shares of two holders differ by at
+  most one per unit of capacity, and so by one where their capacities are equal; each deal hands out exactly its number.
 - `distribute`: each holder gets exactly its shares; it keeps what it owns within them.
 - The same input gives the same answer; so does what has come closer to the answer since.
 
@@ -55,7 +55,7 @@ class _Unit:
     kind: int = 0
 
 
-class Dealer:
+class QuotaDealer:
     """Deals numbers, not yet tasks."""
 
     def __init__(self, capacities: Mapping[str, int]) -> None:
@@ -68,9 +68,9 @@ class Dealer:
             for index in range(capacity)
         ]
 
-    def among(self, holders: Collection[str]) -> Dealer:
+    def among(self, holders: Collection[str]) -> QuotaDealer:
         """A dealer that continues these deals, to these holders only."""
-        part = Dealer({})
+        part = QuotaDealer({})
         part._capacities = {holder: units for holder, units in self._capacities.items() if holder in holders}
         part._units = [unit for unit in self._units if unit.holder in holders]
         return part

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from milestones.common.assignment.balance import Dealer
+from milestones.common.assignment.balance import QuotaDealer
 from milestones.common.assignment.group import Processes
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.assignment.rules import Members, Placement, Rules
@@ -40,7 +40,7 @@ class _Wish(NamedTuple):
 def high_availability(members: Members, plan: TaskPlan, rules: Rules) -> Placement:
     """See the module."""
     processes = Processes(members, plan, rules.acceptable_recovery_lag)
-    dealer = Dealer(processes.capacities)
+    dealer = QuotaDealer(processes.capacities)
     target = balanced(processes, plan, dealer)
     active = _where_caught_up(processes, plan, target)
     wanted = wanted_standbys(processes, plan, rules, target, dealer)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from milestones.common.assignment.balance import Dealer
+from milestones.common.assignment.balance import QuotaDealer
 from milestones.common.assignment.group import Processes
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.assignment.rules import Rules
@@ -24,7 +24,7 @@ from milestones.common.records import TaskId
 
 
 def wanted_standbys(
-    processes: Processes, plan: TaskPlan, rules: Rules, target: Mapping[TaskId, str], dealer: Dealer
+    processes: Processes, plan: TaskPlan, rules: Rules, target: Mapping[TaskId, str], dealer: QuotaDealer
 ) -> dict[TaskId, list[str]]:
     """The processes with a standby of each stateful task; never the target itself."""
     keepers = processes.keepers

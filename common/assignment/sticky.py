@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from milestones.common.assignment.balance import Dealer, distribute, groups_of
+from milestones.common.assignment.balance import QuotaDealer, distribute, groups_of
 from milestones.common.assignment.group import Processes
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.assignment.rules import Members, Placement, Rules, Tasks
@@ -22,13 +22,13 @@ from milestones.common.records import TaskId
 def sticky(members: Members, plan: TaskPlan, rules: Rules) -> Placement:
     """See the module."""
     processes = Processes(members, plan, rules.acceptable_recovery_lag)
-    dealer = Dealer(processes.capacities)
+    dealer = QuotaDealer(processes.capacities)
     target = balanced(processes, plan, dealer)
     standbys = wanted_standbys(processes, plan, rules, target, dealer)
     return over_members(members, plan, processes, target, standbys, {})
 
 
-def balanced(processes: Processes, plan: TaskPlan, dealer: Dealer) -> dict[TaskId, str]:
+def balanced(processes: Processes, plan: TaskPlan, dealer: QuotaDealer) -> dict[TaskId, str]:
     """A process for each task, as it should be once all have moved."""
     stateful = plan.stateful
     owner = processes.next_home | processes.home
@@ -90,7 +90,7 @@ def over_members(
     standby: dict[str, set[TaskId]] = {name: set() for name in members}
     warmup: dict[str, set[TaskId]] = {name: set() for name in members}
     for id, process in processes.all.items():
-        dealer = Dealer({name: members[name].capacity for name in process.members})
+        dealer = QuotaDealer({name: members[name].capacity for name in process.members})
         for task, name in _actives_of(id, here[id], members, plan, processes, dealer).items():
             actives[name].add(task)
         copies_here = sorted(standby_here[id] + warmup_here[id])
@@ -101,7 +101,7 @@ def over_members(
 
 
 def _actives_of(
-    id: str, tasks: Sequence[TaskId], members: Members, plan: TaskPlan, processes: Processes, dealer: Dealer
+    id: str, tasks: Sequence[TaskId], members: Members, plan: TaskPlan, processes: Processes, dealer: QuotaDealer
 ) -> dict[TaskId, str]:
     owner = {task: name for task in tasks if (name := _holder(task, id, members, processes))}
     running = {task: name for task, name in owner.items() if processes.owner.get(task) == name}
@@ -115,7 +115,7 @@ def _actives_of(
 
 
 def _copies_of(
-    id: str, tasks: Sequence[TaskId], members: Members, processes: Processes, dealer: Dealer
+    id: str, tasks: Sequence[TaskId], members: Members, processes: Processes, dealer: QuotaDealer
 ) -> dict[TaskId, str]:
     owner = {task: name for task in tasks if (name := _holder(task, id, members, processes))}
     return distribute(tasks, dealer.deal(len(tasks), Counter(owner.values())), owner, lambda *_: 0, lambda *_: (), {})

@@ -131,7 +131,7 @@ class InputBuffer:
         """Memory of the waiting records, an estimate between two calls of `add`."""
         return self._added - self._taken
 
-    def shed(self) -> int | None:
+    def drop_behind_head(self) -> int | None:
         """Drop the records behind the head, and return the offset of the first dropped one; None when there is none.
 
         A batch that ends meanwhile may write an old `_taken`, which the next call puts right."""

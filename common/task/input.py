@@ -57,11 +57,11 @@ class TaskInput:
                 buffer.seek(position, buffer.stream_time)
                 self._boundary.changed = True
 
-    def shed(self, partition: TopicPartition) -> int | None:
+    def drop_behind_head(self, partition: TopicPartition) -> int | None:
         """Drop the records behind the head, which may be in work, and return the offset from which to fetch again; None
         when no record was dropped."""
         with self._boundary.lock:
-            return self.buffers[partition].shed()
+            return self.buffers[partition].drop_behind_head()
 
     def next_fetch(self, partition: TopicPartition) -> int:
         """The offset after the last record that was added."""

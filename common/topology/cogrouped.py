@@ -17,7 +17,7 @@ from milestones.common.topology.missing import Explained
 from milestones.common.topology.operators.aggregates import Aggregator, StreamAggregate
 from milestones.common.topology.operators.table_joins import PassUpdates
 from milestones.common.topology.program import Operator
-from milestones.common.topology.serde_choice import weaken
+from milestones.common.topology.serde_choice import as_fallback
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windowed_stream import (
@@ -99,7 +99,7 @@ class CogroupedKStream(Explained, Generic[K, VR]):
         parents = self._by_key(store)
         graph.copartition(*parents)
         first = next(iter(self._groups))
-        key, value = materialized.key or weaken(first._key), materialized.value or weaken(first._value)
+        key, value = materialized.key or as_fallback(first._key), materialized.value or as_fallback(first._value)
         spec = materialized.spec(store, key, value) if bounds is None else bounds.spec(materialized, store, key, value)
         state = TableState(spec, has_store=True, named=materialized.store is not None)
         nodes = []

@@ -37,7 +37,7 @@ from milestones.common.topology.operators.subscriptions import (
 from milestones.common.topology.operators.tables import TableSource
 from milestones.common.topology.operators.versioned_tables import latest_only
 from milestones.common.topology.program import Operator
-from milestones.common.topology.serde_choice import Choice, KeyOf, MadeOf, weaken
+from milestones.common.topology.serde_choice import Choice, KeyOf, MadeOf, as_fallback
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.user_functions import check_functions, function_of
 
@@ -183,7 +183,7 @@ def _by_key(partitioner: Partitioner | None, sink: str) -> ByKey | None:
 def _result(graph: Graph, left: KTable, join: GraphNode, name: str, materialized: Materialized) -> KTable:
     """Add the table of the joined rows."""
     store = materialized.store or graph.names.store(_OUTPUT)
-    value: Choice = materialized.value or weaken(left._value)
+    value: Choice = materialized.value or as_fallback(left._value)
     spec = materialized.spec(store, materialized.key or left._key, value)
     state = TableState(spec, has_store=materialized.store is not None)
     node = ProcessorGraphNode(

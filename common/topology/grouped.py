@@ -25,7 +25,7 @@ from milestones.common.topology.operators.aggregates import (
     TableReduce,
 )
 from milestones.common.topology.program import Operator
-from milestones.common.topology.serde_choice import ChangeOf, Choice, weaken
+from milestones.common.topology.serde_choice import ChangeOf, Choice, as_fallback
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
 from milestones.common.type_variables import VR, K, V
@@ -124,7 +124,7 @@ class KGroupedStream(_Grouped, Generic[K, V]):
         """Aggregate the values per key by `aggregator(key, value, aggregate) -> aggregate`, starting with
         `initializer()`. None deletes the row."""
         return self._aggregate(
-            _STREAM_AGGREGATE, Materialized.of(store, **options), weaken(self._value), name,
+            _STREAM_AGGREGATE, Materialized.of(store, **options), as_fallback(self._value), name,
             lambda state: StreamAggregate(state.name, initializer, aggregator, state.send_old_values),
         )
 
@@ -211,7 +211,7 @@ class KGroupedTable(_Grouped, Generic[K, V]):
         """Aggregate the rows per key by `adder(key, value, aggregate)` for a row's new value, after
         `subtractor(key, value, aggregate)` for its old one, starting with `initializer()`."""
         return self._aggregate(
-            _TABLE_AGGREGATE, Materialized.of(store, **options), weaken(self._value), name,
+            _TABLE_AGGREGATE, Materialized.of(store, **options), as_fallback(self._value), name,
             lambda state: TableAggregate(state.name, initializer, adder, subtractor, state.send_old_values),
         )
 

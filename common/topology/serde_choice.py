@@ -65,7 +65,7 @@ def check_serde(given: Any, what: str) -> Serde[Any] | None:
         raise TopologyError(f"{what} must be a Serde, or a type that has one: {error}") from error
 
 
-def weaken(choice: Choice) -> Choice:
+def as_fallback(choice: Choice) -> Choice:
     """The serde behind an operator that may change the type."""
     return Upstream(choice) if isinstance(choice, Serde | WindowedOf) else choice
 

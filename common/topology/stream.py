@@ -36,7 +36,7 @@ from milestones.common.topology.processor import (
     check_supplier,
 )
 from milestones.common.topology.program import Operator
-from milestones.common.topology.serde_choice import Choice, check_serde, weaken
+from milestones.common.topology.serde_choice import Choice, as_fallback, check_serde
 from milestones.common.topology.split import BranchedKStream
 from milestones.common.topology.stream_joins import join_streams
 from milestones.common.topology.table import KTable, TableState
@@ -144,7 +144,7 @@ class KStream(JoinableStream[K, V]):
         them (KIP-401)."""
         node = self._processor("KSTREAM-PROCESSOR-", ProcessorOperator, supplier, stores, name)
         node.changes_keys = node.changes_values = True
-        return KStream(self._graph, node, weaken(self._key), weaken(self._value), True)
+        return KStream(self._graph, node, as_fallback(self._key), as_fallback(self._value), True)
 
     def process_values(
         self, supplier: Callable[[], FixedKeyProcessor[K, V, VR]], *stores: str, name: str | None = None
@@ -152,7 +152,7 @@ class KStream(JoinableStream[K, V]):
         """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as in `process`."""
         node = self._processor("KSTREAM-PROCESSVALUES-", FixedKeyProcessorOperator, supplier, stores, name)
         node.changes_values = True
-        return KStream(self._graph, node, self._key, weaken(self._value), self._rekeyed)
+        return KStream(self._graph, node, self._key, as_fallback(self._value), self._rekeyed)
 
     # ---- several streams
 
@@ -217,7 +217,7 @@ class KStream(JoinableStream[K, V]):
         operator = stateless.Stateless(stateless.select_key, function_of(selector))
         node = self._add("KSTREAM-KEY-SELECT-", operator, name)
         node.changes_keys = True
-        return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
+        return self._group(node, name, check_serde(key, "key") or as_fallback(self._key), value, True)
 
     def to_table(
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
@@ -272,8 +272,8 @@ class KStream(JoinableStream[K, V]):
     ) -> KStream:
         node = self._add(prefix, stateless.Stateless(make, function_of(function)), name)
         node.changes_keys, node.changes_values = rekey, revalue
-        key = weaken(self._key) if rekey else self._key
-        value = weaken(self._value) if revalue else self._value
+        key = as_fallback(self._key) if rekey else self._key
+        value = as_fallback(self._value) if revalue else self._value
         return KStream(self._graph, node, key, value, rekey or self._rekeyed)
 
     def _add(self, prefix: str, operator: Operator, name: str | None) -> GraphNode:
@@ -285,7 +285,7 @@ class KStream(JoinableStream[K, V]):
                 check_on(self, other, join)
                 node, key = add(self, other, join)
                 rekeyed = self._rekeyed and kind is GlobalKTable
-                return KStream(self._graph, node, key, weaken(self._value), rekeyed)
+                return KStream(self._graph, node, key, as_fallback(self._value), rekeyed)
         raise not_joinable(self, other, "a KTable, a GlobalKTable or another KStream")
 
     def _by_key(self, topic: str | None, key: Serde[Any] | None, value: Serde[Any] | None) -> KStream:

@@ -36,7 +36,7 @@ from milestones.common.topology.operators.value_transformer import (
 )
 from milestones.common.topology.operators.versioned_tables import carrying, latest_only
 from milestones.common.topology.program import Operator
-from milestones.common.topology.serde_choice import Choice, check_serde, weaken
+from milestones.common.topology.serde_choice import Choice, as_fallback, check_serde
 from milestones.common.topology.suppress import Suppression, Until, WhenFull
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windows import Duration
@@ -194,7 +194,7 @@ class KTable(Explained, Generic[K, V]):
         deletions pass unchanged."""
         function_of(mapper)
         materialized = Materialized.of(store, **options)
-        value = materialized.value or weaken(self._value)
+        value = materialized.value or as_fallback(self._value)
         return self._derive(
             "KTABLE-MAPVALUES-",
             name,
@@ -226,7 +226,7 @@ class KTable(Explained, Generic[K, V]):
         transformers, materialized = check_transformers(supplier, node_name), Materialized.of(store, **options)
         brought = stores_of(supplier, node_name)
         connected = (*stores, *(spec.name for spec in brought))
-        key, value = materialized.key or self._key, materialized.value or weaken(self._value)
+        key, value = materialized.key or self._key, materialized.value or as_fallback(self._value)
         state = TableState(
             materialized.spec(store or "", key, value), has_store=store is not None, parent=self._state,
             rows=lambda parent: TransformValuesGetter(parent, transformers, connected), chosen=materialized.given,
@@ -259,8 +259,8 @@ class KTable(Explained, Generic[K, V]):
             lambda: latest_only(TableRepartitionMap(selector), self._state.versioned, counted=False),
         )
         self._state.want_old_values(force=True)
-        key_choice = check_serde(key, "key") or weaken(self._key)
-        value_choice = check_serde(value, "value") or weaken(self._value)
+        key_choice = check_serde(key, "key") or as_fallback(self._key)
+        value_choice = check_serde(value, "value") or as_fallback(self._value)
         return KGroupedTable(self._graph, node, key_choice, value_choice, name)
 
     @overload

@@ -20,7 +20,7 @@ from milestones.common.topology.nodes import ProcessorNode
 from milestones.common.topology.operators.getters import Getter, JoinGetter, StoreGetter
 from milestones.common.topology.operators.table_joins import KeepUpdates, PassUpdates, StreamTableJoin, TableJoin
 from milestones.common.topology.operators.versioned_tables import latest_only
-from milestones.common.topology.serde_choice import Choice, weaken
+from milestones.common.topology.serde_choice import Choice, as_fallback
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.topology import Topology
 from milestones.common.topology.user_functions import function_of
@@ -108,7 +108,7 @@ def join_tables(
     for table, wanted in zip(sides, alone, strict=True):
         if wanted:
             table.want_old_values(force=True)
-    key, value = materialized.key or left._key, materialized.value or weaken(left._value)
+    key, value = materialized.key or left._key, materialized.value or as_fallback(left._value)
     spec = materialized.spec(store or "", key, value)
     state = JoinedState(spec, store is not None, *sides, joiner=joiner, alone=alone)
     names = graph.names.given(name, _THIS, "-join-this"), graph.names.given(name, _OTHER, "-join-other")

@@ -20,7 +20,7 @@ from milestones.common.topology.operators.aggregates import plus_one, zero
 from milestones.common.topology.operators.session_aggregates import Merger, SessionAggregate
 from milestones.common.topology.operators.window_aggregates import SlidingWindowAggregate, WindowAggregate
 from milestones.common.topology.program import Operator
-from milestones.common.topology.serde_choice import Choice, WindowedOf, weaken
+from milestones.common.topology.serde_choice import Choice, WindowedOf, as_fallback
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
@@ -155,7 +155,7 @@ class WindowedKStream(Explained, Generic[K, V]):
         function_of(initializer)
         function_of(aggregator)
         return self._add(
-            _AGGREGATE, Materialized.of_windows(store, **options), weaken(self._grouped._value), name, initializer,
+            _AGGREGATE, Materialized.of_windows(store, **options), as_fallback(self._grouped._value), name, initializer,
             aggregator, checked_merger(self._windows, merger),
         )  # fmt: skip
 

@@ -60,7 +60,7 @@ class OpenRanges:
             place = partition, store
             self.lost.pop(place, None)
             family = EMPTY if place in self.to_empty else self._family(store)
-            opened = RangeNamespace(store, family, partition, offset, partial(self._met, place), self._ranges)
+            opened = RangeNamespace(store, family, partition, offset, partial(self._report_damage, place), self._ranges)
             self._open.add(opened)
         return opened
 
@@ -101,7 +101,7 @@ class OpenRanges:
                 if place in self.lost:
                     opened.lose(self._corrupt(place, self.lost[place]))
 
-    def _met(self, place: Place, error: StateCorruptError, current: Callable[[], bool]) -> MilestonesError:
+    def _report_damage(self, place: Place, error: StateCorruptError, current: Callable[[], bool]) -> MilestonesError:
         """Note damage that a read of this range has met. Returns a `StateCorruptError` that names the range; or a
         `TaskCorruptedError` when the damaged database has been replaced already, and the range isn't lost."""
         with self.lock:

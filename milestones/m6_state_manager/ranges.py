@@ -52,7 +52,7 @@ def prefixed(batch: Batch, prefix: bytes) -> dict[bytes, bytes | None]:
     return {prefix + key: value for key, value in batch.items()}
 
 
-Met = Callable[[StateCorruptError, Callable[[], bool]], MilestonesError]
+DamageReporter = Callable[[StateCorruptError, Callable[[], bool]], MilestonesError]
 """Turns a `StateCorruptError` that a read has met into the error to raise. The second argument says whether the range
 is still read from the same database: False when the database was replaced since the read began."""
 
@@ -68,8 +68,8 @@ def _still(cell: list[T], content: T) -> Callable[[], bool]:
 
 
 class RangeNamespace:
-    """See `Namespace`. `offset`: asked for the changelog offset of this range; `met`: called with damage that a read
-    meets; `ranges`: how many the column family has.
+    """See `Namespace`. `offset`: asked for the changelog offset of this range; `report_damage`:
+    called when a read meets damage; `ranges`: how many the column family has.
 
     *Concurrency*: another thread may give it the column family of another database (`rebase`) beside the reads. A scan
     ends in the database in which it began."""
@@ -83,11 +83,11 @@ class RangeNamespace:
         family: Namespace,
         partition: int,
         offset: Callable[[], int | None],
-        met: Met = unchanged,
+        report_damage: DamageReporter = unchanged,
         ranges: Callable[[], int] = lambda: 1,
     ) -> None:
         self.name, self.partition = name, partition
-        self._offset, self._met, self._ranges = offset, met, ranges
+        self._offset, self._report_damage, self._ranges = offset, report_damage, ranges
         self._prefix, (self._first, self._beyond) = prefix_of(partition), span_of(partition)
         self._reader: list[Callable[[bytes], bytes | None]] = [family.get]
         self._family: list[Namespace] = [family]
@@ -102,7 +102,7 @@ class RangeNamespace:
             try:
                 return read(prefix + key)
             except StateCorruptError as error:
-                raise met(error, _still(reader, read)) from error
+                raise report_damage(error, _still(reader, read)) from error
 
         self.get = get
 
@@ -132,7 +132,7 @@ class RangeNamespace:
         try:
             return self._stripped(family.scan(*self._span(start, end), reverse=reverse), current)
         except StateCorruptError as error:
-            raise self._met(error, current) from error
+            raise self._report_damage(error, current) from error
 
     def _stripped(
         self, found: Iterator[tuple[bytes, bytes]], current: Callable[[], bool]
@@ -142,7 +142,7 @@ class RangeNamespace:
                 self._must_be_open()
                 yield key[BYTES:], value
         except StateCorruptError as error:
-            raise self._met(error, current) from error
+            raise self._report_damage(error, current) from error
 
     def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         self._must_be_readable()
@@ -150,10 +150,11 @@ class RangeNamespace:
         try:
             return [(key[BYTES:], value) for key, value in self._few(prefix + start, prefix + end, limit)]
         except StateCorruptError as error:
-            raise self._met(error, _still(self._family, family)) from error
+            raise self._report_damage(error, _still(self._family, family)) from error
 
     def reader(self, beyond: bytes | None = None) -> Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]:
-        sibling = RangeNamespace(self.name, self._family[0], self.partition, self._offset, self._met, self._ranges)
+        family, asked = self._family[0], (self._offset, self._report_damage, self._ranges)
+        sibling = RangeNamespace(self.name, family, self.partition, *asked)
         self._siblings.add(sibling)
         if self._lost is not None:
             sibling.lose(self._lost)

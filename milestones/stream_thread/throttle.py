@@ -153,7 +153,7 @@ class Throttle:
     def _rest(self, partitions: list[TopicPartition]) -> None:
         """Fetch nothing for paused tasks. What waits for them is dropped, and fetched again after the pause."""
         for partition in partitions:
-            position = None if partition in self._lost else self._tasks[partition].input.shed(partition)
+            position = None if partition in self._lost else self._tasks[partition].input.drop_behind_head(partition)
             if position is not None:
                 self._consumer.assign({partition: position})
         self._consumer.pause(partitions)

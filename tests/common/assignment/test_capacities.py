@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milestones.common.assignment.balance import Dealer
+from milestones.common.assignment.balance import QuotaDealer
 from milestones.common.assignment.rules import Rules
 from tests.common.assignment.cluster import Cluster, plan_of, settle
 
@@ -164,7 +164,7 @@ def test_shares_of_equal_holders_differ_by_at_most_one_in_each_deal_and_in_all(
     capacity: int, counts: list[int], holders: int, chance: random.Random
 ) -> None:
     names = [f"h{number}" for number in range(holders)]
-    dealer = Dealer(dict.fromkeys(names, capacity))
+    dealer = QuotaDealer(dict.fromkeys(names, capacity))
     total = dict.fromkeys(names, 0)
     for count in counts:
         held = Counter(chance.choice(names) for _ in range(count))
@@ -179,6 +179,6 @@ def test_shares_of_equal_holders_differ_by_at_most_one_in_each_deal_and_in_all(
 @settings(max_examples=100, deadline=None)
 def test_who_holds_more_keeps_the_remainder(capacity: int, count: int, holders: int) -> None:
     names = [f"h{number}" for number in range(holders)]
-    held = Dealer(dict.fromkeys(names, capacity)).deal(count, {names[-1]: count})
+    held = QuotaDealer(dict.fromkeys(names, capacity)).deal(count, {names[-1]: count})
     assert held[names[-1]] == max(held.values())
-    assert Dealer(dict.fromkeys(names, capacity)).deal(count, held) == held
+    assert QuotaDealer(dict.fromkeys(names, capacity)).deal(count, held) == held

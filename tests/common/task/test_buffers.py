@@ -243,7 +243,7 @@ def test_a_batch_that_ends_while_its_buffer_is_shed_makes_no_bytes_of_it_unknown
     buffer.messages.popleft()
     buffer.taken(1)
     taken_by_a_batch = buffer._taken + buffer.bytes() // 2
-    assert buffer.shed() == 2
+    assert buffer.drop_behind_head() == 2
     buffer._taken = taken_by_a_batch
-    assert buffer.shed() is None
+    assert buffer.drop_behind_head() is None
     assert 1000 < buffer.bytes() < 1500
