@@ -13,7 +13,7 @@ namespace or a scan that outlives its engine raises `StateError`, it never ends 
 | call | beside it, on any thread |
 |---|---|
 | `get`, `scan` and its entries, `offset` of a namespace | everything but the `drop` of that namespace, and `close` |
-| `few` of a namespace, or one of its `reader`s | the same, but another call of the same one |
+| `scan_bounded` of a namespace, or one of its `reader`s | the same, but another call of the same one |
 | `apply`, `expire`, `ingest`, `wipe` | everything but a write of the same keys, its `drop`, and `close` |
 | `compact`, `interrupt`, `sync` | everything but the `drop` of that namespace, and `close` |
 | `open` | everything but the `drop` of that namespace, and `close`; two threads get one object for one name |
@@ -41,8 +41,8 @@ Batch = Mapping[bytes, bytes | None]
 Span = tuple[bytes, bytes]
 """The keys with first <= key < second."""
 
-Few = Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]
-"""(start, end, limit): see `Namespace.few`."""
+BoundedScan = Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]
+"""(start, end, limit): see `Namespace.scan_bounded`."""
 
 Owners = Mapping[str, Collection[StoreId]]
 """By namespace, the stores that have entries there."""
@@ -64,14 +64,14 @@ class Namespace(Protocol):
         """Entries with start <= key < end (None: unbounded), as they were at the call; raises on corruption."""
         ...
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """The first `limit` entries with start <= key < end, at once: cheaper than a `scan` that finds as few; raises
         on corruption."""
         ...
 
-    def reader(self, beyond: bytes | None = None) -> Few:
-        """A `few` of its own for one more thread. `beyond`: the key from which on it is asked for nothing; an engine
-        that can stops there, and passes nothing that has expired behind it."""
+    def reader(self, beyond: bytes | None = None) -> BoundedScan:
+        """A `scan_bounded` of its own for one more thread. `beyond`: the key from which on it is asked for nothing; an
+        engine that can stops there, and passes nothing that has expired behind it."""
         ...
 
     def offset(self) -> int | None:
@@ -94,11 +94,11 @@ class _Empty:
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         return iter(())
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         return []
 
-    def reader(self, beyond: bytes | None = None) -> Few:
-        return self.few
+    def reader(self, beyond: bytes | None = None) -> BoundedScan:
+        return self.scan_bounded
 
     def offset(self) -> int | None:
         return None

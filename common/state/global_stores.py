@@ -136,7 +136,7 @@ class ReadOnlyLayers(StoreLayers):
         except StateCorruptError as error:
             raise self._damaged(error) from error
 
-    def few(self, _head: bytes, _first: bytes, _last: bytes) -> None:
+    def scan_bounded(self, _head: bytes, _first: bytes, _last: bytes) -> None:
         """None, so that each thread scans: two may not ask a namespace for a few at once."""
 
     def put(self, key: bytes, value: bytes | None) -> None:

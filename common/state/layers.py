@@ -197,7 +197,7 @@ class StoreLayers:
         stored = self._namespace.scan(start, end, reverse=reverse)
         return merged(staged, stored, reverse) if staged else stored
 
-    def few(self, head: bytes, first: bytes, last: bytes) -> list[tuple[bytes, bytes]] | None:
+    def scan_bounded(self, head: bytes, first: bytes, last: bytes) -> list[tuple[bytes, bytes]] | None:
         """The entries with a key of `head` and a tail, first <= tail <= last, as of this call, in the order of the
         tails, which are equally long; None when there are many of them in the engine: scan these."""
         # Newest first, as in `scan`.
@@ -214,7 +214,7 @@ class StoreLayers:
         for key in scope.keys_of(head, tail_bytes) if isinstance(scope, Layer) else scope:
             if least <= key <= most and len(key) == size:
                 staged[key] = scope[key]
-        stored = self._namespace.few(least, most + b"\x00", _MOST)
+        stored = self._namespace.scan_bounded(least, most + b"\x00", _MOST)
         if len(stored) == _MOST:
             return None
         entries = [entry for entry in stored if len(entry[0]) == size]

@@ -33,7 +33,7 @@ from milestones.common.state.layers import ABSENT, ENTRY_OVERHEAD_BYTES, Layer, 
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
-    from milestones.common.state.engine import Batch, Few, Namespace, Span
+    from milestones.common.state.engine import Batch, BoundedScan, Namespace, Span
     from milestones.common.state.spec import StoreKind, StoreSpec
     from milestones.common.state.storage import CommitMade, TaskStorage
 
@@ -107,7 +107,7 @@ class WriteBehindNamespace:
         self.name, self._below = below.name, below
         self.bytes: int = 0
         self._cell = cell = [Layer()]
-        self._few = below.reader()
+        self._scan_bounded = below.reader()
         read = below.get
 
         def get(key: bytes) -> bytes | None:
@@ -137,14 +137,14 @@ class WriteBehindNamespace:
         stored = self._below.scan(start, end, reverse=reverse)
         return merged(waiting, stored, reverse) if waiting else stored
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        return self._first(self._few, start, end, limit)
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        return self._first(self._scan_bounded, start, end, limit)
 
-    def reader(self, beyond: bytes | None = None) -> Few:
+    def reader(self, beyond: bytes | None = None) -> BoundedScan:
         few = self._below.reader(beyond)
         return lambda start, end, limit: self._first(few, start, end, limit)
 
-    def _first(self, few: Few, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def _first(self, few: BoundedScan, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         waiting = self._between(start, end)
         stored = few(start, end, limit + len(waiting))  # as many of them may be deleted
         return list(islice(merged(waiting, iter(stored), False), limit)) if waiting else stored

@@ -91,7 +91,7 @@ class RangeNamespace:
         self._prefix, (self._first, self._beyond) = prefix_of(partition), span_of(partition)
         self._reader: list[Callable[[bytes], bytes | None]] = [family.get]
         self._family: list[Namespace] = [family]
-        self._few = family.reader(self._beyond)
+        self._scan_bounded = family.reader(self._beyond)
         self._siblings: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
         self._lost: StateCorruptError | None = None
         self._closed = False
@@ -108,7 +108,7 @@ class RangeNamespace:
 
     def rebase(self, family: Namespace) -> None:
         """Read from this column family from now on."""
-        self._few = family.reader(self._beyond)  # first: damage that the former one meets isn't the new one's
+        self._scan_bounded = family.reader(self._beyond)  # first: damage that the former one meets isn't the new one's
         self._family[0], self._lost = family, None
         self._reader[0] = family.get
         if self._closed:  # also meanwhile
@@ -144,11 +144,11 @@ class RangeNamespace:
         except StateCorruptError as error:
             raise self._report_damage(error, current) from error
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         self._must_be_readable()
         family, prefix = self._family[0], self._prefix
         try:
-            return [(key[BYTES:], value) for key, value in self._few(prefix + start, prefix + end, limit)]
+            return [(key[BYTES:], value) for key, value in self._scan_bounded(prefix + start, prefix + end, limit)]
         except StateCorruptError as error:
             raise self._report_damage(error, _still(self._family, family)) from error
 
@@ -160,7 +160,7 @@ class RangeNamespace:
             sibling.lose(self._lost)
         if self._closed:
             sibling.close()
-        return sibling.few
+        return sibling.scan_bounded
 
     def offset(self) -> int | None:
         return self._offset()

@@ -18,7 +18,7 @@ from pathlib import Path
 from sortedcontainers import SortedDict, SortedList
 
 from milestones.common.errors import StateError
-from milestones.common.state.engine import NOBODYS, Batch, Few, Owners, Span
+from milestones.common.state.engine import NOBODYS, Batch, BoundedScan, Owners, Span
 from milestones.common.state.engines.rocks import Contents, entries, nothing_between
 
 # Of an entry beyond its bytes: two bytes objects, the dict's slot, the key's place in the order.
@@ -127,15 +127,15 @@ class MemoryNamespace:
             self.views.add(view)
         return entries(view)
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         with self.writing:
             if self.get == self._refuse:
                 raise self.closed()
             keys = islice(self.order().irange(start, end, inclusive=(True, False)), limit) if start < end else ()
             return [(key, self.data[key]) for key in keys]
 
-    def reader(self, beyond: bytes | None = None) -> Few:
-        return self.few
+    def reader(self, beyond: bytes | None = None) -> BoundedScan:
+        return self.scan_bounded
 
     def order(self) -> SortedList:
         """All keys, sorted; kept from the first call on."""

@@ -129,7 +129,7 @@ class Cursor(Protocol):
 class Seeker(Protocol):
     """A library's iterator that is moved anew for each read, and sees the data at the time of its making."""
 
-    def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         """The first `limit` entries with start <= key < end, and the key behind them, None at the end. `StateError`
         when the store was closed meanwhile; after any error the seeker is closed."""
         ...

@@ -13,16 +13,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from milestones.common.errors import StateError
-from milestones.common.state.engine import Few
+from milestones.common.state.engine import BoundedScan
 from milestones.common.state.engines.rocks import Cursor, Seeker, entries, nothing_between
 
 if TYPE_CHECKING:
     from milestones.common.state.engines.families import RocksEngine
 
 
-class FewReader:
-    """`few`, for one thread: keeps its seeker from one read to the next, as only a write changes a column family, and
-    writes are rare.
+class BoundedReader:
+    """`scan_bounded`, for one thread. It keeps its seeker from one read to the next: only a write changes a column
+    family, and writes are rare.
 
     *Concurrency*: a thread that writes changes the namespace's `state` when all of it is there, and drops the seeker,
     which would hold what the write replaced. A thread that reads notes the state before it makes a seeker: one that
@@ -33,7 +33,7 @@ class FewReader:
         self._namespace, self._beyond = namespace, beyond
         self._kept: _Kept | None = None
 
-    def few(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         if start >= end:
             return []
         kept = self._kept
@@ -43,7 +43,7 @@ class FewReader:
         elif kept.first <= start and (kept.beyond is None or end <= kept.beyond):
             return []
         try:
-            found, beyond = kept.seeker.few(start, end, limit)
+            found, beyond = kept.seeker.scan_bounded(start, end, limit)
         except BaseException:
             self._kept = kept = None
             raise
@@ -82,7 +82,7 @@ class RocksNamespace(ABC):
 
     name: str
     family: bytes
-    few: Few
+    scan_bounded: BoundedScan
 
     get: Callable[[bytes], bytes | None]
 
@@ -91,8 +91,8 @@ class RocksNamespace(ABC):
         self.cursors: weakref.WeakSet[Cursor | Seeker] = weakref.WeakSet()
         self.state = object()
         self._engine = engine
-        self.seeking: weakref.WeakSet[FewReader] = weakref.WeakSet()
-        self.few = self.reader()
+        self.seeking: weakref.WeakSet[BoundedReader] = weakref.WeakSet()
+        self.scan_bounded = self.reader()
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         if nothing_between(start, end):
@@ -104,8 +104,8 @@ class RocksNamespace(ABC):
         self.cursors.add(cursor)
         return entries(cursor)
 
-    def reader(self, beyond: bytes | None = None) -> Few:
-        return FewReader(self, beyond).few
+    def reader(self, beyond: bytes | None = None) -> BoundedScan:
+        return BoundedReader(self, beyond).scan_bounded
 
     def new_seeker(self, beyond: bytes | None = None) -> tuple[object, Seeker]:
         """A seeker of the keys before `beyond`, and the state of the namespace that it sees, or an earlier one."""

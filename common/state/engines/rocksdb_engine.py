@@ -203,7 +203,7 @@ class _RocksdbSeeker:
         self._namespace = namespace
         self._source = db.iteritems(namespace.handle, verify_checksums=True)
 
-    def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         if self._source is None:
             raise self._namespace.closed()
         found: list[tuple[bytes, bytes]] = []

@@ -258,7 +258,7 @@ class _RocksdictSeeker:
             self._options.set_iterate_upper_bound(beyond)
         self._source: RdictIter | None = namespace.db.iter(self._options)
 
-    def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         source = self._source
         if source is None:
             raise self._namespace.closed()

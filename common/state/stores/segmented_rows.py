@@ -132,7 +132,7 @@ class SegmentedRows(Rows[K, V]):
         numbers = self._segments(times)
         found: list[tuple[bytes, bytes]] = []
         for number in numbers:
-            few = self._layers.few(SEGMENT.pack(number) + key, first, last)
+            few = self._layers.scan_bounded(SEGMENT.pack(number) + key, first, last)
             if few is None:
                 return self._many_of_key(key, numbers, tails, reverse=reverse)
             found += few

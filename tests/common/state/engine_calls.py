@@ -94,7 +94,7 @@ def main(name: str, root: Path) -> dict[str, tuple[int, int]]:
     namespace = engine.open("s")
     make("get", lambda: namespace.get(b"key-00001"))
     make("scan", lambda: list(namespace.scan(None, None)))
-    make("few", lambda: namespace.few(*SPAN, 3))
+    make("scan_bounded", lambda: namespace.scan_bounded(*SPAN, 3))
     make("reader", lambda: namespace.reader()(*SPAN, 3))
     make("offset", namespace.offset)
     make("approximate_entries", namespace.approximate_entries)

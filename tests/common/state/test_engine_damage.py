@@ -92,8 +92,8 @@ def test_an_error_that_somebody_keeps_doesn_t_keep_the_store_open(disk_engines: 
     calls: list[tuple[type[StateError], Callable[[], object]]] = [
         (StateCorruptError, lambda: list(counts.scan(None, None))),
         (StateCorruptError, lambda: list(counts.scan(None, None, reverse=True))),
-        (StateCorruptError, lambda: counts.few(b"", b"a", 3000)),
-        (StateCorruptError, lambda: counts.few(b"", b"a", 3000)),
+        (StateCorruptError, lambda: counts.scan_bounded(b"", b"a", 3000)),
+        (StateCorruptError, lambda: counts.scan_bounded(b"", b"a", 3000)),
         (StateCorruptError, lambda: [counts.get(b"%05d" % number) for number in range(3000)]),
         (StateError, lambda: engine.apply({"counts": {b"a": "text"}}, {})),  # type: ignore[dict-item]
     ]

@@ -73,8 +73,8 @@ class EngineMachine(RuleBasedStateMachine):
         name=st.sampled_from(NAMESPACES), spans=st.lists(st.tuples(KEYS, KEYS), max_size=8),
         limit=st.integers(0, 4), beyond=BOUNDS,
     )  # fmt: skip
-    def few(self, name: str, spans: list[tuple[bytes, bytes]], limit: int, beyond: bytes | None) -> None:
-        few = self.engine.open(name).few if beyond is None else self.engine.open(name).reader(beyond)
+    def scan_bounded(self, name: str, spans: list[tuple[bytes, bytes]], limit: int, beyond: bytes | None) -> None:
+        few = self.engine.open(name).scan_bounded if beyond is None else self.engine.open(name).reader(beyond)
         for start, end in spans:
             end = end if beyond is None else min(end, beyond)
             expected = sorted((k, v) for k, v in self.model[name].items() if start <= k < end)

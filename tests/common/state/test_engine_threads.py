@@ -142,15 +142,15 @@ def test_what_is_read_after_a_write_is_the_write_s_wherever_it_met_a_read(
         engine.open("s")
         engine.apply({"s": dict([A, B])}, {"s": 1})
         if read_before:
-            assert engine.open("s").few(start, b"z", 5) == before
+            assert engine.open("s").scan_bounded(start, b"z", 5) == before
         changed: list[bool] = []
 
         def read() -> tuple[list[tuple[bytes, bytes]], ...]:
-            beside = engine.open("s").few(start, b"z", 5)
+            beside = engine.open("s").scan_bounded(start, b"z", 5)
             sys.settrace(None)  # what follows is after both
             if not changed:
                 change(engine)
-            return beside, engine.open("s").few(start, b"z", 5)
+            return beside, engine.open("s").scan_bounded(start, b"z", 5)
 
         return read, lambda: (changed.append(True), change(engine))
 

@@ -23,9 +23,9 @@ class Counted:
     def __init__(self, seeker: Seeker, reads: list[bytes]) -> None:
         self._seeker, self._reads = seeker, reads
 
-    def few(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    def scan_bounded(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         self._reads.append(start)
-        return self._seeker.few(start, end, limit)
+        return self._seeker.scan_bounded(start, end, limit)
 
     def close(self) -> None:
         self._seeker.close()
@@ -63,11 +63,11 @@ def test_keys_of_a_new_segment_are_looked_for_a_few_times_between_two_writes(
         engine.expire("s", [(key(5, 0), key(5, 490))])
     numbers = random.Random(7).choices(range(500), k=3000)
     for number in numbers:
-        assert rows.few(key(2, number), key(2, number + 1), 5) == []
-        assert rows.few(key(1, number), key(1, number + 1), 5) == [(key(1, number), b"")]
+        assert rows.scan_bounded(key(2, number), key(2, number + 1), 5) == []
+        assert rows.scan_bounded(key(1, number), key(1, number + 1), 5) == [(key(1, number), b"")]
     assert len([start for start in reads if start >= key(2, 0)]) < 20
     engine.apply({"s": {key(2, 250): b"new"}}, {"s": 3})
-    assert rows.few(key(2, 250), key(2, 251), 5) == [(key(2, 250), b"new")]
+    assert rows.scan_bounded(key(2, 250), key(2, 251), 5) == [(key(2, 250), b"new")]
     engine.close()
 
 
@@ -98,10 +98,10 @@ def test_what_was_absent_is_found_whatever_brings_it(disk_engines: Engines, tmp_
     engine = disk_engines.open(tmp_path / "engine")
     before = engine.open("s")
     bounded = before.reader(b"z")
-    for few in (before.few, bounded):
+    for few in (before.scan_bounded, bounded):
         assert few(b"a", b"z", 5) == few(b"b", b"d", 5) == []
     WRITES[write](engine, tmp_path / "files")
-    assert engine.open("s").few(b"b", b"d", 5) == [(b"c", b"new")]
+    assert engine.open("s").scan_bounded(b"b", b"d", 5) == [(b"c", b"new")]
     if engine.open("s") is before:
         assert bounded(b"b", b"d", 5) == [(b"c", b"new")]
     engine.close()

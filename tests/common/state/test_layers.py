@@ -124,10 +124,10 @@ def test_counting_costs_little_in_the_long_run() -> None:
 
 
 def few_beside_a_scan(o: Opened, heads: list[bytes], chance: random.Random) -> None:
-    """Both find the same entries of a head; `few` only those with a tail of two bytes."""
+    """Both find the same entries of a head; `scan_bounded` only those with a tail of two bytes."""
     head, (first, last) = chance.choice(heads), sorted(chance.choices(TAILS, k=2))
     scanned = [one for one in o.layers.scan(head + first, head + last + b"\0") if len(one[0]) == len(head) + 2]
-    assert o.layers.few(head, first, last) == scanned
+    assert o.layers.scan_bounded(head, first, last) == scanned
 
 
 TAILS = [bytes((one, other)) for one in (0, 1, 255) for other in (0, 1, 255)]
@@ -165,10 +165,10 @@ def test_many_entries_of_a_head_are_left_to_a_scan() -> None:
     o = Opened()
     for number in range(400):
         o.layers.put(b"head" + number.to_bytes(2, "big"), b"v")
-    assert len(o.layers.few(b"head", b"\0\0", b"\xff\xff") or ()) == 400  # they are in memory
+    assert len(o.layers.scan_bounded(b"head", b"\0\0", b"\xff\xff") or ()) == 400  # they are in memory
     commit(o)
-    assert o.layers.few(b"head", b"\0\0", b"\xff\xff") is None
-    assert len(o.layers.few(b"head", b"\0\0", b"\0\x63") or ()) == 100
+    assert o.layers.scan_bounded(b"head", b"\0\0", b"\xff\xff") is None
+    assert len(o.layers.scan_bounded(b"head", b"\0\0", b"\0\x63") or ()) == 100
 
 
 def test_uncommitted_bytes_count_the_places_of_keys_among_those_of_their_heads() -> None:
@@ -177,6 +177,6 @@ def test_uncommitted_bytes_count_the_places_of_keys_among_those_of_their_heads()
         for number in range(1_000):
             o.layers.put(b"head" + number.to_bytes(2, "big"), b"v")
     with_heads.layers.merge()
-    with_heads.layers.few(b"head", b"\0\0", b"\0\1")
+    with_heads.layers.scan_bounded(b"head", b"\0\0", b"\0\1")
     without.layers.merge()
     assert with_heads.layers.uncommitted_bytes() > without.layers.uncommitted_bytes() + 100_000

@@ -116,13 +116,13 @@ def test_the_few_entries_of_a_head_are_all_found_whatever_a_commit_does_beside_t
 
     def prepare() -> tuple[Callable[[], tuple[Store, Any]], Callable[[], None]]:
         store = make()
-        store.layers.few(b"", b"a", b"b")  # an older index
-        return lambda: (store, store.layers.few(b"", b"a", b"d")), lambda: beside(store)
+        store.layers.scan_bounded(b"", b"a", b"b")  # an older index
+        return lambda: (store, store.layers.scan_bounded(b"", b"a", b"d")), lambda: beside(store)
 
     for store, found in at_every_place(layers, prepare):
         assert found == [(key, store.wanted[key]) for key in (b"a", b"b", b"c", b"d")]
         many = [(key, value) for key, value in sorted(store.wanted.items()) if key.startswith(b"many-01")]
-        assert store.layers.few(b"many-01", b"0", b"9") == many
+        assert store.layers.scan_bounded(b"many-01", b"0", b"9") == many
 
 
 def test_the_memory_of_what_waits_can_be_asked_for_while_records_are_merged() -> None:

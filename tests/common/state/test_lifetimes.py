@@ -52,9 +52,9 @@ assert ns.get(fresh(b"key-%06d", 100)) == b"new"
 for turn in range(3):  # one seeker has several reads, and a write ends it
     for low in (7, 0, 2990, 5000):
         span = [number for number in range(3000) if low <= number < low + 9]
-        check(ns.few(fresh(b"key-%06d", low), fresh(b"key-%06d", low + 9), 20), span)
+        check(ns.scan_bounded(fresh(b"key-%06d", low), fresh(b"key-%06d", low + 9), 20), span)
     engine.apply({"s": {fresh(b"key-%06d", 2995): fresh(b"turn-%d", turn)}}, {"s": 3})
-    assert ns.few(fresh(b"key-%06d", 2995), fresh(b"key-%06d", 2996), 20)[0][1] == b"turn-%d" % turn
+    assert ns.scan_bounded(fresh(b"key-%06d", 2995), fresh(b"key-%06d", 2996), 20)[0][1] == b"turn-%d" % turn
     bounded = ns.reader(fresh(b"key-%06d", 1000))
     for low in (7, 0, 985, 991):
         check(bounded(fresh(b"key-%06d", low), fresh(b"key-%06d", low + 9), 20), range(low, low + 9))
@@ -68,7 +68,7 @@ for _ in engine.ingest("other", list(writer.files)):
 check(other.scan(fresh(b"key-%06d", 7), fresh(b"key-%06d", 2000)), range(7, 2000))
 left = other.scan(fresh(b"key-%06d", 7), fresh(b"key-%06d", 2000))
 next(left)
-other.few(fresh(b"key-%06d", 7), fresh(b"key-%06d", 9), 20)
+other.scan_bounded(fresh(b"key-%06d", 7), fresh(b"key-%06d", 9), 20)
 engine.drop("other")
 engine.close()
 print("right")

@@ -106,7 +106,7 @@ def test_what_waits_is_read_with_its_offsets_and_its_number(task: TaskOnDisk) ->
     assert (counts.get(b"a"), counts.get(b"b"), counts.get(b"c")) == (b"1", None, b"2")
     assert list(counts.scan(None, None)) == [(b"a", b"1"), (b"c", b"2"), (b"d", b"1")]
     assert list(counts.scan(b"b", b"d", reverse=True)) == [(b"c", b"2")]
-    for few in (counts.few, counts.reader()):
+    for few in (counts.scan_bounded, counts.reader()):
         assert few(b"a", b"z", 2) == [(b"a", b"1"), (b"c", b"2")]
     assert (task.storage.offsets()["counts"], task.storage.commit_number()) == (2, 2)
     assert list(disk.scan(None, None)) == [(b"a", b"1"), (b"b", b"1"), (b"d", b"1")]
@@ -339,6 +339,6 @@ def test_of_what_waits_beside_what_is_stored_a_few_are_the_first_of_both(task: T
     keys = [b"%02d" % number for number in range(20)]
     task.commit(counts=dict.fromkeys(keys, b"stored"))
     task.commit(counts=dict.fromkeys(keys[:8]) | {b"09x": b"waits"})
-    found = task.storage.namespace("counts").few(b"", b"\xff", 3)
+    found = task.storage.namespace("counts").scan_bounded(b"", b"\xff", 3)
     assert found == [(b"08", b"stored"), (b"09", b"stored"), (b"09x", b"waits")]
     assert task.storage.namespace("counts").reader()(b"", b"05", 3) == []

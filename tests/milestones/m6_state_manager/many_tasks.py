@@ -126,7 +126,7 @@ class OneTask:
             assert [*namespace.scan(start, end)] == within, which
             assert [*namespace.scan(start, end, reverse=True)] == within[::-1], which
             if start is not None and end is not None:
-                assert namespace.few(start, end, 3) == namespace.reader()(start, end, 3) == within[:3], which
+                assert namespace.scan_bounded(start, end, 3) == namespace.reader()(start, end, 3) == within[:3], which
             assert [namespace.get(key) for key in KEYS] == [content.get(key) for key in KEYS], which
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ def test_every_reader_of_a_damaged_range_is_told_and_damage_met_twice_is_mended_
     calls: list[Callable[[], object]] = [
         lambda: [counts.get(key) for key in damaged.contents[TASK, "counts"]],
         lambda: list(counts.scan(None, None, reverse=True)),
-        lambda: counts.few(b"", b"z", 10_000),
+        lambda: counts.scan_bounded(b"", b"z", 10_000),
         lambda: counts.reader()(b"", b"z", 10_000),
     ]
     told: list[bool] = []

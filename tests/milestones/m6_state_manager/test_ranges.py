@@ -41,7 +41,7 @@ def test_a_range_is_as_a_store_of_its_own(
         within = [(k, v) for k, v in own if (start or b"") <= k and (end is None or k < end)]
         assert list(opened.scan(start, end, reverse=reverse)) == (within[::-1] if reverse else within)
         if start is not None and end is not None:
-            assert opened.few(start, end, limit) == opened.reader()(start, end, limit) == within[:limit]
+            assert opened.scan_bounded(start, end, limit) == opened.reader()(start, end, limit) == within[:limit]
         assert [(key, opened.get(key)) for key, _ in own] == own
 
 
@@ -63,7 +63,7 @@ def test_a_range_that_was_closed_refuses_all_calls_also_of_a_scan_that_began_bef
     assert next(scan) == (b"a", b"1")
     opened.close()
     opened.close()
-    few, reader = lambda: opened.few(b"", b"z", 1), lambda: opened.reader()(b"", b"z", 1)
+    few, reader = lambda: opened.scan_bounded(b"", b"z", 1), lambda: opened.reader()(b"", b"z", 1)
     for call in (lambda: get(b"a"), lambda: next(scan), lambda: opened.scan(None, None), few, reader):
         with pytest.raises(StateError, match="store 's' of partition 1 was closed"):
             call()
@@ -92,5 +92,5 @@ def test_no_reader_is_led_past_the_end_of_its_range(
     monkeypatch.setattr(RocksNamespace, "new_seeker", told)
     namespaces = [manager.open(TaskId(0, partition), [COUNTS]).namespace("counts") for partition in range(50)]
     for namespace in namespaces:
-        assert namespace.few(b"a", b"z", 1) == namespace.reader()(b"a", b"z", 1) == []
+        assert namespace.scan_bounded(b"a", b"z", 1) == namespace.reader()(b"a", b"z", 1) == []
     assert ends == [span_of(partition)[1] for partition in range(50) for _ in range(2)]

@@ -97,7 +97,7 @@ def test_a_store_that_was_closed_is_refused_in_the_database_that_replaces_its_ow
     for read in (
         lambda: closed.get(key),
         lambda: list(closed.scan(None, None)),
-        lambda: closed.few(key, key + b"\0", 1),
+        lambda: closed.scan_bounded(key, key + b"\0", 1),
         lambda: several(key, key + b"\0", 1),
         lambda: closed.reader()(key, key + b"\0", 1),
     ):

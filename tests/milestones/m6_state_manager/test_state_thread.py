@@ -427,13 +427,13 @@ READS: list[Callable[[Any], object]] = [
     lambda counts: [counts.get(b"key-%06d" % number) for number in range(ENTRIES)],
     lambda counts: list(counts.scan(None, None)),
     lambda counts: list(counts.scan(None, None, reverse=True)),
-    lambda counts: counts.few(b"", b"z", 10_000),
+    lambda counts: counts.scan_bounded(b"", b"z", 10_000),
     lambda counts: counts.reader()(b"", b"z", 10_000),
 ]
 
 
 @pytest.mark.parametrize("ends", ["as planned", "by an error"])
-@pytest.mark.parametrize("read", READS, ids=["get", "scan", "reverse scan", "few", "reader"])
+@pytest.mark.parametrize("read", READS, ids=["get", "scan", "reverse scan", "bounded scan", "reader"])
 def test_damage_that_a_store_meets_after_the_end_of_the_state_thread_names_the_range(
     damaged: Damaged, read: Callable[[Any], object], ends: str
 ) -> None:

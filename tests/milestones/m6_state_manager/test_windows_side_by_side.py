@@ -53,7 +53,7 @@ def a_reader_that_remembers_beyond_a_write(self: RocksNamespace) -> None:
 
 
 def a_read_that_goes_on_into_the_next_range(self: RangeNamespace, start: bytes, end: bytes, limit: int) -> Any:
-    return [(key[4:], value) for key, value in self._family[0].few(self._prefix + start, b"\xff", limit)]
+    return [(key[4:], value) for key, value in self._family[0].scan_bounded(self._prefix + start, b"\xff", limit)]
 
 
 def an_expiry_in_the_next_range_too(self: SubtopologyEngine, partition: int, store: str, spans: Any) -> None:
@@ -64,7 +64,7 @@ def an_expiry_in_the_next_range_too(self: SubtopologyEngine, partition: int, sto
 FAULTS: dict[Callable[..., Any], tuple[Any, str]] = {
     a_gap_that_begins_with_the_range: (_Kept, "note"),
     a_reader_that_remembers_beyond_a_write: (RocksNamespace, "written"),
-    a_read_that_goes_on_into_the_next_range: (RangeNamespace, "few"),
+    a_read_that_goes_on_into_the_next_range: (RangeNamespace, "scan_bounded"),
     an_expiry_in_the_next_range_too: (SubtopologyEngine, "expire"),
 }
 
