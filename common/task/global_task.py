@@ -128,7 +128,7 @@ class GlobalTask:
         self._committed = dict(positions)
         self._stores.make_typed(self._runner.record, cached=False)
         program = self._program.make()
-        self._stores.let_in()
+        self._stores.open_to_user_code()
         self._runner.record.leave(self._context.wall_ms())
         self._runner.run_alone(program.init, "Processor.init")
         self.commit()

@@ -177,7 +177,7 @@ class PunctuationQueue:
         """`times`, for the queue of the task's successor in another process."""
         return {punctuation.order: punctuation.next_ms for punctuation in self._queue}
 
-    def go_on(self, due: Due) -> None:
+    def resume(self, due: Due) -> None:
         """Make the n-th punctuation due when the predecessor's n-th was."""
         for punctuation in self._queue:
             punctuation.next_ms = due.get(punctuation.order, punctuation.next_ms)

@@ -112,13 +112,13 @@ class ScopedCalls:
         self.stream_punctuations.clear()
         self.wall_punctuations.clear()
 
-    def rhythm(self) -> tuple[Due, Due]:
-        """The times at which punctuations are due, by stream time and by the wall clock, for a successor's `go_on`."""
+    def punctuation_schedule(self) -> tuple[Due, Due]:
+        """The times at which punctuations are due, by stream time and by the wall clock, for the task's successor."""
         return self.stream_punctuations.due(), self.wall_punctuations.due()
 
-    def go_on(self, rhythm: tuple[Due, Due]) -> None:
-        for queue, due in zip((self.stream_punctuations, self.wall_punctuations), rhythm, strict=True):
-            queue.go_on(due)
+    def resume_punctuations(self, schedule: tuple[Due, Due]) -> None:
+        for queue, due in zip((self.stream_punctuations, self.wall_punctuations), schedule, strict=True):
+            queue.resume(due)
 
     # -- what is called by time, or by a flush
 

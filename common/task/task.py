@@ -223,7 +223,7 @@ class Task(ChangelogTask):
         self._make_stores()
         program = self._program.make()
         self._commits.make_room()
-        self._stores.let_in()
+        self._stores.open_to_user_code()
         self._runner.record.leave(wall_ms)
         if self._runner.run_alone(program.init, "Processor.init"):
             self._runner.take_over(self._commits.committed.punctuations, wall_ms)
@@ -286,13 +286,13 @@ class Task(ChangelogTask):
         due = self._runner.wall_punctuations.next_ms
         return None if due == NEVER else due
 
-    def rhythm(self) -> tuple[Due, Due]:
+    def punctuation_schedule(self) -> tuple[Due, Due]:
         """The times at which punctuations are due (`PunctuationQueue.due`), by stream time and by the wall clock."""
-        return self._runner.rhythm()
+        return self._runner.punctuation_schedule()
 
-    def go_on(self, rhythm: tuple[Due, Due]) -> None:
-        """Punctuate in the `rhythm` of the task's predecessor in another process; called after `start`."""
-        self._runner.go_on(rhythm)
+    def resume_punctuations(self, schedule: tuple[Due, Due]) -> None:
+        """Keep the `schedule` of the task's predecessor in another process; called after `start`."""
+        self._runner.resume_punctuations(schedule)
 
     def store(self, name: str) -> Any:
         """A store as user code sees it."""
@@ -417,7 +417,7 @@ class Task(ChangelogTask):
         self._boundary.kept_bytes = count
 
     @property
-    def outputs_kept(self) -> bool:
+    def has_retained_outputs(self) -> bool:
         """Whether taken outputs are kept until they are confirmed."""
         return self._boundary.kept_bytes > 0
 

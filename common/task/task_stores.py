@@ -130,7 +130,7 @@ class TaskStores:
             self._stores[spec.name] = OpenedStore(spec, storage.namespace(spec.name), self._scope.touched, read_cache)
 
     def make_typed(self, record: RecordInWork, *, cached: bool) -> None:
-        """Make the stores that user code sees, closed until `let_in`; those made before are closed for good."""
+        """Make the stores that user code sees, closed until `open_to_user_code`; close those made before for good."""
         for name, store in self._stores.items():
             if store.typed is not None:
                 store.typed.close()
@@ -182,13 +182,13 @@ class TaskStores:
             return changelog_with_headers(topic, partition, spec.name, append, record)
         return kind_of(spec).changelog(topic, partition, spec.name, append, store.layout.key_of, record)
 
-    def let_in(self) -> None:
+    def open_to_user_code(self) -> None:
         """Open the stores for user code."""
         for store in self._stores.values():
             if store.typed is not None:
                 store.typed.open()
 
-    def keep_out(self) -> None:
+    def close_to_user_code(self) -> None:
         """Close the stores for user code; they give back their shares of the instance's caches."""
         for store in self._stores.values():
             if store.typed is not None:
@@ -455,12 +455,12 @@ class TaskStores:
 
     def release(self) -> TaskStorage:
         """Return the storage, open; unapplied writes are dropped. No engine is called."""
-        self.keep_out()
+        self.close_to_user_code()
         storage, self._storage, self._stores, self._unwritten = self.storage, None, {}, {}
         return storage
 
     def close(self) -> None:
         """Close the storage; unapplied writes are dropped. Harmless when repeated."""
-        self.keep_out()
+        self.close_to_user_code()
         if self._storage is not None:
             self._storage.close()

@@ -154,7 +154,7 @@ class FedDriver(TopologyTestDriver):
     def restart(self, task: Task, *, kept: bool) -> None:
         """End a task after a commit, and make it anew: where its stores on disk are `kept`, or elsewhere. Those without
         a changelog are always kept."""
-        commit, rhythm = task.freeze(), task.rhythm()
+        commit, schedule = task.freeze(), task.punctuation_schedule()
         assert not commit.all_outputs(), "a task is restarted between two records"
         task.applied(commit, {})
         task.close()
@@ -168,7 +168,7 @@ class FedDriver(TopologyTestDriver):
                 records = self._messages(at)[: commit.offsets.get(at)]  # of a source that serves as changelog
                 successor.restore(store, records, len(records))
         successor.start(commit.offsets, commit.metadata)
-        successor.go_on(rhythm)
+        successor.resume_punctuations(schedule)
         self._tasks[self._tasks.index(task)] = successor
 
     # -- below

@@ -96,7 +96,7 @@ class ThreadedProcessing:
     def _commit_full(self, task: Task) -> None:
         """Ask for the commit without which none of the outputs of a task without room is sent, as
         `BufferedCollection` says, or confirmed."""
-        if task.outputs_kept or (self._context.config.exactly_once and task.cached):
+        if task.has_retained_outputs or (self._context.config.exactly_once and task.cached):
             task.request_commit()
 
     def add(self, task: Task) -> None:

@@ -200,7 +200,7 @@ class Fold:
         self._uncommitted = 0
 
     def _doubts(self) -> Iterator[str]:
-        by_stream_time, by_wall_clock = self._task.rhythm()
+        by_stream_time, by_wall_clock = self._task.punctuation_schedule()
         if by_wall_clock:
             yield "it punctuates by the wall clock"
         if by_stream_time:

@@ -318,8 +318,8 @@ class Driver(threading.Thread):
             if outcome.end is RangeEnd.FAILED:
                 raise TaskFailedError(outcome)
             self._gone |= outcome.gone
-            if outcome.end is RangeEnd.DONE and outcome.rhythm is not None:
-                self._known[outcome.task] = KnownPunctuations(outcome.rhythm, outcome.due_ms)
+            if outcome.end is RangeEnd.DONE and outcome.schedule is not None:
+                self._known[outcome.task] = KnownPunctuations(outcome.schedule, outcome.due_ms)
 
     def _lost(self, running: RunningJob, error: MilestonesError | None, now_ms: int) -> None:
         """Attempts were lost. While it is in doubt whether all have ended the tasks stay ours, and at rest."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from milestones.common.kafka.membership import LentMembership
 from milestones.common.records import TaskId, TopicPartition
-from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
+from milestones.pipeline.hosting.ranges import PunctuationSchedule, TaskRange
 
 Tasks = Mapping[TaskId, Sequence[TopicPartition]]
 Offsets = Mapping[TopicPartition, int]
@@ -24,7 +24,7 @@ class KnownPunctuations:
     """What is known of a task since an earlier range of it: when its punctuations are due, the earliest by the wall
     clock (ms since the epoch)."""
 
-    rhythm: Rhythm | None = None
+    schedule: PunctuationSchedule | None = None
     due_ms: int | None = None
 
 
@@ -54,7 +54,7 @@ def plan(
         at = known.get(task)
         due = limits.punctuate and (at is None or (at.due_ms is not None and at.due_ms <= now_ms))
         if due or any(begins.get(partition, -1) < end for partition, end in own.items()):
-            found.append(TaskRange(task, begins, own, lent, None, None if at is None else at.rhythm, anyway=due))
+            found.append(TaskRange(task, begins, own, lent, None, None if at is None else at.schedule, anyway=due))
     return sorted(_limited(found, limits.limit), key=lambda range_: -range_.size)
 
 

@@ -138,5 +138,5 @@ def _run_once(
         clients.close()
     return RangeOutcome(
         work.task, RangeEnd.DONE, done.records, clients.restored.records, done.commits, done.dropped, done.punctuations,
-        rhythm=done.rhythm, due_ms=done.due_ms, gone=done.gone,
+        schedule=done.schedule, due_ms=done.due_ms, gone=done.gone,
     )  # fmt: skip

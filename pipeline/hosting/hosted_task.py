@@ -23,7 +23,7 @@ from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.task import Task
 from milestones.instance.topic_ids import known_ids, numbers_of, refuse_former
 from milestones.parts import Clients
-from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
+from milestones.pipeline.hosting.ranges import PunctuationSchedule, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
 from milestones.shared_parts.store_requests import open_stores
 from milestones.stream_thread.commits.driver import CommitDriver
@@ -49,14 +49,14 @@ LAST_CLOSE_MS = 10_000
 
 @dataclass(frozen=True)
 class Done:
-    """What a run has done. `rhythm`: None when there was nothing to do, and nothing was learnt of it. `gone`: as of
+    """What a run has done. `schedule`: None when there was nothing to do, and nothing was learnt of it. `gone`: as of
     `Task.gone`."""
 
     records: int = 0
     commits: int = 0
     dropped: int = 0
     punctuations: int = 0
-    rhythm: Rhythm | None = None
+    schedule: PunctuationSchedule | None = None
     due_ms: int | None = None
     gone: Mapping[TopicPartition, int] = field(default_factory=dict)
 
@@ -131,8 +131,8 @@ class HostedTask:
     def _done(self, task: Task) -> Done:
         dropped = task.dropped_records + self._collection.dropped[task.id]
         commits, punctuations = self._commits.commits, task.counters.punctuated
-        rhythm, due_ms = task.rhythm(), task.next_punctuation_ms()
-        return Done(self.records, commits, dropped, punctuations, rhythm, due_ms, task.gone())
+        schedule, due_ms = task.punctuation_schedule(), task.next_punctuation_ms()
+        return Done(self.records, commits, dropped, punctuations, schedule, due_ms, task.gone())
 
     def _left(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether there is anything to read, or a partition that nothing was ever committed of."""
@@ -164,8 +164,8 @@ class HostedTask:
             self._begin_inputs()
         task.initialise()
         self._tasks.processing[task.id] = task
-        if self._work.rhythm is not None:
-            task.go_on(self._work.rhythm)
+        if self._work.schedule is not None:
+            task.resume_punctuations(self._work.schedule)
         if not self._work.ends.keys() <= committed.keys():
             # Where the reset policy said to begin is settled now, for the next range too.
             task.commit_start()

@@ -14,7 +14,7 @@ from milestones.common.kafka.membership import LentMembership
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.punctuation import Due
 
-Rhythm = tuple[Due, Due]
+PunctuationSchedule = tuple[Due, Due]
 """When punctuations are due: by stream time, by the wall clock."""
 
 
@@ -23,7 +23,7 @@ class TaskRange:
     """One task's work: its input partitions, each from the committed offset, at most to before `ends`.
 
     `begins` is what was committed when it was planned, without partitions that have none. `limit`: records to process
-    at most, None without limit. `lent`: the membership to commit under. `rhythm`: of the task's last run, if it is
+    at most, None without limit. `lent`: the membership to commit under. `schedule`: of the task's last run, if it is
     known. `anyway`: run also when there is nothing to read, as something is due.
     """
 
@@ -32,7 +32,7 @@ class TaskRange:
     ends: Mapping[TopicPartition, int]
     lent: LentMembership
     limit: int | None = None
-    rhythm: Rhythm | None = None
+    schedule: PunctuationSchedule | None = None
     anyway: bool = False
 
     @property
@@ -55,7 +55,7 @@ class RangeOutcome:
     """What became of a range. Counts are of this attempt only; `dropped`: records that it skipped (null key, late, a
     handler's decision), and outputs that it went on without; `punctuations` that it called.
 
-    `rhythm`: None when nothing is known of it: the task didn't run, as all was committed already. `due_ms`: when a
+    `schedule`: None when nothing is known of it: the task didn't run, as all was committed already. `due_ms`: when a
     wall-clock punctuation is due next (ms since the epoch), None without any. `gone`: the times (ms) up to which rows
     are gone, by partition of the changelogs that are trimmed. `error` and `exit_code` go with FAILED.
     `where`: host and process.
@@ -69,7 +69,7 @@ class RangeOutcome:
     dropped: int = 0
     punctuations: int = 0
     seconds: float = 0.0
-    rhythm: Rhythm | None = None
+    schedule: PunctuationSchedule | None = None
     due_ms: int | None = None
     gone: Mapping[TopicPartition, int] = field(default_factory=dict)
     error: str = ""

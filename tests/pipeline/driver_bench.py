@@ -15,13 +15,13 @@ from milestones.common.testing.clock import StepClock
 from milestones.pipeline.driving.batch_ends import BatchEnds
 from milestones.pipeline.driving.driver import Driver, Pace
 from milestones.pipeline.driving.spark_thread import Begin, Finished
-from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, Rhythm, TaskRange
+from milestones.pipeline.hosting.ranges import PunctuationSchedule, RangeEnd, RangeOutcome, TaskRange
 from milestones.pipeline.spark_jobs import SparkJobError
 
 FIRST, SECOND = TaskId(0, 0), TaskId(1, 0)
 IN, BETWEEN = TopicPartition("in", 0), TopicPartition("between", 0)
 SESSION_MS = 10_000
-NO_RHYTHM: Rhythm = ({}, {})
+NO_SCHEDULE: PunctuationSchedule = ({}, {})
 
 
 class FakeDriverMembership:
@@ -163,7 +163,7 @@ class Bench:
             done = end is RangeEnd.DONE
             if done:
                 self.kafka.offsets.update(range_.ends)
-            outcomes.append(RangeOutcome(range_.task, end, range_.size if done else 0, **{"rhythm": NO_RHYTHM, **more}))
+            outcomes.append(RangeOutcome(range_.task, end, range_.size if done else 0, **{"schedule": NO_SCHEDULE, **more}))
         self.kafka.written[BETWEEN] += produces
         self.spark.done.try_put(Finished(len(self.spark.orders), outcomes))
 

@@ -110,7 +110,7 @@ def test_a_producer_that_lost_a_connection_makes_no_further_transaction(bench: M
     done = HostedTask(clients, work).run()
     clients.close()
     assert (done.commits, done.records < end, b.committed()) == (1, True, done.records)
-    assert done.rhythm is not None
+    assert done.schedule is not None
     assert b.attempt(b.range(end)).records == end - done.records
     assert b.counts() == list(range(1, end + 1))
 

@@ -50,7 +50,7 @@ def test_what_is_committed_already_isnt_processed_again(bench: Make) -> None:
     end = b.send(*"abc")
     b.attempt(b.range(end))
     again = b.attempt(b.range(end), first=False)
-    assert (again.end, again.records, again.rhythm, b.counts()) == (RangeEnd.DONE, 0, None, [1, 2, 3])
+    assert (again.end, again.records, again.schedule, b.counts()) == (RangeEnd.DONE, 0, None, [1, 2, 3])
 
 
 def test_without_local_state_it_is_restored_from_the_changelog(bench: Make, tmp_path: Path) -> None:

@@ -120,36 +120,36 @@ def test_micro_batches_keep_their_interval() -> None:
 def test_a_task_whose_punctuation_is_due_runs_without_input() -> None:
     bench = Bench(Pace(1_000))
     bench.step()
-    bench.finish(rhythm=({}, {1: bench.clock.wall_ms() + 3_000}), due_ms=bench.clock.wall_ms() + 3_000)
+    bench.finish(schedule=({}, {1: bench.clock.wall_ms() + 3_000}), due_ms=bench.clock.wall_ms() + 3_000)
     bench.work()
     for _ in range(3):
         bench.step(1_000)
     bench.step()
     assert len(bench.spark.orders) == 3
     assert bench.ranges[0].task == FIRST
-    assert bench.ranges[0].rhythm is not None
+    assert bench.ranges[0].schedule is not None
 
 
 def test_a_retry_that_finds_all_committed_changes_nothing_about_when_punctuations_are_due() -> None:
     bench = Bench(Pace(1_000))
     due_ms = bench.clock.wall_ms() + 3_000
     bench.step()
-    bench.finish(rhythm=({}, {1: due_ms}), due_ms=due_ms)
+    bench.finish(schedule=({}, {1: due_ms}), due_ms=due_ms)
     bench.finish()
     bench.kafka.written[IN] = 5
     bench.step(1_000)
-    bench.finish(rhythm=None)
+    bench.finish(schedule=None)
     bench.step(1_000)
     assert len(bench.spark.orders) == 3
     bench.step(1_000)
     assert len(bench.spark.orders) == 4
-    assert (bench.ranges[0].task, bench.ranges[0].rhythm) == (FIRST, ({}, {1: due_ms}))
+    assert (bench.ranges[0].task, bench.ranges[0].schedule) == (FIRST, ({}, {1: due_ms}))
 
 
 def test_a_task_of_which_a_retry_has_told_nothing_yet_runs_for_a_first_time() -> None:
     bench = Bench(Pace(1_000))
     bench.step()
-    bench.finish(rhythm=None)
+    bench.finish(schedule=None)
     bench.finish()
     bench.step(1_000)
     assert [range_.task for range_ in bench.ranges] == [FIRST]

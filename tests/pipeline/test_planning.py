@@ -67,7 +67,7 @@ def test_with_punctuations_a_task_runs_for_a_first_time_and_when_one_is_due() ->
     due = ranges(done, done, known, RunLimits(punctuate=True), now_ms=2_000)
     assert due.keys() == {A}
     assert due[A].anyway
-    assert due[A].rhythm == ({}, {1: 2_000})
+    assert due[A].schedule == ({}, {1: 2_000})
 
 
 def test_ends_are_capped_where_a_cap_is_known() -> None:

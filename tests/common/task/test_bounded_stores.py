@@ -89,11 +89,11 @@ class Life:
         )
         self.stores.open()
         self.storage = storage
-        self.let_in()
+        self.open_to_user_code()
 
-    def let_in(self) -> None:
+    def open_to_user_code(self) -> None:
         self.stores.make_typed(self.record, cached=False)
-        self.stores.let_in()
+        self.stores.open_to_user_code()
 
     @property
     def store(self) -> Any:
@@ -139,7 +139,7 @@ class Life:
         self.cells.back(self.committed_memory)
         del self.changelog[getattr(self, "logged", 0) :]
         self.rows, self.observed = dict(self.committed), self.committed_observed
-        self.let_in()
+        self.open_to_user_code()
 
     def restore(self) -> None:
         """From the changelog, on an empty disk, in another process."""
@@ -149,7 +149,7 @@ class Life:
         for at in range(0, len(self.changelog), 7):
             batch = self.changelog[at : at + 7]
             self.stores.restore("s", map(Message, batch), at + len(batch))
-        self.let_in()
+        self.open_to_user_code()
         place, time = (slice(-16, -8), 2) if self.spec.kind.startswith("session") else (slice(-12, -4), 1)
         logged = max((int.from_bytes((output.key or b"")[place], "big") for output in self.changelog), default=-1)
         first = max(0, (logged - RETENTION_MS) // SEGMENT_MS)
@@ -493,7 +493,7 @@ def test_a_key_cannot_be_none() -> None:
 def test_a_closed_store_refuses_every_call() -> None:
     life = Life(spec_of("window"))
     store: WindowStore = life.store
-    life.stores.keep_out()
+    life.stores.close_to_user_code()
     for call in (store.all, lambda: store.fetch("k", 1), lambda: store.put("k", "v", 1)):
         with pytest.raises(StateError, match="isn't open"):
             call()
@@ -520,7 +520,7 @@ def test_what_was_gone_is_gone_after_the_restoration_of_a_commit_without_answer(
     life.stores.abort(logged=False)
     life.cells.back(remembered)
     life.stores.restore("s", map(Message, life.changelog), len(life.changelog))
-    life.let_in()
+    life.open_to_user_code()
     assert list(life.store.all()) == shown == [(Windowed("k", 1_905_000, 1_905_000 + SIZE_MS), "v")]
 
 

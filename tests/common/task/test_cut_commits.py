@@ -54,7 +54,7 @@ def begin_again(life: Life, storage: MemoryTaskStorage) -> None:
     life.begin(storage)
     at = storage.offsets()["s"] or 0
     life.stores.restore("s", map(Message, life.changelog[at:]), len(life.changelog))
-    life.let_in()
+    life.open_to_user_code()
     life.committed_memory = {}
 
 

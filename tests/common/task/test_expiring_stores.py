@@ -69,7 +69,7 @@ class Expiring(Life):
         for at in range(0, len(self.changelog), 7):
             batch = self.changelog[at : at + 7]
             self.stores.restore("s", map(Message, batch), at + len(batch))
-        self.let_in()
+        self.open_to_user_code()
         # At least once, the changelog may know of a later time, that of a record which comes again.
         self.highest = max([self.highest, *(output.timestamp for output in self.changelog)])
         self.kept = dict(self.entries), self.highest
@@ -81,7 +81,7 @@ class Expiring(Life):
         self.stores.make_typed(self.record, cached=False)
         self.stores.log_again(10**12)
         self.done()
-        self.stores.let_in()
+        self.stores.open_to_user_code()
         self.entries, self.highest = dict(self.kept[0]), self.kept[1]
 
     def go_on(self) -> None:
@@ -202,7 +202,7 @@ def test_what_cannot_be_a_key_or_a_value_is_said_and_changes_nothing() -> None:
             call()
     assert list(life.store.all()) == []
     store = life.store
-    life.stores.keep_out()
+    life.stores.close_to_user_code()
     for closed in (store.all, lambda: store.get("k"), lambda: store.put("k", "v")):
         with pytest.raises(StateError, match="isn't open"):
             closed()

@@ -65,7 +65,7 @@ class Lru(Life):
         self.stores.make_typed(self.record, cached=False)
         self.stores.log_again(5)
         self.done()
-        self.stores.let_in()
+        self.stores.open_to_user_code()
         self.entries = self.committed_entries.copy()
 
     def restore(self) -> None:
@@ -76,7 +76,7 @@ class Lru(Life):
         for at in range(0, len(self.changelog), 7):
             batch = self.changelog[at : at + 7]
             self.stores.restore("s", map(Message, batch), at + len(batch))
-        self.let_in()
+        self.open_to_user_code()
         last = {(output.key or b"").decode(): number for number, output in enumerate(self.changelog)}
         self.entries = OrderedDict(sorted(self.entries.items(), key=lambda entry: last[entry[0]]))
         self.committed_entries, self.committed_memory = self.entries.copy(), {}
@@ -168,7 +168,7 @@ def test_the_tail_of_a_changelog_comes_after_what_was_used_since_the_first_resto
     life.roll_back()
     life.changelog += unanswered
     life.stores.restore("s", map(Message, unanswered), len(life.changelog))
-    life.let_in()
+    life.open_to_user_code()
     life.store.put("f", "v")
     life.store.put("g", "v")
     assert [key for key, _ in life.store.all()] == ["e", "f", "g"]
@@ -193,7 +193,7 @@ def test_a_store_that_has_been_made_smaller_makes_room_at_the_next_put() -> None
     life.commit()
     smaller = Lru(spec_of(2))
     smaller.stores.restore("s", map(Message, life.changelog), 5)
-    smaller.let_in()
+    smaller.open_to_user_code()
     smaller.store.put("f", "v")
     smaller.done()
     assert [key for key, _ in smaller.store.all()] == ["e", "f"]
@@ -231,7 +231,7 @@ def test_what_cannot_be_a_key_or_a_value_is_said_and_makes_no_room() -> None:
             call()
     assert list(life.store.all()) == [("k", "v")]
     store = life.store
-    life.stores.keep_out()
+    life.stores.close_to_user_code()
     for closed in (store.all, lambda: store.get("k"), lambda: store.put("k", "v"), store.approximate_num_entries):
         with pytest.raises(StateError, match="isn't open"):
             closed()

@@ -62,13 +62,13 @@ def test_a_task_that_takes_anothers_place_goes_on_in_its_rhythm() -> None:
     at(first, 3, 14)
     assert calls == [3, 14]
     second, calls = calling("stream-time", 10)
-    second.task.go_on(first.task.rhythm())
+    second.task.resume_punctuations(first.task.punctuation_schedule())
     at(second, 15, 19, 20)
     assert calls == [20]
     third, calls = calling("wall-clock-time", 10)
     third.task.punctuate(START + 10)
     fourth, calls = calling("wall-clock-time", 10)
-    fourth.task.go_on(third.task.rhythm())
+    fourth.task.resume_punctuations(third.task.punctuation_schedule())
     assert fourth.task.next_punctuation_ms() == START + 20
 
 

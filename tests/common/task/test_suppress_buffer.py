@@ -68,11 +68,11 @@ class Life:
         opener = partial(self.opener, self.disks)
         self.stores = TaskStores(TaskId(0, 2), sub, opener, self.scope, ReadCaches(), caches, cells)
         self.stores.open()
-        self.let_in()
+        self.open_to_user_code()
 
-    def let_in(self) -> None:
+    def open_to_user_code(self) -> None:
         self.stores.make_typed(self.record, cached=True)
-        self.stores.let_in()
+        self.stores.open_to_user_code()
 
     @property
     def buffer(self) -> SuppressBuffer:
@@ -113,7 +113,7 @@ class Life:
         self.kept = dict(self.committed)
         self.stores.log_again(5)
         self.changelog += self.merged()
-        self.let_in()
+        self.open_to_user_code()
 
     def reopen(self) -> None:
         """Another process on the same disk, which restores what the disk hasn't."""
@@ -139,7 +139,7 @@ class Life:
             batch = records[at : at + 7]
             self.stores.restore("s", batch, at + len(batch))
         self.kept = dict(self.committed)
-        self.let_in()
+        self.open_to_user_code()
 
     # -- what it must have
 
@@ -276,6 +276,6 @@ def test_a_closed_buffer_refuses_all_calls() -> None:
     life = in_memory()
     life.buffer.put(1, "a", (1, None), Context(1, None, None))
     former = life.buffer
-    life.let_in()
+    life.open_to_user_code()
     with pytest.raises(StateError, match="isn't open"):
         former.put(1, "a", (1, None), Context(1, None, None))

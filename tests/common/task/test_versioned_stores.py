@@ -60,7 +60,7 @@ class Versioned(Life):
         self.stores.make_typed(self.record, cached=False)
         self.stores.log_again(5)
         self.done()
-        self.stores.let_in()
+        self.stores.open_to_user_code()
         self.model = self.committed_model.copy()
 
     def restore(self) -> None:
@@ -70,7 +70,7 @@ class Versioned(Life):
         for at in range(0, len(self.changelog), 7):
             batch = self.changelog[at : at + 7]
             self.stores.restore("s", map(Message, batch), at + len(batch))
-        self.let_in()
+        self.open_to_user_code()
         self.committed_memory = {}
 
     def go_on(self) -> None:
@@ -302,7 +302,7 @@ def test_a_versioned_store_says_what_it_refuses() -> None:
     with pytest.raises(SerializationError, match="value"):
         life.store.put("k", 5, 1)
     store = life.store
-    life.stores.keep_out()
+    life.stores.close_to_user_code()
     for closed in (store.all, lambda: store.get("k"), lambda: store.put("k", "v", 1), lambda: store.versions("k")):
         with pytest.raises(StateError, match="isn't open"):
             closed()
@@ -312,5 +312,5 @@ def test_records_without_a_key_are_passed_over_by_a_restoration() -> None:
     life = Versioned(spec_of())
     records = [Output("log", 0, key, b"v", time, None, "s") for key, time in ((None, 5), (b"k", 6))]
     life.stores.restore("s", map(Message, records), 2)
-    life.let_in()
+    life.open_to_user_code()
     assert list(life.store.all()) == [("k", ValueAndTimestamp("v", 6))]

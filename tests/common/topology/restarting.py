@@ -1,7 +1,7 @@
 """`RestartingDriver`: a topology whose tasks move to another process, between any two steps.
 
 *Guarantees*: the stores of the other process have what their changelogs have, and nothing else is there of the former
-one but the committed offsets with their metadata, and the rhythm of its punctuations.
+one but the committed offsets with their metadata, and the schedule of its punctuations.
 *Assumes*: every store is logged; no cache; what is piped goes to topics that the topology doesn't write.
 """
 
@@ -36,7 +36,7 @@ class RestartingDriver(TopologyTestDriver):
         self._process()
 
     def _elsewhere(self, task: Task) -> Task:
-        commit, rhythm = task.freeze(), task.rhythm()
+        commit, schedule = task.freeze(), task.punctuation_schedule()
         assert not commit.all_outputs(), "the driver commits after each record"
         task.applied(commit, {})
         task.close()
@@ -49,7 +49,7 @@ class RestartingDriver(TopologyTestDriver):
             records = self._written(topic)[:end]
             successor.restore(store, records, len(records))
         successor.start(commit.offsets, commit.metadata)
-        successor.go_on(rhythm)
+        successor.resume_punctuations(schedule)
         return successor
 
     def _written(self, topic: str) -> list[Message]:
