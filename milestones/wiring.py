@@ -32,7 +32,7 @@ from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
-from milestones.m4_polling_thread.collection import asked_beside
+from milestones.m4_polling_thread.collection import polling_collection
 from milestones.m4_polling_thread.counted_threads import counted_processing
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.m5_committed_collector.collector import CommittedCollector
@@ -123,7 +123,7 @@ REPLACEMENTS: Mapping[str, Replacement] = {
     ),
     "polling_thread": Replacement(
         instance={"workforce": PollingWorkforce},
-        thread={"processing": counted_processing, "collection": asked_beside, "task_ends": SingleTaskEnds},
+        thread={"processing": counted_processing, "collection": polling_collection, "task_ends": SingleTaskEnds},
     ),
     "committed_collector": Replacement(
         thread={

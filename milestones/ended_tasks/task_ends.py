@@ -28,8 +28,8 @@ from milestones.common.errors import (
 from milestones.common.kafka.failures import is_undelivered
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.refusals import RefusedInTransactionError
+from milestones.ended_tasks.commit_isolation import CommitIsolation, Reached
 from milestones.ended_tasks.handler_thread import HandlerCalls, start
-from milestones.ended_tasks.suspects import Reached, Suspects
 from milestones.instance.context import UncaughtExceptionResponse
 from milestones.parts import Blame, DecidedError, TaskDecision
 
@@ -75,7 +75,7 @@ class SingleTaskEnds:
             context, "UncaughtExceptionHandler", lambda answer: answer.task, launch
         )
         self._asked: dict[TaskId, BaseException] = {}
-        self._suspects = Suspects()
+        self._isolation = CommitIsolation()
 
     def fail(self, task: TaskId, error: BaseException, *, owned: bool) -> None:
         if isinstance(error, OF_THE_THREAD) or not isinstance(error, Exception):
@@ -85,7 +85,7 @@ class SingleTaskEnds:
             return
         log.error("task %s has failed and is ended: %s", task, text_of(error), exc_info=brief(error))
         self._asked[task] = error
-        self._suspects.clear(task)
+        self._isolation.clear(task)
         self._calls.call(task, lambda: HandlerDecision(task, error, self._decide(error)))
 
     def _decide(self, error: BaseException) -> UncaughtExceptionResponse:
@@ -106,12 +106,12 @@ class SingleTaskEnds:
         if len(reached) > 1:
             self._suspect(reached, error)
             return Blame()
-        self.keep_turn()
+        self.extend_turn()
         return Blame(tell_apart=True) if reached else None
 
-    def keep_turn(self) -> None:
+    def extend_turn(self) -> None:
         """Have the turn last until what is in it is told apart."""
-        self._suspects.keep()
+        self._isolation.extend_turn()
 
     def _suspect(self, reached: Mapping[TaskId, Reached], error: BaseException) -> None:
         log.warning(
@@ -122,13 +122,13 @@ class SingleTaskEnds:
 
     def isolate(self, reached: Mapping[TaskId, Reached], *, rests: bool = False) -> None:
         """Have each of these tasks commit alone, and all others without them; `rests`: with rests in between."""
-        self._suspects.begin(reached, self._now_ms(), rests=rests)
+        self._isolation.begin(reached, self._now_ms(), rests=rests)
 
     def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Blame | None:
         """A topic isn't known yet, or takes nothing for a while: tasks whose outputs are taken must not wait for the
         others. A task that was alone with it for `task_timeout_ms` has failed of it."""
         task, *others = reached or [None]
-        suspected_ms = None if others or task is None else self._suspects.suspected_ms(task, self._now_ms())
+        suspected_ms = None if others or task is None else self._isolation.suspected_ms(task, self._now_ms())
         if suspected_ms is not None:
             return Blame(failed=task) if suspected_ms > self._context.config.task_timeout_ms else None
         if reached:
@@ -140,23 +140,23 @@ class SingleTaskEnds:
 
     @property
     def isolating(self) -> bool:
-        return bool(self._suspects)
+        return bool(self._isolation)
 
     def admits(self, task: TaskId) -> bool:
-        return self._suspects.admits(task)
+        return self._isolation.admits(task)
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        self._suspects.committed(offsets)
+        self._isolation.committed(offsets)
 
     def between_transactions(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
-        self._suspects.run_once(now_ms, has_work)
+        self._isolation.run_once(now_ms, has_work)
 
     def stop_isolating(self) -> None:
-        self._suspects.stop()
+        self._isolation.stop()
 
     def forget(self, task: TaskId) -> None:
         self._asked.pop(task, None)
-        self._suspects.clear(task)
+        self._isolation.clear(task)
 
     def take_decided(self) -> Sequence[TaskDecision]:
         decided = []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from milestones.parts import Sending
 
 
-class AskedBeside:
+class ThreadedProductionHandler:
     """The production exception handler, asked by handler threads.
 
     *Owns*: the questions without an answer; since when the handler has been silent, by task. *Receives*: `Answer`s.
@@ -80,6 +80,6 @@ class AskedBeside:
         del self._open[task], self._silent_since_ms[task]
 
 
-def asked_beside(context: ThreadContext, clients: Sending) -> BufferedCollection:
+def polling_collection(context: ThreadContext, clients: Sending) -> BufferedCollection:
     """Collection of the polling thread."""
-    return BufferedCollection(context, clients, AskedBeside(context))
+    return BufferedCollection(context, clients, ThreadedProductionHandler(context))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import LeftOutError, SendAgainError
 from milestones.common.memory import Account
 from milestones.common.testing.faults import reach
-from milestones.m4_polling_thread.collection import AskedBeside
+from milestones.m4_polling_thread.collection import ThreadedProductionHandler
 from milestones.m5_committed_collector.intervals import TaskIntervals
 from milestones.shared_parts.sending import OutputSender, take_changelog_offsets
 
@@ -55,7 +55,7 @@ class CommittedCollector:
 
     def __init__(self, context: ThreadContext, clients: Sending, handler: ProductionHandler | None = None) -> None:
         """`handler`: by default the user's is asked by handler threads."""
-        self._sender = OutputSender(context, clients, self, handler or AskedBeside(context))
+        self._sender = OutputSender(context, clients, self, handler or ThreadedProductionHandler(context))
         self._config, self._clients, self._clock = context.config, clients, context.clock
         self._retry_policy, self._memory = context.retry_policy, context.memory
         self._intervals: dict[TaskId, TaskIntervals] = {}

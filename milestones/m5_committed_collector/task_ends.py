@@ -30,10 +30,10 @@ class IntervalTaskEnds(SingleTaskEnds):
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
         if isinstance(error, RefusedInTransactionError) and error.single and not transaction.told_apart:
-            self.keep_turn()
+            self.extend_turn()
             return Blame(tell_apart=True)
         if isinstance(error, RefusedTogetherError):
-            self.keep_turn()
+            self.extend_turn()
         if isinstance(error, SendAgainError):
             again = {id: reached for id, reached in transaction.reached.items() if id in error.tasks}
             self.isolate(again, rests=True)

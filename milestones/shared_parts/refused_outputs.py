@@ -71,7 +71,7 @@ class ProductionHandler(Protocol):
         ...
 
 
-class AskedAtOnce:
+class InlineProductionHandler:
     """Asks in the calling thread, as the answer is taken. *Owns*: the questions."""
 
     def __init__(self, handler: Handler) -> None:

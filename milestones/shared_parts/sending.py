@@ -62,7 +62,7 @@ from milestones.common.topology.handlers import Action, Response
 from milestones.common.topology.nodes import SinkNode
 from milestones.shared_parts.refused_outputs import (
     Answer,
-    AskedAtOnce,
+    InlineProductionHandler,
     ProductionHandler,
     Question,
     describe,
@@ -113,7 +113,7 @@ class OutputSender:
         self, context: ThreadContext, clients: Sending, deciding: Deciding, handler: ProductionHandler | None = None
     ) -> None:
         """`handler`: by default the user's is asked in the calling thread."""
-        self._handler = handler or AskedAtOnce(context.config.production_exception_handler)
+        self._handler = handler or InlineProductionHandler(context.config.production_exception_handler)
         self._deciding, self._config, self._clients, self._clock = deciding, context.config, clients, context.clock
         self._application, self._retry_policy = context.application, context.retry_policy
         self._full_since_ms: int | None = None

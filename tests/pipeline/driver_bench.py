@@ -163,7 +163,8 @@ class Bench:
             done = end is RangeEnd.DONE
             if done:
                 self.kafka.offsets.update(range_.ends)
-            outcomes.append(RangeOutcome(range_.task, end, range_.size if done else 0, **{"schedule": NO_SCHEDULE, **more}))
+            records, known = range_.size if done else 0, {"schedule": NO_SCHEDULE, **more}
+            outcomes.append(RangeOutcome(range_.task, end, records, **known))
         self.kafka.written[BETWEEN] += produces
         self.spark.done.try_put(Finished(len(self.spark.orders), outcomes))
 

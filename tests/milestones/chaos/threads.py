@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from milestones.m1_state_updater.opening import StoreOpener
-from milestones.m4_polling_thread.collection import AskedBeside
+from milestones.m4_polling_thread.collection import ThreadedProductionHandler
 from milestones.shared_parts.store_requests import StoreRequest
 from milestones.stream_thread.loop import StreamLoop
 from tests.milestones.stepped import Openers, Stepped
@@ -130,7 +130,7 @@ class ChaosOpeners(Openers):
         return not self.taken and not any(len(opener._requests) for opener in self.all)
 
 
-class ChaosHandler(AskedBeside):
+class ChaosHandler(ThreadedProductionHandler):
     """The production exception handler. The polling thread that waits for its answer sees other threads run."""
 
     def __init__(self, world: ChaosWorld, context: ThreadContext) -> None:

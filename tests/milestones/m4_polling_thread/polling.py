@@ -14,7 +14,7 @@ from milestones.instance.context import ProcessingThreadMoved, UncaughtException
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
-from milestones.m4_polling_thread.collection import AskedBeside
+from milestones.m4_polling_thread.collection import ThreadedProductionHandler
 from milestones.m4_polling_thread.counted_threads import CountedThreads
 from milestones.m4_polling_thread.workforce import PollingIdentity
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
@@ -64,7 +64,7 @@ class PollingWorld(ProcessingWorld):
                 context, workers.launch, workers.wait, CountedThreads(context)
             ),
             collection=lambda context, clients: BufferedCollection(
-                context, clients, AskedBeside(context, handlers.launch)
+                context, clients, ThreadedProductionHandler(context, handlers.launch)
             ),
             task_ends=lambda context: SingleTaskEnds(context, handlers.launch),
         )

@@ -16,7 +16,7 @@ from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId
 from milestones.common.steps import Steps, until_returned
 from milestones.common.topology.handlers import Action, Response
 from milestones.flags import parse_milestones
-from milestones.m4_polling_thread.collection import AskedBeside
+from milestones.m4_polling_thread.collection import ThreadedProductionHandler
 from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
 from tests.milestones.batches import with_their_batch
@@ -137,7 +137,7 @@ class CollectorWorld(PollingWorld):
             confirmation=M5.confirmation,
             recovery=M5.recovery,
             collection=lambda context, clients: CommittedCollector(
-                context, clients, AskedBeside(context, handlers.launch)
+                context, clients, ThreadedProductionHandler(context, handlers.launch)
             ),
             task_ends=lambda context: IntervalTaskEnds(context, handlers.launch),
         )

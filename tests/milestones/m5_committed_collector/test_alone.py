@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.ended_tasks.suspects import TURN_MS
+from milestones.ended_tasks.commit_isolation import TURN_MS
 from tests.milestones.fake_kafka import kafka_error
 from tests.milestones.fakes import A, put
 from tests.milestones.m5_committed_collector.collecting import MoodyLedger, RunningCollector

@@ -1,9 +1,9 @@
-"""`Suspects`: whose outputs may be in the next transaction, after one with outputs of several tasks has failed as Kafka
-took some of them not, or not in time.
+"""`CommitIsolation`: whose outputs may be in the next transaction, after one with outputs of several tasks has failed
+because Kafka refused some of them, or didn't take them in time.
 
 The client doesn't say whose record it was. So each of these tasks gets transactions of its own, in turn with all other
-tasks, until it has committed what it had done when the transaction failed. The guilty one is alone when Kafka refuses
-its record again, and alone is rolled back then.
+tasks, until it has committed what it had done when the transaction failed. The task whose record it is, is alone in
+its transaction when Kafka refuses the record once more. Then only this task is rolled back.
 
 *Guarantees*: a turn ends only while no transaction is open. A suspect that has nothing to commit (it is paused, say, or
 in a long call) has no turn, and holds nothing up; one that has, and isn't committed, does so for `TURN_MS`. One whose
@@ -39,7 +39,7 @@ class Suspicion(NamedTuple):
     rest_ms: int = 0
 
 
-class Suspects:
+class CommitIsolation:
     """*Owns*: the turns and the suspicions."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Suspects:
         if all(p in offsets and offsets[p].offset >= at for p, at in self._suspicions[turn].reached.items()):
             self.clear(turn)
 
-    def keep(self) -> None:
+    def extend_turn(self) -> None:
         """The outputs of the one whose turn it is are told apart next: its turn begins anew with the producer that does
         so, however long that takes to be made, and it isn't passed over while it comes back from its roll-back."""
         self._since_ms, self._kept = None, True

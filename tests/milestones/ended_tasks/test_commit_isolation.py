@@ -15,7 +15,7 @@ from milestones.common.kafka.refusals import Refused, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.steps import Steps
 from milestones.common.topology.handlers import Action, Response
-from milestones.ended_tasks.suspects import OTHERS_MS, TURN_MS, Suspects
+from milestones.ended_tasks.commit_isolation import OTHERS_MS, TURN_MS, CommitIsolation
 from milestones.instance.context import UncaughtExceptionResponse
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from tests.milestones.fakes import A, kafka_error, put
@@ -146,7 +146,7 @@ def test_a_guilty_task_is_opened_anew_and_goes_on_once_the_cause_is_mended() -> 
 def test_a_rebalance_in_the_midst_commits_all_tasks_that_leave() -> None:
     r = refusing(set())
     r.step(6)
-    r.loop._ends._suspects.begin({TaskId(0, 0): {}, TaskId(0, 1): {}}, 0)  # type: ignore[attr-defined]
+    r.loop._ends._isolation.begin({TaskId(0, 0): {}, TaskId(0, 1): {}}, 0)  # type: ignore[attr-defined]
     r.rebalance(0, steps=5)
     assert committed(r) == [2] * TASKS
 
@@ -232,69 +232,69 @@ def able(_: TaskId) -> bool:
     return True
 
 
-def in_turn(suspects: Suspects) -> list[str]:
-    return [str(task) for task in (ONE, TWO, THREE) if suspects.admits(task)]
+def in_turn(isolation: CommitIsolation) -> list[str]:
+    return [str(task) for task in (ONE, TWO, THREE) if isolation.admits(task)]
 
 
 def test_without_suspects_every_task_may_be_in_the_next_transaction() -> None:
-    assert in_turn(Suspects()) == ["0_0", "0_1", "0_2"]
+    assert in_turn(CommitIsolation()) == ["0_0", "0_1", "0_2"]
 
 
 def test_all_others_are_first_then_each_suspect_alone_until_it_has_come_as_far_as_before() -> None:
-    suspects = Suspects()
-    suspects.begin({ONE: {IN: 5}, TWO: {}}, 0)
-    assert in_turn(suspects) == ["0_2"]
-    suspects.run_once(OTHERS_MS, able)
-    assert in_turn(suspects) == ["0_0"]
-    suspects.committed({IN: OffsetAndMetadata(4)})
-    suspects.run_once(OTHERS_MS + 1, able)
-    assert in_turn(suspects) == ["0_1"]
-    suspects.committed({})
-    suspects.run_once(OTHERS_MS + 2, able)
-    assert in_turn(suspects) == ["0_1", "0_2"]
-    suspects.committed({})
-    suspects.run_once(OTHERS_MS + 3, able)
-    assert in_turn(suspects) == ["0_0"]
-    suspects.committed({IN: OffsetAndMetadata(5)})
-    assert not suspects
-    assert in_turn(suspects) == ["0_0", "0_1", "0_2"]
+    isolation = CommitIsolation()
+    isolation.begin({ONE: {IN: 5}, TWO: {}}, 0)
+    assert in_turn(isolation) == ["0_2"]
+    isolation.run_once(OTHERS_MS, able)
+    assert in_turn(isolation) == ["0_0"]
+    isolation.committed({IN: OffsetAndMetadata(4)})
+    isolation.run_once(OTHERS_MS + 1, able)
+    assert in_turn(isolation) == ["0_1"]
+    isolation.committed({})
+    isolation.run_once(OTHERS_MS + 2, able)
+    assert in_turn(isolation) == ["0_1", "0_2"]
+    isolation.committed({})
+    isolation.run_once(OTHERS_MS + 3, able)
+    assert in_turn(isolation) == ["0_0"]
+    isolation.committed({IN: OffsetAndMetadata(5)})
+    assert not isolation
+    assert in_turn(isolation) == ["0_0", "0_1", "0_2"]
 
 
 def test_a_suspect_that_commits_nothing_holds_the_others_up_for_a_turn_only() -> None:
-    suspects = Suspects()
-    suspects.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
-    suspects.run_once(OTHERS_MS, able)
-    suspects.run_once(OTHERS_MS + TURN_MS - 1, able)
-    assert in_turn(suspects) == ["0_0"]
-    suspects.run_once(OTHERS_MS + TURN_MS, able)
-    assert in_turn(suspects) == ["0_1"]
+    isolation = CommitIsolation()
+    isolation.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
+    isolation.run_once(OTHERS_MS, able)
+    isolation.run_once(OTHERS_MS + TURN_MS - 1, able)
+    assert in_turn(isolation) == ["0_0"]
+    isolation.run_once(OTHERS_MS + TURN_MS, able)
+    assert in_turn(isolation) == ["0_1"]
 
 
 def test_those_of_an_earlier_transaction_stay_suspected() -> None:
-    suspects = Suspects()
-    suspects.begin({ONE: {IN: 5}}, 0)
-    suspects.begin({TWO: {IN: 5}}, 1_000)
-    assert in_turn(suspects) == ["0_2"]
-    assert [suspects.suspected_ms(task, 3_000) for task in (ONE, TWO, THREE)] == [3_000, 2_000, None]
+    isolation = CommitIsolation()
+    isolation.begin({ONE: {IN: 5}}, 0)
+    isolation.begin({TWO: {IN: 5}}, 1_000)
+    assert in_turn(isolation) == ["0_2"]
+    assert [isolation.suspected_ms(task, 3_000) for task in (ONE, TWO, THREE)] == [3_000, 2_000, None]
 
 
 def test_a_suspect_may_fail_for_good_while_its_commit_is_under_way() -> None:
-    suspects = Suspects()
-    suspects.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
-    suspects.run_once(OTHERS_MS, able)
-    suspects.clear(ONE)
-    suspects.committed({IN: OffsetAndMetadata(5)})
-    suspects.run_once(OTHERS_MS + 1, able)
-    assert in_turn(suspects) == ["0_1"]
+    isolation = CommitIsolation()
+    isolation.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
+    isolation.run_once(OTHERS_MS, able)
+    isolation.clear(ONE)
+    isolation.committed({IN: OffsetAndMetadata(5)})
+    isolation.run_once(OTHERS_MS + 1, able)
+    assert in_turn(isolation) == ["0_1"]
 
 
 def test_a_suspect_that_leaves_is_passed_over() -> None:
-    suspects = Suspects()
-    suspects.begin({A: {IN: 5}, TWO: {IN: 5}}, 0)
-    suspects.run_once(OTHERS_MS, able)
-    suspects.clear(A)
-    suspects.run_once(OTHERS_MS + 1, able)
-    assert in_turn(suspects) == ["0_1"]
+    isolation = CommitIsolation()
+    isolation.begin({A: {IN: 5}, TWO: {IN: 5}}, 0)
+    isolation.run_once(OTHERS_MS, able)
+    isolation.clear(A)
+    isolation.run_once(OTHERS_MS + 1, able)
+    assert in_turn(isolation) == ["0_1"]
 
 
 def test_the_tasks_of_a_commit_that_failed_are_in_no_later_transaction() -> None:
@@ -309,23 +309,23 @@ def test_the_tasks_of_a_commit_that_failed_are_in_no_later_transaction() -> None
 
 
 def test_suspects_without_anything_to_commit_are_passed_over_until_they_have() -> None:
-    suspects, busy = Suspects(), set[TaskId]()
-    suspects.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
-    suspects.run_once(OTHERS_MS, busy.__contains__)
-    assert in_turn(suspects) == ["0_2"]
+    isolation, busy = CommitIsolation(), set[TaskId]()
+    isolation.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
+    isolation.run_once(OTHERS_MS, busy.__contains__)
+    assert in_turn(isolation) == ["0_2"]
     busy.add(TWO)
-    suspects.run_once(2 * OTHERS_MS, busy.__contains__)
-    assert in_turn(suspects) == ["0_1"]
+    isolation.run_once(2 * OTHERS_MS, busy.__contains__)
+    assert in_turn(isolation) == ["0_1"]
     busy.clear()
-    suspects.run_once(2 * OTHERS_MS + 1, busy.__contains__)
-    assert in_turn(suspects) == ["0_2"]
+    isolation.run_once(2 * OTHERS_MS + 1, busy.__contains__)
+    assert in_turn(isolation) == ["0_2"]
 
 
 def test_suspects_in_long_calls_hold_up_no_commit_of_the_others() -> None:
     r = refusing(set())
     r.step(10, ms=20)
-    suspects = r.loop._ends._suspects  # type: ignore[attr-defined]
-    suspects.begin({TaskId(0, number): {TopicPartition("in", number): 99} for number in range(5)}, 0)
+    isolation = r.loop._ends._isolation  # type: ignore[attr-defined]
+    isolation.begin({TaskId(0, number): {TopicPartition("in", number): 99} for number in range(5)}, 0)
     for turn in range(10):
         put(r.world, 5, "c")
         before = committed(r)[5]
