@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.counters import TaskCounters
-from milestones.common.task.lifecycle import Lifecycle, State
+from milestones.common.task.lifecycle import Lifecycle, TaskState
 from milestones.common.task.source_changelogs import source_changelogs
 from milestones.common.task.task_stores import TaskStores
 
@@ -28,7 +28,7 @@ class ChangelogTask:
     id: TaskId
     subtopology: SubTopology
 
-    following: ClassVar[State]
+    following: ClassVar[TaskState]
     """The state in which the task takes changelog records."""
 
     _stores: TaskStores
@@ -43,7 +43,7 @@ class ChangelogTask:
         half of a snapshot in one."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> TaskState:
         """The task's state, by `lifecycle.py`."""
         return self.lifecycle.state
 

@@ -35,7 +35,7 @@ from milestones.common.errors import OwnershipError
 from milestones.common.records import TaskId
 
 
-class State(Enum):
+class TaskState(Enum):
     """The state of a task."""
 
     CREATED = "created"
@@ -57,9 +57,9 @@ class State(Enum):
     __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
-_S = State
+_S = TaskState
 
-MOVES: Final[Mapping[State, frozenset[State]]] = {
+MOVES: Final[Mapping[TaskState, frozenset[TaskState]]] = {
     state: frozenset(targets)
     for state, targets in {
         _S.CREATED: {_S.IN_TRANSIT, _S.RESTORING, _S.STANDBY, _S.CLOSING},
@@ -84,15 +84,15 @@ class Lifecycle:
 
     def __init__(self, task: TaskId) -> None:
         self._task = task
-        self.state: State = State.CREATED
+        self.state: TaskState = TaskState.CREATED
 
-    def move(self, target: State) -> None:
+    def move(self, target: TaskState) -> None:
         """Move to `target`; `OwnershipError` when the table has no such move."""
         if target not in MOVES[self.state]:
             raise self._bug(f"it can't become {target.value}")
         self.state = target
 
-    def expect(self, *states: State) -> None:
+    def expect(self, *states: TaskState) -> None:
         """`OwnershipError` unless the task is in one of `states`."""
         if self.state not in states:
             raise self._bug(f"it must be {' or '.join(state.value for state in states)} for this")

@@ -19,7 +19,7 @@ from milestones.common.state.record_caches import RecordCaches, TaskCaches
 from milestones.common.state.spec import BOUNDED
 from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.changelog_task import ChangelogTask
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.common.task.metadata import NOT_COMMITTED, NOTHING_COMMITTED, committed_numbers
 from milestones.common.task.scope import RecordScope
 from milestones.common.task.task_stores import TaskStores
@@ -33,7 +33,7 @@ class StandbyTask(ChangelogTask):
     end. `told_by`: the input partitions whose committed offsets say the times of its stores; none without stores whose
     rows are gone after a time."""
 
-    following = State.STANDBY
+    following = TaskState.STANDBY
 
     def __init__(self, id: TaskId, subtopology: SubTopology, open_stores: OpenStores) -> None:
         super().__init__(id, subtopology)
@@ -47,9 +47,9 @@ class StandbyTask(ChangelogTask):
 
     def open(self) -> None:
         """Open the stores. `StateLockedError` (ask again), `StateError`."""
-        self.lifecycle.expect(State.CREATED)
+        self.lifecycle.expect(TaskState.CREATED)
         self._stores.open()
-        self.lifecycle.move(State.STANDBY)
+        self.lifecycle.move(TaskState.STANDBY)
 
     def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Take what the group has committed. Harmless when repeated. A partition without a commit, as that of a new
@@ -62,16 +62,16 @@ class StandbyTask(ChangelogTask):
 
     def recycle(self) -> TaskStorage:
         """Close the standby, and return its stores, open."""
-        self.lifecycle.move(State.CLOSING)
-        self.lifecycle.move(State.CLOSED)
+        self.lifecycle.move(TaskState.CLOSING)
+        self.lifecycle.move(TaskState.CLOSED)
         return self._stores.release()
 
     def close(self) -> None:
         """Close the stores. Harmless when repeated."""
-        if self.state is State.CLOSED:
+        if self.state is TaskState.CLOSED:
             return
-        self.lifecycle.move(State.CLOSING)
+        self.lifecycle.move(TaskState.CLOSING)
         try:
             self._stores.close()
         finally:
-            self.lifecycle.move(State.CLOSED)
+            self.lifecycle.move(TaskState.CLOSED)

@@ -30,7 +30,7 @@ from milestones.common.task.boundary import Boundary, PendingCommit, Position
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.commits import TaskCommits
 from milestones.common.task.input import TaskInput
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.common.task.metadata import OffsetMetadata, committed_numbers, written_mark
 from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
@@ -43,13 +43,13 @@ from milestones.common.topology.nodes import SubTopology
 
 T = TypeVar("T")
 
-__all__ = ["OpenStores", "PendingCommit", "State", "Task", "TaskSettings", "TaskStorage"]
+__all__ = ["OpenStores", "PendingCommit", "Task", "TaskSettings", "TaskState", "TaskStorage"]
 
 
 class Task(ChangelogTask):
     """An active task, made once per assignment: `open`, (`restore`), `start`, then records; `close` at the end."""
 
-    following = State.RESTORING
+    following = TaskState.RESTORING
 
     def __init__(
         self,
@@ -111,14 +111,14 @@ class Task(ChangelogTask):
 
     def open(self) -> None:
         """Open the stores. `StateLockedError` (ask again), `StateError`."""
-        self.lifecycle.expect(State.CREATED, State.RESTORING)
+        self.lifecycle.expect(TaskState.CREATED, TaskState.RESTORING)
         self._stores.open()
         try:
             self._make_stores()
         except BaseException:
             self._stores.close()
             raise
-        self.lifecycle.move(State.RESTORING)
+        self.lifecycle.move(TaskState.RESTORING)
 
     @property
     def needs_restoration(self) -> bool:
@@ -174,7 +174,7 @@ class Task(ChangelogTask):
 
         Called after restoration, and again after a roll-back. `initialise`: initialise the processors, too.
         """
-        self.lifecycle.expect(State.RESTORING, State.READY)
+        self.lifecycle.expect(TaskState.RESTORING, TaskState.READY)
         missing = set(self.partitions) - positions.keys()
         if missing:
             names = sorted(map(str, missing))
@@ -214,7 +214,7 @@ class Task(ChangelogTask):
         if self._initialised:
             return
         self._initialise(self._task_context.wall_ms())
-        self.lifecycle.move(State.READY)
+        self.lifecycle.move(TaskState.READY)
         self._initialised = True
 
     def _initialise(self, wall_ms: int) -> None:
@@ -262,13 +262,13 @@ class Task(ChangelogTask):
                     counters.process_ns += perf_counter_ns() - began - (counters.punctuate_ns - before[1])
 
     @contextmanager
-    def _running(self, state: State = State.RUNNING) -> Iterator[None]:
+    def _running(self, state: TaskState = TaskState.RUNNING) -> Iterator[None]:
         """Move the task to `state` inside the block, in which the calling thread works on the task."""
         self.lifecycle.move(state)
         try:
             yield
         finally:
-            self.lifecycle.move(State.READY)
+            self.lifecycle.move(TaskState.READY)
 
     def punctuate(self, now_ms: int) -> bool:
         """Call the wall-clock punctuations that are due; True when one was called. Errors: as in `process`."""
@@ -306,7 +306,7 @@ class Task(ChangelogTask):
     def flush(self) -> None:
         """Have the caches log and emit their waiting updates. Errors: as in `process`."""
         if self.unflushed:
-            with self._running(State.LOCKED):
+            with self._running(TaskState.LOCKED):
                 self._runner.flush()
 
     def apply(self, *, last: bool = False) -> None:
@@ -337,7 +337,8 @@ class Task(ChangelogTask):
         """Whether user code asked for a commit, a finished record needs one, and the task can be committed now."""
         if not (self._task_context.commit_requested and self._initialised) or self.applying:
             return False
-        held = self.state is State.QUARANTINED and self.unflushed  # a quarantine keeps waiting updates in the caches
+        # A quarantine keeps waiting updates in the caches.
+        held = self.state is TaskState.QUARANTINED and self.unflushed
         return not held and self.commit_needed()
 
     def position(self, but: Collection[str] = ()) -> int:
@@ -431,7 +432,7 @@ class Task(ChangelogTask):
 
     def freeze_if_flushed(self) -> PendingCommit | None:
         """Give out the last boundary; None when an update waits in a cache (another thread may be at work)."""
-        self.lifecycle.expect(State.READY, State.RUNNING, State.LOCKED, State.QUARANTINED)
+        self.lifecycle.expect(TaskState.READY, TaskState.RUNNING, TaskState.LOCKED, TaskState.QUARANTINED)
         return self._commits.freeze(self._task_context)
 
     def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
@@ -466,8 +467,8 @@ class Task(ChangelogTask):
         self.apply(last=True)
         self.counters.rolled_back += 1
         self._initialised = False
-        if self.state is State.READY:
-            self.lifecycle.move(State.RESTORING)
+        if self.state is TaskState.READY:
+            self.lifecycle.move(TaskState.RESTORING)
         boundary = self._boundary
         with boundary.lock:
             boundary.epoch += 1
@@ -488,7 +489,7 @@ class Task(ChangelogTask):
     def end(self) -> None:
         """Apply the confirmed commit, and close the processors, also when `apply` raises. Only `recycle` or `close` may
         follow. Raises the errors of both."""
-        self.lifecycle.move(State.CLOSING)
+        self.lifecycle.move(TaskState.CLOSING)
         try:
             self.apply(last=True)
         finally:
@@ -498,7 +499,7 @@ class Task(ChangelogTask):
         """`end`, unless that was called, write the commits that wait, and give the open stores away; what isn't applied
         is dropped. After an error, also of `end`, the stores are closed."""
         try:
-            if self.state is not State.CLOSING:
+            if self.state is not TaskState.CLOSING:
                 self.end()
             with suppress(StateError):  # it still waits, and what a standby restores comes behind it
                 self._stores.write_waiting()
@@ -507,12 +508,12 @@ class Task(ChangelogTask):
             self._stores.close()
             raise
         finally:
-            self.lifecycle.move(State.CLOSED)
+            self.lifecycle.move(TaskState.CLOSED)
 
     def close(self) -> None:
         """Close everything; unapplied writes are dropped. Harmless when repeated. Errors: as in `end`, once all is
         closed."""
-        if self.state is State.CLOSED:
+        if self.state is TaskState.CLOSED:
             return
         try:
             self.end()
@@ -520,7 +521,7 @@ class Task(ChangelogTask):
             try:
                 self._stores.close()
             finally:
-                self.lifecycle.move(State.CLOSED)
+                self.lifecycle.move(TaskState.CLOSED)
 
     def end_program(self) -> None:
         """Close the processors, unless they are closed. Raises their errors; only the task's end may follow."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.mailbox import Mailbox, MailboxFullError
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.m1_state_updater.messages import (
     CAPACITY,
     Add,
@@ -99,8 +99,8 @@ class TaskHandover:
                 self._hand_out(task, RestorationFailed(task, error, died=True))
 
     def _hand_out(self, task: Task | StandbyTask, answer: Answer) -> None:
-        if task.state not in (State.CLOSED, State.IN_TRANSIT):
-            task.lifecycle.move(State.IN_TRANSIT)
+        if task.state not in (TaskState.CLOSED, TaskState.IN_TRANSIT):
+            task.lifecycle.move(TaskState.IN_TRANSIT)
         del self.held[task.id]
         if not self._answer(answer):
             log.info("%s: task %s is back after the end of its thread, and closed", self.name, task.id)

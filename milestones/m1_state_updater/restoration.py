@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from milestones.common.errors import MilestonesError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.messages import (
     CAPACITY,
@@ -119,7 +119,7 @@ class UpdaterRestoration:
     def _put_in_transit(self, task: Task | StandbyTask, *, standby: bool) -> int:
         pending = PendingRestoration(next(self._numbers), task.position(), standby=standby)
         self._pending[task.id] = pending
-        task.lifecycle.move(State.IN_TRANSIT)
+        task.lifecycle.move(TaskState.IN_TRANSIT)
         return pending.number
 
     def _send(self, request: Add | AddStandby) -> None:
@@ -192,7 +192,7 @@ class UpdaterRestoration:
             keep()
 
     def _complete(self, task: Task) -> None:
-        task.lifecycle.move(State.RESTORING)
+        task.lifecycle.move(TaskState.RESTORING)
         self._restored.append(task)
 
     def _note_death(self, error: BaseException, now_ms: int) -> None:

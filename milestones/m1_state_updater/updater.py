@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.last_words import report
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.m1_state_updater.messages import (
     Add,
     AddStandby,
@@ -87,10 +87,10 @@ class StateUpdater:
     def _answer(self, request: Request) -> None:
         match request:
             case Add(_, task, committed):
-                task.lifecycle.move(State.RESTORING)
+                task.lifecycle.move(TaskState.RESTORING)
                 self._reader.add(task, committed)
             case AddStandby(_, standby):
-                standby.lifecycle.move(State.STANDBY)
+                standby.lifecycle.move(TaskState.STANDBY)
                 self._reader.add_standby(standby)
             case Remove(number, id, recycled):
                 if self._handover.has(number, id):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask
+from milestones.m2_processing_threads.scheduled_task import Job, ScheduledTask, SchedulerPlace
 
 if TYPE_CHECKING:
     from milestones.m2_processing_threads.runnable_tasks import RunnableTasks
@@ -50,7 +50,7 @@ class CommitPreparation:
         scheduled_tasks = dict.fromkeys(self._runnable.entries.values() if final else leased)
         self._worked = {scheduled: None for scheduled in self._worked if scheduled.task.unflushed}
         for scheduled in scheduled_tasks | self._worked | self._touched:
-            if scheduled.place is Place.LOCKED:
+            if scheduled.place is SchedulerPlace.LOCKED:
                 scheduled.locked_until_ms = now_ms + LOCK_MS
             elif self._lacks(scheduled, now_ms, final=final):
                 self._runnable.look(scheduled, now_ms)
@@ -99,7 +99,7 @@ class CommitPreparation:
             scheduled.flush = scheduled.missed = scheduled.flush and at_work
             if scheduled.flush:
                 self._touched[scheduled] = None
-            if scheduled.place is Place.LOCKED:
+            if scheduled.place is SchedulerPlace.LOCKED:
                 scheduled.release()
             self._runnable.look(scheduled, now_ms)
 

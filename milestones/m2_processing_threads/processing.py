@@ -22,7 +22,7 @@ from milestones.m2_processing_threads.lending import LoopLending
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
 from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.pool import WorkerHandle, WorkerPool
-from milestones.m2_processing_threads.scheduled_task import Place
+from milestones.m2_processing_threads.scheduled_task import SchedulerPlace
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.staffing import ShareOfThreads, Staffing
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
@@ -42,7 +42,7 @@ FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
 ENOUGH, FEW = 3_000, 1_000
 """Records in the input buffers from which on no more is fetched, while every thread has a task; and until when."""
 
-KEPT = (Place.LOCKED, Place.QUARANTINED)
+KEPT = (SchedulerPlace.LOCKED, SchedulerPlace.QUARANTINED)
 """Places of a task that no thread may take."""
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from milestones.common.task.alarms import Alarms, PunctuationAlarms
 from milestones.m2_processing_threads.ready_queue import ReadyQueue
-from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask
+from milestones.m2_processing_threads.scheduled_task import Job, ScheduledTask, SchedulerPlace
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -74,7 +74,7 @@ class RunnableTasks:
         """Put the task where it belongs, as something about it may have changed."""
         if scheduled.lease is not None:
             return
-        if scheduled.place is Place.LOCKED and now_ms >= scheduled.locked_until_ms:
+        if scheduled.place is SchedulerPlace.LOCKED and now_ms >= scheduled.locked_until_ms:
             scheduled.release()
         job = self.job(scheduled, now_ms)
         if not (job is Job.TURN or self._is_kept(scheduled, now_ms)):
@@ -128,7 +128,8 @@ class RunnableTasks:
         task = scheduled.task
         if task.applying:
             return Job.APPLY if now_ms >= scheduled.busy_until_ms else None
-        if scheduled.place is Place.LOCKED or (scheduled.failure is not None and now_ms < scheduled.failure.again_ms):
+        rests = scheduled.failure is not None and now_ms < scheduled.failure.again_ms
+        if rests or scheduled.place is SchedulerPlace.LOCKED:
             return None
         if scheduled.flush and scheduled.failure is None:
             return Job.FLUSH
@@ -148,7 +149,7 @@ class RunnableTasks:
         """Whether the runtime keeps the task from input that it has: for a commit, until outputs are sent, or until
         what is confirmed can be applied."""
         id, busy = scheduled.task.id, now_ms < scheduled.busy_until_ms
-        kept = scheduled.place is Place.LOCKED or scheduled.full or busy or id in self.held_back
+        kept = scheduled.place is SchedulerPlace.LOCKED or scheduled.full or busy or id in self.held_back
         return kept and id.subtopology not in self.paused and scheduled.task.input.waiting() > 0
 
     def _wait(self, scheduled: ScheduledTask, now_ms: int) -> None:
@@ -156,7 +157,7 @@ class RunnableTasks:
         id = scheduled.task.id
         if scheduled.task.applying:
             self._alarms.set(id, scheduled.busy_until_ms)
-        elif scheduled.place is Place.LOCKED:
+        elif scheduled.place is SchedulerPlace.LOCKED:
             self._alarms.set(id, scheduled.locked_until_ms)
         elif scheduled.failure is not None and now_ms < scheduled.failure.again_ms:
             if not scheduled.failure.final:

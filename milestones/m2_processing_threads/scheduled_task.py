@@ -6,7 +6,7 @@
 
 A task's place has three names, each for its own level:
 
-| `Phase`, of the stream thread | `Place`, of the scheduler | `State`, of the task |
+| `Phase`, of the stream thread | `SchedulerPlace`, of the scheduler | `TaskState`, of the task |
 |---|---|---|
 | PROCESSING | IDLE | RESTORING until it is initialised, then READY |
 | PROCESSING | LEASED | RUNNING in user code, LOCKED in a flush, READY in between |
@@ -26,7 +26,7 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from milestones.parts import CloseMode
 
 
-class Place(enum.Enum):
+class SchedulerPlace(enum.Enum):
     """Where the scheduler has a task."""
 
     IDLE = "idle"
@@ -135,7 +135,7 @@ class ScheduledTask:
 
     def __init__(self, task: Task, weight: int) -> None:
         self.task, self.weight = task, weight
-        self.place: Place = Place.IDLE
+        self.place: SchedulerPlace = SchedulerPlace.IDLE
         self.lease: Lease | None = None
         self.close_mode: CloseMode | None = None
         self.flush = self.missed = self.full = False
@@ -148,17 +148,17 @@ class ScheduledTask:
         self.limit: int = 1
 
     def quarantine(self, failure: TaskFailure) -> None:
-        if self.task.state is State.READY:
-            self.task.lifecycle.move(State.QUARANTINED)
-        self.failure, self.place = failure, Place.QUARANTINED
+        if self.task.state is TaskState.READY:
+            self.task.lifecycle.move(TaskState.QUARANTINED)
+        self.failure, self.place = failure, SchedulerPlace.QUARANTINED
 
     def lock(self, until_ms: int) -> None:
         """Have no thread work on the task until `release`, or until then."""
-        self.place, self.locked_until_ms = Place.LOCKED, until_ms
-        self.task.lifecycle.move(State.LOCKED)
+        self.place, self.locked_until_ms = SchedulerPlace.LOCKED, until_ms
+        self.task.lifecycle.move(TaskState.LOCKED)
 
     def release(self) -> None:
         """Take the task out of quarantine, or unlock it."""
-        if self.task.state in (State.QUARANTINED, State.LOCKED):
-            self.task.lifecycle.move(State.READY)
-        self.place = Place.IDLE
+        if self.task.state in (TaskState.QUARANTINED, TaskState.LOCKED):
+            self.task.lifecycle.move(TaskState.READY)
+        self.place = SchedulerPlace.IDLE

@@ -31,7 +31,7 @@ from milestones.m2_processing_threads.metrics import SchedulerStatistics, Times
 from milestones.m2_processing_threads.output_room import OutputRoom
 from milestones.m2_processing_threads.quarantine import TaskFailure, failed, is_permanent
 from milestones.m2_processing_threads.runnable_tasks import RunnableTasks
-from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
+from milestones.m2_processing_threads.scheduled_task import Job, Lease, ScheduledTask, SchedulerPlace
 from milestones.parts import CloseMode, RemovedTask
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class Scheduler:
         with self._lock:
             return dict(self._failing)
 
-    def places(self) -> dict[TaskId, Place]:
+    def places(self) -> dict[TaskId, SchedulerPlace]:
         with self._lock:
             return {id: scheduled.place for id, scheduled in self._scheduled.items()}
 
@@ -333,7 +333,7 @@ class Scheduler:
                     self._pauses.add(now_ms - scheduled.paused_since_ms)
                     scheduled.paused_since_ms = None
             scheduled.release()
-            scheduled.place = Place.LEASED
+            scheduled.place = SchedulerPlace.LEASED
             slice_ms = max(1, min(SLICE_MS, most_ms) * scheduled.weight // self._heaviest)
             scheduled.lease = Lease(scheduled, job, owner, now_ms + slice_ms)
             (self._void if job is Job.LEAVE else self._leased)[scheduled] = scheduled.lease
@@ -361,7 +361,7 @@ class Scheduler:
             now_ms = self._clock.monotonic_ms()
             if scheduled.lease is not lease:
                 raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
-            scheduled.lease, scheduled.place, scheduled.limit = None, Place.IDLE, lease.limit
+            scheduled.lease, scheduled.place, scheduled.limit = None, SchedulerPlace.IDLE, lease.limit
             scheduled.busy_until_ms = now_ms + lease.pause_ms if lease.pause_ms else 0
             (self._leased if scheduled.close_mode is None else self._void).pop(scheduled)
             self.processed += lease.processed

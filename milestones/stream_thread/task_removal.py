@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from milestones.common.errors import StateLockedError
 from milestones.common.kafka.failures import caught
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.common.task.task import Task
 from milestones.common.testing.faults import reach
 from milestones.parts import CloseMode, OpenedStores
@@ -178,7 +178,7 @@ class TaskRemoval:
             entry.rolled_back = True
             if entry.damage:
                 self.part_with(entry, entry.role)
-        elif task.state is not State.CLOSED:
+        elif task.state is not TaskState.CLOSED:
             self._processing.retire(task, CloseMode.CLOSE)  # it was to be rolled back, and isn't wanted any more
         else:
             self._take_task(entry, task, removed.stores)

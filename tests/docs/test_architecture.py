@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from milestones import Streams, StreamsBuilder, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.memory import Account
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.parts import CommitStep
 from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.task_registry import MOVES, Phase
@@ -181,7 +181,7 @@ def test_the_phases_of_a_task_and_their_moves_are_those_of_the_register() -> Non
 
 def test_the_states_that_the_page_names_are_those_of_a_task() -> None:
     named = {name for name in quoted(section(TASKS, "## A task")) if name.isupper()}
-    assert named == {state.name for state in State}
+    assert named == {state.name for state in TaskState}
 
 
 def test_the_steps_of_a_commit_are_those_of_the_committer() -> None:

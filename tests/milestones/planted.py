@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milestones.common.task.task import State, Task
+from milestones.common.task.task import Task, TaskState
 
 
 def keep_programs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,6 +16,6 @@ def keep_programs(monkeypatch: pytest.MonkeyPatch) -> None:
             initialise(task)
         elif not task.initialised:
             task._initialised = True
-            task.lifecycle.move(State.READY)
+            task.lifecycle.move(TaskState.READY)
 
     monkeypatch.setattr(Task, "initialise", keep)

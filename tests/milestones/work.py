@@ -7,7 +7,7 @@ from typing import Any
 
 from milestones.common.errors import StateBusyError, StateError
 from milestones.common.records import TaskId
-from milestones.common.task.lifecycle import Lifecycle, State
+from milestones.common.task.lifecycle import Lifecycle, TaskState
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads.output_room import OutputRoom
 
@@ -33,7 +33,7 @@ class Work:
         self.clock, self.waiting, self.record_ms = clock, waiting, record_ms
         self.counters = SimpleNamespace(processed=0)
         self.lifecycle = Lifecycle(self.id)
-        self.lifecycle.move(State.RESTORING)
+        self.lifecycle.move(TaskState.RESTORING)
         self.initialised = self.cached = self.unflushed = self.applying = self.commit_requested = False
         self.waits_ms = 0
         self.write_due_ms: int | None = None
@@ -46,13 +46,13 @@ class Work:
         self.input = SimpleNamespace(waiting=lambda: self.waiting, on_arrival=None)
 
     @property
-    def state(self) -> State:
+    def state(self) -> TaskState:
         return self.lifecycle.state
 
     def initialise(self) -> None:
         if not self.initialised:
             self.initialised = True
-            self.lifecycle.move(State.READY)
+            self.lifecycle.move(TaskState.READY)
             self._do("initialise")
 
     def _do(self, what: str) -> None:
@@ -137,11 +137,11 @@ class Work:
 
     def end(self) -> None:
         assert not self.applying, "what is confirmed is applied before the end"
-        self.lifecycle.move(State.CLOSING)
+        self.lifecycle.move(TaskState.CLOSING)
         self._do("close")
 
     def recycle(self) -> Any:
-        if self.state is not State.CLOSING:
+        if self.state is not TaskState.CLOSING:
             self.end()
-        self.lifecycle.move(State.CLOSED)
+        self.lifecycle.move(TaskState.CLOSED)
         return SimpleNamespace(close=lambda: self.done.append("stores closed"))

@@ -16,7 +16,7 @@ from milestones.common.state.commit_log import CommitLog
 from milestones.common.state.engines.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import LocalTaskStorage
-from milestones.common.task.task import State, Task
+from milestones.common.task.task import Task, TaskState
 from milestones.common.task.task_stores import TaskStores
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.task_storage import RangeTaskStorage
@@ -135,7 +135,7 @@ def a_program_is_kept_over_a_roll_back() -> None:
             original(task)
         else:
             task._initialised = True
-            task.lifecycle.move(State.READY)
+            task.lifecycle.move(TaskState.READY)
 
 
 @mutation

@@ -14,7 +14,7 @@ from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import DEFAULT_BYTES, ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
-from milestones.common.task.task import PendingCommit, State, Task, TaskSettings
+from milestones.common.task.task import PendingCommit, Task, TaskSettings, TaskState
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 
@@ -123,7 +123,7 @@ class Harness:
 
     def go_on(self) -> None:
         """After a roll-back: what the processing thread does first."""
-        if self.task.state is State.RESTORING:
+        if self.task.state is TaskState.RESTORING:
             self.task.initialise()
 
     def commit(self) -> PendingCommit:

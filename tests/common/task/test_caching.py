@@ -13,7 +13,7 @@ from milestones.common import serdes
 from milestones.common.errors import ProcessingError, StateCorruptError
 from milestones.common.records import RecordMetadata, StoreId, TopicPartition
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
-from milestones.common.task.task import State
+from milestones.common.task.task import TaskState
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.common.topology.handlers import LogAndContinue
 from tests.common.task.harness import Harness, a_store, named, processing
@@ -148,7 +148,7 @@ def test_damage_that_a_flush_meets_is_known_as_the_tasks() -> None:
     h.pipe(("a", "1", 1))
     with pytest.raises(StateCorruptError) as raised:
         h.task.freeze()
-    assert (raised.value.damaged, h.task.state) == ({(h.task.id, "store")}, State.READY)
+    assert (raised.value.damaged, h.task.state) == ({(h.task.id, "store")}, TaskState.READY)
 
 
 def test_a_skipped_update_is_logged_all_the_same() -> None:

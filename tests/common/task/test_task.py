@@ -9,7 +9,7 @@ import pytest
 from milestones.common import serdes
 from milestones.common.errors import ProcessingError, StateError
 from milestones.common.records import TopicPartition
-from milestones.common.task.task import State
+from milestones.common.task.task import TaskState
 from milestones.common.topology import timestamps
 from milestones.common.topology.handlers import LogAndContinue
 from tests.common.task.harness import Harness, forward, forwarding, keeping, named, processing
@@ -60,7 +60,7 @@ def test_a_failed_record_leaves_the_task_at_its_last_boundary_and_is_the_next_on
     with pytest.raises(ProcessingError, match=r"task 0_0, node worker, record in-0@1: RuntimeError: user code"):
         h.pipe(("a", "1", 10), ("b", "fail", 99))
     reached = (h.task.input.position(IN), h.task.stream_time, h.task.input.waiting())
-    assert (reached, h.task.state) == ((1, 10, 1), State.READY)
+    assert (reached, h.task.state) == ((1, 10, 1), TaskState.READY)
     assert [key for _, key, _, _ in h.outputs()] == [b"a", b"a"]
     with pytest.raises(ProcessingError):
         h.run()
@@ -142,7 +142,7 @@ def test_an_interrupted_record_is_the_next_one_again() -> None:
     h = Harness(processing(interrupted)).start()
     with pytest.raises(KeyboardInterrupt):
         h.pipe(("a", "1", 9))
-    assert (h.task.input.waiting(), h.task.stream_time, h.task.state) == (1, -1, State.READY)
+    assert (h.task.input.waiting(), h.task.stream_time, h.task.state) == (1, -1, TaskState.READY)
 
 
 # -- timestamps

@@ -10,7 +10,7 @@ import pytest
 from milestones.common.errors import OwnershipError, StateCorruptError, StateError
 from milestones.common.records import OffsetAndMetadata, StoreId, TaskId, TopicPartition
 from milestones.common.task.metadata import OffsetMetadata
-from milestones.common.task.task import State
+from milestones.common.task.task import TaskState
 from milestones.common.topology.handlers import LogAndContinue
 from tests.common.task.harness import Harness, a_store, forward, forwarding, keep, keeping, message, named, processing
 
@@ -231,7 +231,7 @@ def test_a_task_can_be_started_anew_after_a_roll_back_where_kafka_says() -> None
     h = forwarding()
     h.task.roll_back()
     h.task.start({IN: 30}, {IN: OffsetMetadata(4).encode()})
-    assert (h.task.input.position(IN), h.task.stream_time, h.task.state) == (30, 4, State.READY)
+    assert (h.task.input.position(IN), h.task.stream_time, h.task.state) == (30, 4, TaskState.READY)
 
 
 # -- life
@@ -299,7 +299,7 @@ def test_closing_drops_what_isnt_applied_and_shuts_processors_and_engines_once()
     h.pipe(("a", "1", 1))
     h.task.close()
     h.task.close()
-    assert (closed, h.state.closed, h.engine("store"), h.task.state) == (["processor"], 1, {}, State.CLOSED)
+    assert (closed, h.state.closed, h.engine("store"), h.task.state) == (["processor"], 1, {}, TaskState.CLOSED)
     with pytest.raises(StateError, match=r"store store of task 0_0 isn't open"):
         h.task.store("store").get("a")
 
@@ -311,7 +311,7 @@ def test_a_processor_that_fails_to_close_doesnt_keep_stores_open() -> None:
     h = Harness(processing(keep, [a_store()], close=failing)).start()
     with pytest.raises(RuntimeError, match=r"close"):
         h.task.close()
-    assert (h.state.closed, h.task.state) == (1, State.CLOSED)
+    assert (h.state.closed, h.task.state) == (1, TaskState.CLOSED)
 
 
 def test_a_store_is_given_away_without_a_call_to_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,7 @@ def test_a_store_is_given_away_without_a_call_to_its_engine(monkeypatch: pytest.
     for name in ("scan", "offset", "get"):
         monkeypatch.setattr(h.state.stores["store"].namespace, name, Mock(side_effect=StateError("an engine is asked")))
     assert h.task.recycle() is h.state
-    assert (h.task.state, h.state.closed) == (State.CLOSED, 0)
+    assert (h.task.state, h.state.closed) == (TaskState.CLOSED, 0)
 
 
 def test_an_unopened_task_can_be_closed() -> None:

@@ -16,7 +16,7 @@ from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.kafka.retry import SOONEST_MS
 from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.state.spec import StoreSpec
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
 from milestones.restoration.changelog_reader import ChangelogReader
@@ -386,7 +386,7 @@ def test_damage_of_another_tasks_store_is_not_this_tasks_matter() -> None:
     r.world.requests.answer()
     with pytest.raises(StateCorruptError):
         r.step()
-    assert task.state is State.RESTORING
+    assert task.state is TaskState.RESTORING
 
 
 def test_a_task_whose_damage_shows_when_its_restoration_begins_processes_soon_and_costs_no_other_task() -> None:

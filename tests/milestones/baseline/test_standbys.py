@@ -16,7 +16,7 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import StoreId, TopicPartition
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.metadata import OffsetMetadata
-from milestones.common.task.task import State
+from milestones.common.task.task import TaskState
 from milestones.common.topology import StreamsBuilder
 from milestones.common.windowed import START_AND_SEQUENCE
 from milestones.instance.admin_thread import Bounds
@@ -60,7 +60,7 @@ def test_a_standby_waits_for_its_directory_and_keeps_nobody_from_running() -> No
 def test_a_standby_that_goes_away_is_closed_and_nothing_of_it_is_read_any_more() -> None:
     r = standby()
     r.rebalance()
-    assert r.world.state.standbys[A].state is State.CLOSED
+    assert r.world.state.standbys[A].state is TaskState.CLOSED
     assert r.world.state.held == set()
     assert r.world.restorer.assigned == frozenset()
 

@@ -10,7 +10,7 @@ import pytest
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import JoinNeeded, Lost
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import LOG, A, B
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld
@@ -189,7 +189,7 @@ def test_the_end_of_a_thread_waits_for_tasks_in_transit_last_and_not_for_ever(ca
     assert r.world.state.held == {A}
     r.world.updaters.newest.hangs = False
     r.world.updaters.newest.step()
-    assert r.world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is TaskState.CLOSED
     assert r.world.state.held == set()
 
 

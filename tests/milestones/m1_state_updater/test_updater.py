@@ -10,7 +10,7 @@ import pytest
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, StateCorruptError, StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.records import OffsetAndMetadata, StoreId, TopicPartition
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.common.task.task import Task
 from milestones.common.topology import StreamsBuilder
 from milestones.restoration.changelog_reader import ChangelogReader
@@ -35,10 +35,10 @@ def test_without_a_task_that_has_state_there_is_no_updater(u: Updating) -> None:
 def test_a_task_that_is_added_comes_back_restored_up_to_the_end_of_its_changelog(u: Updating) -> None:
     u.world.logs[LOG].add("1", key="a").add("2", key="b").control(2)
     task = u.add()
-    assert task.state is State.IN_TRANSIT
+    assert task.state is TaskState.IN_TRANSIT
     u.step(4)
     assert u.restoration.take_restored() == [task]
-    assert task.state is State.RESTORING
+    assert task.state is TaskState.RESTORING
     assert u.world.state.text() == {"a": "1", "b": "2"}
     assert u.world.restorer.assigned == frozenset()
 
@@ -72,7 +72,7 @@ def test_a_task_that_is_removed_while_it_restores_comes_back_open_with_what_it_h
     assert u.restoration.take_removed() == []
     u.step()
     assert u.restoration.take_removed() == [task]
-    assert (task.state, u.world.state.held) == (State.IN_TRANSIT, {A})
+    assert (task.state, u.world.state.held) == (TaskState.IN_TRANSIT, {A})
     assert u.world.state.text() == {"a": "1"}
 
 
@@ -82,7 +82,7 @@ def test_a_task_that_is_removed_for_its_other_role_comes_back_open(u: Updating) 
     u.restoration.remove(A, recycled=True)
     u.step()
     assert u.restoration.take_removed() == [standby]
-    assert (standby.state, u.world.state.held) == (State.IN_TRANSIT, {A})
+    assert (standby.state, u.world.state.held) == (TaskState.IN_TRANSIT, {A})
 
 
 def test_a_task_that_is_removed_before_the_updater_has_seen_it_is_back_at_its_next_round(u: Updating) -> None:

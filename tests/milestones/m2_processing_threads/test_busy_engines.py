@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.common.records import TaskId, TopicPartition
-from milestones.m2_processing_threads.scheduled_task import Place
+from milestones.m2_processing_threads.scheduled_task import SchedulerPlace
 from milestones.parts import CloseMode
 from tests.milestones.fakes import BUSY_MS, CHANGELOG, ILLEGAL_GENERATION, A, B, put
 from tests.milestones.m2_processing_threads.test_processing import running
@@ -55,7 +55,7 @@ def test_a_busy_engine_is_no_failure_of_its_task() -> None:
         shop.work()
     statistics = shop.scheduler.statistics()
     assert (shop.scheduler.failures(), statistics.quarantined, statistics.busy) == ({}, 0, 1)
-    assert shop.scheduler.places() == {A: Place.IDLE}
+    assert shop.scheduler.places() == {A: SchedulerPlace.IDLE}
     vars(shop.task).update(busy=0)
     shop.clock.advance(PAUSE_MS)
     shop.work(3)
@@ -68,7 +68,7 @@ def test_a_task_in_quarantine_whose_engine_is_busy_stays_there() -> None:
     vars(shop.task).update(busy=2, applying=True, error=None)
     shop.scheduler.apply(A)
     shop.work(2)
-    assert shop.scheduler.places() == {A: Place.QUARANTINED}
+    assert shop.scheduler.places() == {A: SchedulerPlace.QUARANTINED}
     assert (shop.scheduler.statistics().quarantined, shop.scheduler.statistics().busy) == (1, 1)
 
 
@@ -141,7 +141,7 @@ def test_no_commit_but_the_last_waits_for_a_task_whose_engine_is_busy() -> None:
     assert not shop.scheduler.flush()
     shop.work()
     assert shop.scheduler.flush()
-    assert shop.scheduler.places() == {A: Place.IDLE, B: Place.LOCKED}
+    assert shop.scheduler.places() == {A: SchedulerPlace.IDLE, B: SchedulerPlace.LOCKED}
     assert not shop.scheduler.flush(final=True)
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.records import TaskId
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place
+from milestones.m2_processing_threads.scheduled_task import Job, Lease, SchedulerPlace
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import CloseMode, RemovedTask
 from tests.milestones.m2_processing_threads.failures import final_failure
@@ -83,12 +83,12 @@ class Hand:
         self.epoch = task.epoch
         if lease.job is Job.TURN:
             task.initialise()
-            task.lifecycle.move(State.RUNNING)
+            task.lifecycle.move(TaskState.RUNNING)
 
     def _end(self, task: Any) -> None:
         self.chaos.at_work.remove(task)
-        if task.state is State.RUNNING:
-            task.lifecycle.move(State.READY)
+        if task.state is TaskState.RUNNING:
+            task.lifecycle.move(TaskState.READY)
 
     def _record(self, lease: Any) -> None:
         task = lease.task
@@ -173,10 +173,10 @@ class Chaos:
             self.away.remove((task, close_mode))
             assert not task.applying, "it has come back, and what was confirmed isn't applied"
             assert task not in self.at_work, "it has come back, and somebody works on it"
-            assert (task.state is State.CLOSED) == (close_mode is not CloseMode.SUSPEND)
+            assert (task.state is TaskState.CLOSED) == (close_mode is not CloseMode.SUSPEND)
             assert (removed.stores is not None) == (close_mode is CloseMode.CLOSE)
             if close_mode is CloseMode.SUSPEND:
-                assert task.state in (State.READY, State.RESTORING)
+                assert task.state in (TaskState.READY, TaskState.RESTORING)
                 self.kept.append(task)
 
     def commit(self) -> None:
@@ -222,8 +222,8 @@ class Chaos:
         places = self.scheduler.places()
         assert places.keys() == self.here.keys()
         for id, task in self.here.items():
-            assert (places[id] is Place.LEASED) == (task in leased), f"{id}: a lease has leaked"
-            if places[id] is Place.LOCKED:
+            assert (places[id] is SchedulerPlace.LEASED) == (task in leased), f"{id}: a lease has leaked"
+            if places[id] is SchedulerPlace.LOCKED:
                 assert not task.unflushed, "locked for a commit, and not flushed"
         transit = sum(1 for task, _ in self.away)
         assert self.scheduler._in_transit + len(self.scheduler._removed) == transit, "lost, or given back twice"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from milestones.common.records import TaskId
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m2_processing_threads.scheduled_task import Job
 from milestones.m2_processing_threads.scheduler import SLICE_MS
@@ -137,7 +137,7 @@ def test_a_flush_for_which_a_commit_lost_its_patience_keeps_no_other_waiting_and
     assert not shop.scheduler.flush(final=True)
     shop.task.flush()
     shop.scheduler.give_back(lease)
-    assert (shop.task.state, shop.task.commit_requested) == (State.LOCKED, True)
+    assert (shop.task.state, shop.task.commit_requested) == (TaskState.LOCKED, True)
 
 
 def test_a_thread_that_is_to_leave_closes_the_task_of_its_call_although_the_stream_thread_has_ended_meanwhile() -> None:
@@ -245,7 +245,7 @@ def test_a_task_that_comes_back_after_the_end_of_the_threads_is_closed_by_anothe
         processing.retire(task, CloseMode.CLOSE)
         assert (closed, processing.take_removed()) == ([], [])
     r.world.workers.step()
-    assert (closed, task.state, A in r.world.state.held) == (["processor"], State.CLOSED, False)
+    assert (closed, task.state, A in r.world.state.held) == (["processor"], TaskState.CLOSED, False)
 
 
 def test_a_task_whose_late_close_gets_no_thread_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:

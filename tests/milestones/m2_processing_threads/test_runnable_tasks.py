@@ -16,7 +16,7 @@ from milestones.common.records import TaskId
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads import runnable_tasks
 from milestones.m2_processing_threads.commit_preparation import LOCK_MS
-from milestones.m2_processing_threads.scheduled_task import Place
+from milestones.m2_processing_threads.scheduled_task import SchedulerPlace
 from milestones.m2_processing_threads.scheduler import IDLE_MS, Scheduler
 from milestones.m2_processing_threads.worker import Worker
 from milestones.parts import CloseMode
@@ -181,7 +181,7 @@ def test_all_that_were_locked_for_a_commit_are_taken_again_after_it_or_when_thei
     for _ in hall.tasks:
         hall.worker.run_once()
     assert hall.scheduler.flush()
-    assert set(hall.scheduler.places().values()) == {Place.LOCKED}
+    assert set(hall.scheduler.places().values()) == {SchedulerPlace.LOCKED}
     assert hall.scheduler.take("a thread") is None
     if committed:
         hall.scheduler.unlock()
@@ -238,7 +238,7 @@ class Told(Chaos):
             queued = entry in found._maintenance or entry.number is not None
             if entry.lease is not None:
                 assert not queued, f"{id} is leased, and in the queue"
-            elif entry.place is Place.LOCKED and now_ms >= entry.locked_until_ms:
+            elif entry.place is SchedulerPlace.LOCKED and now_ms >= entry.locked_until_ms:
                 raise AssertionError(f"{id}: its lock is over, and it is locked")
             elif found.job(entry, now_ms) is not None:
                 assert queued, f"{id} could be taken, and nobody knows"

@@ -11,12 +11,12 @@ import pytest
 from milestones.common.errors import OwnershipError, StateError
 from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads.commit_preparation import LOCK_MS, LONG_CALL_MS
 from milestones.m2_processing_threads.quarantine import FIRST_MS, LONGEST_MS
 from milestones.m2_processing_threads.runnable_tasks import PATROL_MS
-from milestones.m2_processing_threads.scheduled_task import Job, Place
+from milestones.m2_processing_threads.scheduled_task import Job, SchedulerPlace
 from milestones.m2_processing_threads.scheduler import IDLE_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
 from milestones.parts import CloseMode
@@ -89,7 +89,7 @@ def test_a_thread_has_one_task_at_a_time_and_a_task_one_thread() -> None:
     shop = Shop({"waiting": 10}, threads=2)
     lease = shop.take()
     assert shop.scheduler.take("another thread") is None
-    assert shop.scheduler.places() == {A: Place.LEASED}
+    assert shop.scheduler.places() == {A: SchedulerPlace.LEASED}
     shop.scheduler.give_back(lease)
     with pytest.raises(OwnershipError, match="a thread gives back task 0_0, which it has not"):
         shop.scheduler.give_back(lease)
@@ -154,12 +154,13 @@ def test_a_task_that_fails_is_tried_again_later_each_time_and_the_others_go_on()
 def test_a_task_in_quarantine_is_in_no_other_place_and_comes_out_of_it_to_be_tried() -> None:
     shop = Shop({"waiting": 10}, error=ValueError("user code"))
     shop.work()
-    assert (shop.scheduler.places(), shop.task.state) == ({A: Place.QUARANTINED}, State.QUARANTINED)
+    assert (shop.scheduler.places(), shop.task.state) == ({A: SchedulerPlace.QUARANTINED}, TaskState.QUARANTINED)
     assert shop.scheduler.take("a thread") is None
     shop.clock.advance(FIRST_MS)
     shop.task.error = None
     shop.work()
-    assert (shop.scheduler.places(), shop.task.state, shop.task.waiting) == ({A: Place.IDLE}, State.READY, 0)
+    assert (shop.scheduler.places(), shop.task.state) == ({A: SchedulerPlace.IDLE}, TaskState.READY)
+    assert shop.task.waiting == 0
     assert shop.scheduler.failures() == {}
 
 
@@ -230,11 +231,12 @@ def test_caches_are_flushed_by_a_processing_thread_and_the_task_then_waits_for_i
     shop.work()
     assert not shop.scheduler.flush()
     shop.work()
-    assert (shop.task.done[-1], shop.scheduler.places(), shop.task.state) == ("flush", {A: Place.LOCKED}, State.LOCKED)
+    assert (shop.scheduler.places(), shop.task.state) == ({A: SchedulerPlace.LOCKED}, TaskState.LOCKED)
+    assert shop.task.done[-1] == "flush"
     assert shop.scheduler.flush()
     assert shop.scheduler.take("a thread") is None
     shop.scheduler.unlock()
-    assert (shop.task.state, shop.take().task) == (State.READY, shop.task)
+    assert (shop.task.state, shop.take().task) == (TaskState.READY, shop.task)
 
 
 def test_a_task_at_work_is_flushed_after_its_record() -> None:
@@ -258,7 +260,7 @@ def test_a_commit_does_not_wait_for_a_long_call_and_another_one_follows_the_call
     assert not call.task.commit_requested
     shop.scheduler.give_back(call)
     shop.work()
-    assert (call.task.done[-1], call.task.state, call.task.commit_requested) == ("flush", State.LOCKED, True)
+    assert (call.task.done[-1], call.task.state, call.task.commit_requested) == ("flush", TaskState.LOCKED, True)
 
 
 def test_for_its_last_commit_a_task_with_a_cache_is_locked_although_nothing_waits_in_it() -> None:
@@ -270,7 +272,7 @@ def test_for_its_last_commit_a_task_with_a_cache_is_locked_although_nothing_wait
     assert lease.stop
     shop.scheduler.give_back(lease)
     shop.work()
-    assert shop.scheduler.places() == {A: Place.LOCKED}
+    assert shop.scheduler.places() == {A: SchedulerPlace.LOCKED}
     assert shop.scheduler.flush(final=True)
 
 
@@ -278,7 +280,7 @@ def test_one_with_a_cache_that_nobody_works_on_is_locked_at_once_for_its_last_co
     shop = Shop({}, cached=True)
     shop.task.initialise()
     assert shop.scheduler.flush(final=True)
-    assert (shop.scheduler.places(), shop.task.done) == ({A: Place.LOCKED}, ["initialise"])
+    assert (shop.scheduler.places(), shop.task.done) == ({A: SchedulerPlace.LOCKED}, ["initialise"])
 
 
 def test_one_with_a_cache_isnt_locked_for_its_last_commit_before_what_was_confirmed_is_applied() -> None:
@@ -287,7 +289,7 @@ def test_one_with_a_cache_isnt_locked_for_its_last_commit_before_what_was_confir
     assert [shop.scheduler.flush(final=True) for _ in range(2)] == [False, False]
     shop.work()
     assert shop.scheduler.flush(final=True)
-    assert (shop.scheduler.places(), shop.task.done[-1]) == ({A: Place.LOCKED}, "apply")
+    assert (shop.scheduler.places(), shop.task.done[-1]) == ({A: SchedulerPlace.LOCKED}, "apply")
 
 
 def test_the_last_commit_of_what_was_done_since_waits_until_the_one_before_is_applied_but_not_for_a_long_call() -> None:
@@ -368,7 +370,7 @@ def test_a_task_that_nobody_works_on_comes_back_after_its_fate(close_mode: Close
     shop.work()
     (removed,) = shop.scheduler.take_removed()
     assert removed.task is shop.task
-    assert (removed.task.state is State.CLOSED) == (close_mode is not CloseMode.SUSPEND)
+    assert (removed.task.state is TaskState.CLOSED) == (close_mode is not CloseMode.SUSPEND)
     assert (removed.stores is not None) == (close_mode is CloseMode.CLOSE)
     assert shop.scheduler.take_removed() == []
 
@@ -422,7 +424,7 @@ def test_a_task_in_quarantine_can_be_taken_away() -> None:
     shop = Shop({"waiting": 10}, error=ValueError("user code"))
     shop.work()
     shop.scheduler.remove(A, CloseMode.SUSPEND)
-    assert [removed.task.state for removed in shop.scheduler.take_removed()] == [State.READY]
+    assert [removed.task.state for removed in shop.scheduler.take_removed()] == [TaskState.READY]
 
 
 def test_the_end_doesnt_wait_for_ever_and_what_comes_later_is_closed_where_it_is() -> None:
@@ -434,7 +436,7 @@ def test_the_end_doesnt_wait_for_ever_and_what_comes_later_is_closed_where_it_is
     assert shop.clock.monotonic_ms() == 30_000
     shop.scheduler.give_back(lease)
     shop.work()
-    assert (shop.task.state, shop.task.done[-1]) == (State.CLOSED, "stores closed")
+    assert (shop.task.state, shop.task.done[-1]) == (TaskState.CLOSED, "stores closed")
     assert shop.workers[0].over
 
 

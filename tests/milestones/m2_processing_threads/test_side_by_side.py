@@ -12,7 +12,7 @@ from milestones.common.errors import StateCorruptError
 from milestones.common.kafka.apart import Apart
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import Record, StoreId, TopicPartition
-from milestones.common.task.lifecycle import Lifecycle, State
+from milestones.common.task.lifecycle import Lifecycle, TaskState
 from milestones.common.task.task import Task
 from tests.milestones.fakes import CHANGELOG, ILLEGAL_GENERATION, A, B, Counting, put
 from tests.milestones.m2_processing_threads.test_commit_requests import running as with_a_cache
@@ -130,7 +130,7 @@ def test_a_commit_that_is_made_just_as_a_task_becomes_ready_leaves_it_out_or_tak
     class Watched(Lifecycle):
         """The stream thread looks at the task whenever the processing thread has moved it, or is about to."""
 
-        def move(self, target: State) -> None:
+        def move(self, target: TaskState) -> None:
             self.look()
             super().move(target)
             self.look()

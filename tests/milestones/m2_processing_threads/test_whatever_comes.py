@@ -7,7 +7,7 @@ import pytest
 
 from milestones.common.errors import TaskCorruptedError
 from milestones.common.records import Record, TaskId, TopicPartition
-from milestones.m2_processing_threads.scheduled_task import Place
+from milestones.m2_processing_threads.scheduled_task import SchedulerPlace
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.disturber import Disturber
 from tests.milestones.fakes import put
@@ -126,7 +126,7 @@ def disturb(world: ProcessingWorld, seed: int) -> None:
     r.rebalance(0, 1, 2, 3)
     r.step(60, ms=100)
     assert r.tasks.places() == dict.fromkeys(TASKS, Phase.PROCESSING)
-    assert set(r.loop._processing._scheduler.places().values()) == {Place.IDLE}  # type: ignore[attr-defined]
+    assert set(r.loop._processing._scheduler.places().values()) == {SchedulerPlace.IDLE}  # type: ignore[attr-defined]
     disturber.calm()
     r.loop.shut_down(leave_group=True)
     r.loop.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from tests.milestones.fakes import CHANGELOG, Running, World, put
 from tests.milestones.m3_fencing_tolerance.simulated import SimulatedClients
 from tests.milestones.m3_fencing_tolerance.tolerant import TolerantWorld
@@ -40,8 +40,8 @@ class Scenario:
             self.go_on()
         for _ in range(2_000):
             task = self.world.state.tasks[TaskId(0, 0)]
-            over = not self.running.loop._commits.under_way
-            if over and self.committed_offset() == RECORDS and task.state is State.READY and not task.commit_needed():
+            over = not (self.running.loop._commits.under_way or task.commit_needed())
+            if over and self.committed_offset() == RECORDS and task.state is TaskState.READY:
                 return
             self.go_on()
         raise AssertionError("it doesn't come to an end")

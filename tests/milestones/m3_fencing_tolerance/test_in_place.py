@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from milestones.common.errors import TransactionalIdError
 from milestones.common.kafka.membership import Lost, StaleGenerationError
-from milestones.common.task.lifecycle import State
+from milestones.common.task.lifecycle import TaskState
 from tests.milestones.fakes import FENCED, TIMED_OUT, A, Running, kafka_error, put
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered, unready
 from tests.milestones.stream_thread.test_metrics import of
@@ -54,7 +54,7 @@ def test_a_member_that_the_group_has_given_up_closes_its_tasks_and_rejoins() -> 
     world.member.answer_error = StaleGenerationError("removed")
     r.step(2, ms=100)
     assert r.tasks.owned == frozenset()
-    assert world.state.tasks[A].state is State.CLOSED
+    assert world.state.tasks[A].state is TaskState.CLOSED
     world.member.events.append(Lost("removed"))
     world.member.answer_error = None
     r.run(0)

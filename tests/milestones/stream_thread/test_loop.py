@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from milestones.common.errors import MilestonesError, ProcessingError
 from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.records import TaskId
-from milestones.common.task.task import State
+from milestones.common.task.task import TaskState
 from milestones.instance.context import ThreadReport
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, A, Running, World, busy, kafka_error, passing, put
 
@@ -71,7 +71,7 @@ def test_a_fenced_producer_costs_the_tasks_and_a_rejoin_wherever_it_shows(call: 
     r.step(3, ms=100)
     assert r.world.clients.renewed == 1
     assert r.tasks.owned == frozenset()
-    assert r.world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is TaskState.CLOSED
     assert [reason[:10] for reason in r.world.member.rejoins] == ["tasks lost"]
     r.run(0)
     r.step(10, ms=100)

@@ -18,7 +18,7 @@ from milestones.common.kafka.membership import (
     StaleGenerationError,
 )
 from milestones.common.records import TaskId
-from milestones.common.task.task import State
+from milestones.common.task.task import TaskState
 from milestones.instance.states import ThreadState
 from tests.milestones.fake_kafka import FENCED, ILLEGAL_GENERATION
 from tests.milestones.fakes import IN, A, B, FailsToClose, Running, World, assignment, busy, counting
@@ -56,7 +56,7 @@ def test_tasks_that_stay_go_on_processing_through_a_rebalance() -> None:
     assert r.loop._processing.processed == 3
     r.assign(0)
     assert r.world.state.tasks[A].epoch == 0
-    assert r.world.state.tasks[A].state is State.READY
+    assert r.world.state.tasks[A].state is TaskState.READY
 
 
 def test_revoked_tasks_are_committed_closed_and_only_then_released_by_a_rejoin() -> None:
@@ -67,7 +67,7 @@ def test_revoked_tasks_are_committed_closed_and_only_then_released_by_a_rejoin()
     member.request_rejoin = lambda reason: order.append(f"rejoin, open: {open_tasks()}")  # type: ignore[method-assign]
 
     def open_tasks() -> list[TaskId]:
-        return [id for id, task in r.world.state.tasks.items() if task.state is not State.CLOSED]
+        return [id for id, task in r.world.state.tasks.items() if task.state is not TaskState.CLOSED]
 
     r.assign(1)
     assert order == ["commit", f"rejoin, open: {[B]}"]
@@ -85,7 +85,7 @@ def test_when_the_commit_of_revoked_tasks_fails_in_place_they_are_closed_uncommi
     r.world.producer.fail("send_offsets", ILLEGAL_GENERATION)
     r.assign(1)
     assert "abort" in r.world.producer.calls
-    assert r.world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is TaskState.CLOSED
     assert r.world.state.offset(A) is None
     assert r.world.member.rejoins == ["tasks were released to their new owners"]
     r.step(5)
@@ -298,7 +298,7 @@ def test_a_thread_that_leaves_has_committed_and_closed_its_active_tasks_before()
     task = r.tasks.processing[A]
     r.world.member.on_close = lambda: seen.append((r.world.producer.committed[IN].offset, task.state))
     r.loop.shut_down(leave_group=True)
-    assert seen == [(2, State.CLOSED)]
+    assert seen == [(2, TaskState.CLOSED)]
 
 
 @pytest.mark.parametrize(("leave", "error"), [(False, None), (True, FENCED)])

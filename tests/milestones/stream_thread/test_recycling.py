@@ -10,7 +10,7 @@ from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.records import StoreId
-from milestones.common.task.task import State
+from milestones.common.task.task import TaskState
 from milestones.stream_thread.task_removal import LOCK_PAUSE_MS
 from tests.milestones.fake_kafka import ILLEGAL_GENERATION
 from tests.milestones.fakes import IN, LOG, A, B, FailsToClose, Running, World, busy, counting, standby
@@ -30,7 +30,7 @@ def test_a_standby_becomes_active_with_its_stores_open_and_restores_the_tail_onl
     assert r.places == {A: "processing"}
     assert stores_of(r.world.state.tasks[A]) is stores
     assert (r.world.state.opens, r.world.state.tasks[A].counters.restored) == (1, 1)
-    assert r.world.state.standbys[A].state is State.CLOSED
+    assert r.world.state.standbys[A].state is TaskState.CLOSED
     assert r.world.state.text() == {"a": "4"}
 
 

@@ -16,7 +16,7 @@ from milestones.common.errors import (
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed, StaleGenerationError
 from milestones.common.records import StoreId, TaskId, TopicPartition
-from milestones.common.task.task import State, Task
+from milestones.common.task.task import Task, TaskState
 from milestones.stream_thread.task_registry import Phase
 from milestones.stream_thread.task_removal import LOCK_PAUSE_MS
 from tests.milestones.disturber import Disturber
@@ -174,7 +174,7 @@ def test_an_answer_to_the_question_of_a_task_that_was_closed_since_is_not_taken(
 def test_a_task_that_is_revoked_while_positioning_is_closed() -> None:
     r = positioning()
     r.rebalance()
-    assert r.world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is TaskState.CLOSED
     r.world.member.answer()
     r.step()
     assert r.places == {}
@@ -188,7 +188,7 @@ def test_a_task_that_is_revoked_while_restoring_is_closed_and_keeps_what_is_rest
     r.step()
     assert r.places == {A: "restoring"}
     r.rebalance()
-    assert r.world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is TaskState.CLOSED
     assert r.world.restorer.assigned == frozenset()
     assert r.world.state.held == set()
 
@@ -200,7 +200,7 @@ def test_a_task_that_is_revoked_in_the_very_round_after_its_restoration_is_close
         r.step()
     assert r.places == {A: "restoring"}
     r.assign()
-    assert r.world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is TaskState.CLOSED
     assert r.places == {}
 
 
@@ -212,7 +212,7 @@ def test_a_task_that_is_revoked_while_starting_is_closed() -> None:
     r.rebalance()
     r.world.requests.answer()
     r.step()
-    assert r.world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is TaskState.CLOSED
     assert r.places == {}
 
 
@@ -221,7 +221,7 @@ def test_a_revoked_task_is_committed_before_it_is_closed() -> None:
     world = r.world
     r.rebalance(1)
     assert world.producer.committed[IN].offset == 2
-    assert world.state.tasks[A].state is State.CLOSED
+    assert world.state.tasks[A].state is TaskState.CLOSED
     assert world.state.offset(A) == 2
     assert r.places == {B: "processing"}
 
@@ -256,7 +256,7 @@ def test_a_rolled_back_task_can_be_closed_at_once() -> None:
     r = Running().run(0)
     r.tasks.roll_back()
     r.tasks.close([A])
-    assert r.world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is TaskState.CLOSED
     r.step()
     assert r.places == {}
 
@@ -276,7 +276,7 @@ def test_when_one_task_does_not_close_cleanly_the_others_are_closed_all_the_same
         r.tasks.close([A, B])
     r.step()
     assert r.world.state.held == set()
-    assert {task.state for task in r.world.state.tasks.values()} == {State.CLOSED}
+    assert {task.state for task in r.world.state.tasks.values()} == {TaskState.CLOSED}
     assert r.places == {}
 
 
