@@ -37,7 +37,7 @@ from milestones.m4_polling_thread.counted_threads import counted_processing
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.committing import IntervalCommitter, confirmation
-from milestones.m5_committed_collector.recovery import KeepingRecovery
+from milestones.m5_committed_collector.recovery import ResendingRecovery
 from milestones.m5_committed_collector.state import ThinLogState
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
 from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
@@ -131,7 +131,7 @@ REPLACEMENTS: Mapping[str, Replacement] = {
             "collection": CommittedCollector,
             "commit": IntervalCommitter,
             "confirmation": confirmation,
-            "recovery": KeepingRecovery,
+            "recovery": ResendingRecovery,
             "task_ends": IntervalTaskEnds,
         }
     ),

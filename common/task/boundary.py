@@ -18,19 +18,19 @@ from milestones.common.task.punctuation import Punctuation
 
 class Boundary:
     """The outputs, epoch and lock of a boundary. `epoch` rises with each roll-back: scopes and commits of an older
-    epoch are void. `kept_bytes`: memory of taken outputs that are kept until Kafka has confirmed them.
+    epoch are void. `retained_bytes`: memory of taken outputs that are retained until Kafka has confirmed them.
 
     *Concurrency*: the processing thread merges into it, the committing one takes from it.
     """
 
-    __slots__ = ("changed", "epoch", "kept_bytes", "lock", "outputs")
+    __slots__ = ("changed", "epoch", "lock", "outputs", "retained_bytes")
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
         self.epoch: int = 0
         self.outputs: list[Emitted] = []
         self.changed: bool = False
-        self.kept_bytes: int = 0
+        self.retained_bytes: int = 0
 
     def take_outputs(self) -> list[Emitted]:
         """The outputs of finished records, in order, which the caller owns from now on."""
@@ -45,7 +45,7 @@ class Boundary:
 
     def output_bytes(self) -> int:
         """Memory of the outputs that wait, or are kept by the collector, about. Any thread may ask."""
-        return self.kept_bytes + emitted_bytes(self.outputs)
+        return self.retained_bytes + emitted_bytes(self.outputs)
 
 
 @dataclass(frozen=True)

@@ -410,17 +410,17 @@ class Task(ChangelogTask):
         self._boundary.put_back(outputs)
 
     def output_bytes(self) -> int:
-        """Memory of the outputs that wait, or that the caller of `keep` keeps, about."""
+        """Memory of the outputs that wait, or that are taken and retained, about."""
         return self._boundary.output_bytes()
 
-    def keep(self, count: int) -> None:
-        """Note the bytes of taken outputs that are kept until they are confirmed."""
-        self._boundary.kept_bytes = count
+    def set_retained_output_bytes(self, count: int) -> None:
+        """Note the bytes of taken outputs that are retained until they are confirmed."""
+        self._boundary.retained_bytes = count
 
     @property
     def has_retained_outputs(self) -> bool:
-        """Whether taken outputs are kept until they are confirmed."""
-        return self._boundary.kept_bytes > 0
+        """Whether taken outputs are retained until they are confirmed."""
+        return self._boundary.retained_bytes > 0
 
     def freeze(self) -> PendingCommit:
         """Flush the caches, then give out the last boundary. Errors of the flush as in `process`."""
@@ -472,7 +472,7 @@ class Task(ChangelogTask):
         boundary = self._boundary
         with boundary.lock:
             boundary.epoch += 1
-            boundary.outputs, boundary.kept_bytes = [], 0
+            boundary.outputs, boundary.retained_bytes = [], 0
             boundary.changed = self._task_context.commit_requested = False
             self._commits.pending = None
             self._runner.scope.drop()

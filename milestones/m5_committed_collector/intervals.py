@@ -168,4 +168,4 @@ class TaskIntervals:
     def tell(self) -> None:
         """Count how much is kept of the task, about, and tell the task."""
         self.bytes = emitted_bytes(self._outputs) + emitted_bytes(self._waiting.outputs)
-        self._task.keep(self.bytes)
+        self._task.set_retained_output_bytes(self.bytes)

@@ -31,7 +31,7 @@ MOST_SUSPECTS = 1_000
 """With more it isn't the records that are too large, but the batches."""
 
 
-class KeepingRecovery(InPlaceRecovery):
+class ResendingRecovery(InPlaceRecovery):
     """*Owns*: the steps of the recovery under way."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:

@@ -25,7 +25,7 @@ class FakeTask:
     def __init__(self) -> None:
         self.subtopology = SimpleNamespace(nodes=())
 
-    def keep(self, count: int) -> None:
+    def set_retained_output_bytes(self, count: int) -> None:
         self.kept = count
 
 

@@ -9,7 +9,7 @@ from milestones.common.kafka.apart import Apart, suspects
 from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.records import Output
 from milestones.common.steps import to_the_end
-from milestones.m5_committed_collector.recovery import MOST_SUSPECTS, SMALL_BATCH, KeepingRecovery
+from milestones.m5_committed_collector.recovery import MOST_SUSPECTS, SMALL_BATCH, ResendingRecovery
 from tests.milestones.fakes import A, World
 from tests.milestones.m5_committed_collector.collecting import ALOS, EXACTLY_ONCE, CollectorWorld
 
@@ -20,7 +20,7 @@ def batch(number: int, size: int = SMALL_BATCH) -> list[Output]:
 
 def sent_next(world: World, *batches: list[Output]) -> Apart | None:
     """How it is sent after Kafka has refused each of these batches, one try after the other."""
-    recovery = KeepingRecovery(world.context, world.clients)
+    recovery = ResendingRecovery(world.context, world.clients)
     for outputs in batches:
         to_the_end(recovery.recovery(RefusedTogetherError("refused", [A], outputs)))
     return world.producer.apart
@@ -28,7 +28,7 @@ def sent_next(world: World, *batches: list[Output]) -> Apart | None:
 
 def test_a_transaction_of_which_nothing_is_known_is_sent_in_small_batches() -> None:
     world = CollectorWorld()
-    recovery = KeepingRecovery(world.context, world.clients)
+    recovery = ResendingRecovery(world.context, world.clients)
     to_the_end(recovery.recovery(RefusedInTransactionError("refused", single=True)))
     assert world.producer.apart == Apart(SMALL_BATCH)
 
