@@ -14,6 +14,7 @@ from typing import TypeVar
 from milestones.baseline.apart import ApartProcessing
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Transaction, WaitingCommitter
+from milestones.baseline.failed_commit import DroppedCommit
 from milestones.baseline.opening import InlineOpening
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
@@ -36,7 +37,8 @@ from milestones.m4_polling_thread.collection import polling_collection
 from milestones.m4_polling_thread.counted_threads import counted_processing
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.m5_committed_collector.collector import CommittedCollector
-from milestones.m5_committed_collector.committing import IntervalCommitter, confirmation
+from milestones.m5_committed_collector.committing import confirmation
+from milestones.m5_committed_collector.failed_commit import RetainedCommit
 from milestones.m5_committed_collector.recovery import ResendingRecovery
 from milestones.m5_committed_collector.state import ThinLogState
 from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
@@ -44,6 +46,7 @@ from milestones.m6_state_manager.conversion.all_tasks import folder_state_manage
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.opening import StateThreadOpening
 from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts
+from milestones.parts.transaction import CommitStage
 from milestones.shared_parts.clients import ThreadClientFactory, ThreadClients
 from milestones.shared_parts.committer import Committer
 from milestones.shared_parts.offset_commit import OffsetCommit
@@ -51,14 +54,14 @@ from milestones.shared_parts.partition_counts import asked_of_admin, asked_of_co
 from milestones.shared_parts.state import TaskOwnedState
 from milestones.stream_thread.workforce import StreamThreads
 
-Confirming = Callable[[ThreadContext, Clients], Confirmation]
+Confirming = Callable[[ThreadContext, Clients, Callable[[CommitStage], None]], Confirmation]
 P = TypeVar("P")
 
 
 def _by_guarantee(exactly_once: Confirming) -> Confirming:
     """The confirmation by the processing guarantee: `exactly_once`, or an OffsetCommit."""
-    return lambda context, clients: (
-        exactly_once(context, clients) if context.config.exactly_once else OffsetCommit(context, clients)
+    return lambda context, clients, move: (
+        exactly_once(context, clients, move) if context.config.exactly_once else OffsetCommit(context, clients)
     )
 
 
@@ -89,6 +92,7 @@ BASELINE = Parts(
         partition_counts=asked_of_consumer,
         state=TaskOwnedState,
         opening=InlineOpening,
+        failed_commit=DroppedCommit,
         confirmation=_by_guarantee(Transaction),
         task_ends=_by_task_failed(ThreadEnds, SingleTaskEnds),
         commit=WaitingCommitter,
@@ -129,7 +133,7 @@ REPLACEMENTS: Mapping[str, Replacement] = {
         thread={
             "state": ThinLogState,
             "collection": CommittedCollector,
-            "commit": IntervalCommitter,
+            "failed_commit": RetainedCommit,
             "confirmation": confirmation,
             "recovery": ResendingRecovery,
             "task_ends": IntervalTaskEnds,

@@ -29,6 +29,7 @@ from milestones.m3_fencing_tolerance.errors import NoAnswerError, RolledBackErro
 from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import Budget
+from milestones.parts.transaction import CommitStage
 from milestones.shared_parts.in_transaction import CALL_MS, InTransaction, Offsets
 from milestones.shared_parts.next_producer import ready_for_the_next
 
@@ -42,8 +43,8 @@ log: Final = logging.getLogger(__name__)
 class ResolvedTransaction(InTransaction):
     """The confirmation of a commit under `exactly_once_v2`."""
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
-        super().__init__(context, clients)
+    def __init__(self, context: ThreadContext, clients: Clients, move: Callable[[CommitStage], None]) -> None:
+        super().__init__(context, clients, move)
         self._group = GroupQuestions(context, clients)
         self._budget = Budget(context)
 
@@ -62,11 +63,8 @@ class ResolvedTransaction(InTransaction):
         if unanswered is None:
             yield from ready_for_the_next(self.context, self.clients, Budget(self.context).left_ms())
         else:  # not in the handler: see `failures.caught`
-            self.generation_counts = True  # the group is asked under it
-            try:
-                yield from self._resolve(unanswered, offsets, Budget(self.context))
-            finally:
-                self.generation_counts = False
+            self.move(CommitStage.RESOLVING)
+            yield from self._resolve(unanswered, offsets, Budget(self.context))
 
     def _repeat(self, begin: Callable[[int], None]) -> Steps[None]:
         """Make a call, which `begin` begins with its time-out, until it has an answer or the commit's time is up."""

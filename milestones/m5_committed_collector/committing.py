@@ -1,37 +1,35 @@
-"""Commits whose boundaries stay frozen until Kafka has confirmed them, and that let others' outputs pass.
+"""Confirmations that let tasks' next outputs pass.
 
-*Guarantees*: those of `Committer`. A commit that fails leaves all of its boundaries as they are, to be committed again
-with the same numbers. At least once the outputs of the next interval flow while the OffsetCommit is under way.
-*Assumes*: what is kept of a boundary's outputs is the collector's.
+*Guarantees*: those of `Confirmation`. At least once the outputs of the next interval are sent during the OffsetCommit.
+*Assumes*: what is sent then is kept by the collector, as it may have to be sent once more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
-from milestones.shared_parts.committer import Committer
+from milestones.parts.transaction import CommitStage
 from milestones.shared_parts.offset_commit import OffsetCommit
 
 if TYPE_CHECKING:
-    from milestones.common.task.commit_set import CommitSet
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients, Confirmation
 
 
-class IntervalCommitter(Committer):
-    """Commits intervals, one after the other."""
+class OffsetCommitBesideOutputs(OffsetCommit):
+    """`at_least_once`: an OffsetCommit during which outputs are sent."""
 
-    keeps = True
-
-
-class KeptOffsetCommit(OffsetCommit):
-    """`at_least_once`: a commit without an answer is made again as it was."""
-
-    def failed(self, commit_set: CommitSet) -> None:
-        """Nothing: the boundaries stay frozen."""
+    @property
+    def ending(self) -> CommitStage:
+        """A producer that tells outputs apart is replaced at the end, with all that it has: nothing is sent by it."""
+        apart = self.clients.producer.apart is not None
+        return CommitStage.COMMITTING_OFFSETS if apart else CommitStage.COMMITTING_OFFSETS_BESIDE
 
 
-def confirmation(context: ThreadContext, clients: Clients) -> Confirmation:
+def confirmation(context: ThreadContext, clients: Clients, move: Callable[[CommitStage], None]) -> Confirmation:
     """The confirmation by the processing guarantee."""
-    return ResolvedTransaction(context, clients) if context.config.exactly_once else KeptOffsetCommit(context, clients)
+    if context.config.exactly_once:
+        return ResolvedTransaction(context, clients, move)
+    return OffsetCommitBesideOutputs(context, clients)

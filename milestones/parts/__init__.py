@@ -1,7 +1,8 @@
 """The seams that a milestone may replace: those of an instance and those of a thread that polls."""
 
 from milestones.parts.clients import ClientFactory, Clients, CommitMember, ReadClients, Sending
-from milestones.parts.commit import Commit, CommitStep, Confirmation, OutputCollection, Recovered, Recovery
+from milestones.parts.commit import Commit, Confirmation, OutputCollection, Recovered, Recovery
+from milestones.parts.failed_commit import FailedCommit
 from milestones.parts.instance import InstanceParts, InstanceThread, Observer, Parts, Workforce
 from milestones.parts.processing import PREPARE_MS, CloseMode, CommitGate, Loop, Processing, RemovedTask
 from milestones.parts.restoration import FailedTask, Restoration
@@ -11,7 +12,7 @@ from milestones.parts.thread import ThreadParts
 
 __all__ = [
     "PREPARE_MS", "Blame", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitGate",
-    "CommitMember", "CommitStep", "Confirmation", "DecidedError", "FailedTask", "InstanceParts", "InstanceThread",
+    "CommitMember", "Confirmation", "DecidedError", "FailedCommit", "FailedTask", "InstanceParts", "InstanceThread",
     "Loop", "Observer", "OpenedStores", "OutputCollection", "Parts", "Processing", "ReadClients", "Recovered",
     "Recovery", "RemovedTask",
     "Restoration", "Sending", "StateOwnership", "StoreAnswer", "StoreOpening", "TaskDecision", "TaskEnds",

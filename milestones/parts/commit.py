@@ -8,8 +8,8 @@ the steps that `OutputCollection` and `Confirmation` give.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from milestones.common.errors import MilestonesError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from milestones.common.steps import Steps
     from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.task import Task
+    from milestones.parts.transaction import CommitStage
 
 
 class OutputCollection(Protocol):
@@ -85,13 +86,8 @@ class Confirmation(Protocol):
     """
 
     @property
-    def sends_beside(self) -> bool:
-        """Whether outputs of later boundaries may be sent while `end` is under way."""
-        ...
-
-    @property
-    def generation_counts(self) -> bool:
-        """Whether `end` needs the member's generation now, so that the member mustn't join beside it."""
+    def ending(self) -> CommitStage:
+        """The stage of a commit from when `end` asks for its end: what else may be done until Kafka has answered."""
         ...
 
     @property
@@ -111,56 +107,26 @@ class Confirmation(Protocol):
         """Make Kafka commit, in steps; returns once Kafka has."""
         ...
 
-    def failed(self, commit_set: CommitSet) -> None:
-        """Keep or drop what the tasks staged for a commit that failed."""
+
+class StageRegister(Protocol):
+    """Where a committer writes down how far its commit is: the transaction's register."""
+
+    def move(self, stage: CommitStage) -> None:
+        """The commit under way is in this stage now."""
         ...
 
-
-class CommitStep(enum.Enum):
-    """How far a commit is."""
-
-    SENDING = "the rest of its outputs is handed to the client"
-    FLUSHING = "Kafka hasn't acknowledged all of its outputs yet"
-    OFFSETS = "its offsets are handed over"
-    ENDING = "Kafka was asked to commit, and hasn't answered"
-
-    # The members are singletons; the hash of Enum is a Python call.
-    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
-
-    @property
-    def may_be_abandoned(self) -> bool:
-        """Whether the producer is at most in a flush, and Kafka can't have committed yet."""
-        return self in (CommitStep.SENDING, CommitStep.FLUSHING)
+    def commit_is_over(self) -> None:
+        """The commit under way was made, or has failed, or was dropped. Does nothing when there is none."""
+        ...
 
 
 class Commit(Protocol):
-    """Commit: one committer per transaction, one commit at a time.
-
-    `keeps`: whether the boundaries of a commit that fails stay frozen, and their outputs are kept, to be committed
-    again; else they are thawed, or rolled back.
-    """
-
-    keeps: bool
-
-    @property
-    def step(self) -> CommitStep | None:
-        """The step of the commit under way; None when there is none."""
-        ...
-
-    @property
-    def joins_beside(self) -> bool:
-        """Whether the member may join a new generation now: no commit is under way, or the one that is doesn't need the
-        generation any more."""
-        ...
-
-    @property
-    def collects_beside(self) -> bool:
-        """Whether outputs of what comes after the boundaries of the commit under way may be sent now."""
-        ...
+    """Commit: one committer per transaction, one commit at a time. It moves the register to each stage of the commit,
+    and to `OPEN` when the commit is over."""
 
     def begin(self, commit_set: CommitSet) -> None:
         """Begin the commit of these boundaries, all or none, which `run_once` drives. The producer belongs to the
-        commit until the commit is over; `collects_beside` says from when on outputs may be sent beside it."""
+        commit until the commit is over, except in stages in which outputs are sent."""
         ...
 
     def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts.clients import ClientFactory, Clients
-    from milestones.parts.commit import Commit, Confirmation, OutputCollection, Recovery
+    from milestones.parts.commit import Commit, Confirmation, OutputCollection, Recovery, StageRegister
+    from milestones.parts.failed_commit import FailedCommit
     from milestones.parts.processing import CommitGate, Processing
     from milestones.parts.restoration import Restoration
     from milestones.parts.state import StateOwnership, StoreOpening
     from milestones.parts.task_ends import TaskEnds
+    from milestones.parts.transaction import CommitStage
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class ThreadParts:
     baseline that is the stream thread only."""
     state: Callable[[ThreadContext, Callable[[str], int]], StateOwnership]
     opening: Callable[[ThreadContext], StoreOpening]
-    confirmation: Callable[[ThreadContext, Clients], Confirmation]
+    failed_commit: Callable[[ThreadContext, Clients], FailedCommit]
+    confirmation: Callable[[ThreadContext, Clients, Callable[[CommitStage], None]], Confirmation]
+    """The last argument moves the transaction to another stage."""
     task_ends: Callable[[ThreadContext], TaskEnds]
-    commit: Callable[[Clients, OutputCollection, Confirmation, CommitGate], Commit]
+    commit: Callable[[Clients, OutputCollection, Confirmation, CommitGate, StageRegister, FailedCommit], Commit]

@@ -3,7 +3,7 @@
 *Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
 outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
 *Assumes*: driven by the thread that owns the tasks; while a commit is under way none of its tasks is rolled back,
-closed or given away, and only the commit uses the producer, unless it `collects_beside`.
+closed or given away, and only the commit uses the producer, except in stages in which outputs are sent.
 """
 
 from __future__ import annotations
@@ -15,44 +15,40 @@ from milestones.common.errors import OwnershipError, StateError
 from milestones.common.steps import Steps
 from milestones.common.task.commit_set import CommitSet, offsets_of
 from milestones.common.testing.faults import reach
-from milestones.parts import CommitStep
+from milestones.parts.transaction import CommitStage
 from milestones.shared_parts.in_transaction import Offsets
 
 if TYPE_CHECKING:
-    from milestones.parts import CommitGate, Confirmation, OutputCollection, Sending
+    from milestones.parts import CommitGate, Confirmation, FailedCommit, OutputCollection, Sending
+    from milestones.parts.commit import StageRegister
 
 log: Final = logging.getLogger(__name__)
 
 
 class Committer:
-    """Commits tasks of one thread, step by step. Where a failed commit isn't kept nothing else is sent beside one.
+    """Commits tasks of one thread, step by step, and moves the register to each step.
 
     1. Send what is left and flush. 2. Confirm: offsets, end. 3. Apply to the engines.
     """
 
-    keeps = False
-
     def __init__(
-        self, clients: Sending, collection: OutputCollection, confirmation: Confirmation, processing: CommitGate
+        self,
+        clients: Sending,
+        collection: OutputCollection,
+        confirmation: Confirmation,
+        processing: CommitGate,
+        stages: StageRegister,
+        failed_commit: FailedCommit,
     ) -> None:
         self._clients, self._collection, self._confirmation = clients, collection, confirmation
-        self._processing = processing
+        self._processing, self._stages, self._failed_commit = processing, stages, failed_commit
         self._steps: Steps[Offsets] | None = None
-        self.step: CommitStep | None = None
-
-    @property
-    def joins_beside(self) -> bool:
-        return self.step is None or (self.step is CommitStep.ENDING and not self._confirmation.generation_counts)
-
-    @property
-    def collects_beside(self) -> bool:
-        """What is sent beside the end must be kept, as it may have to be sent again."""
-        return self.keeps and self.step is CommitStep.ENDING and self._confirmation.sends_beside
 
     def begin(self, commit_set: CommitSet) -> None:
         if self._steps is not None:
             raise OwnershipError("a commit is under way. This is a bug")
-        self.step, self._steps = CommitStep.SENDING, self._commit(commit_set)
+        self._stages.move(CommitStage.SENDING)
+        self._steps = self._commit(commit_set)
         next(self._steps)
 
     def run_once(self, wait_ms: int) -> Offsets | None:
@@ -61,18 +57,23 @@ class Committer:
         try:
             self._steps.send(wait_ms)
         except StopIteration as end:
-            self.step = self._steps = None
+            self._end()
             committed: Offsets = end.value
             return committed
         except BaseException:
-            self.step = self._steps = None
+            self._end()
             raise
         return None
 
     def abandon(self) -> None:
-        steps, self.step, self._steps = self._steps, None, None
+        steps = self._steps
+        self._end()
         if steps is not None:
             steps.close()
+
+    def _end(self) -> None:
+        self._steps = None
+        self._stages.commit_is_over()
 
     def _commit(self, commit_set: CommitSet) -> Steps[Offsets]:
         try:
@@ -82,17 +83,17 @@ class Committer:
             reach("commit.before-flush")
             if not (yield from self._collection.send(commit_set, self._confirmation.room_ms)):
                 raise self._confirmation.unsent(commit_set)
-            self.step = CommitStep.FLUSHING
+            self._stages.move(CommitStage.FLUSHING)
             yield from self._collection.flush()
             reach("commit.after-flush")
             offsets = offsets_of(commit_set)
-            self.step = CommitStep.OFFSETS
+            self._stages.move(CommitStage.OFFSETS)
             yield from self._confirmation.hand_over(offsets)
             reach("commit.after-offsets")
-            self.step = CommitStep.ENDING
+            self._stages.move(self._confirmation.ending)
             yield from self._confirmation.end(offsets)
         except BaseException:
-            self._confirmation.failed(commit_set)
+            self._failed_commit.failed(commit_set)
             raise
         for task, boundary in commit_set.items():
             task.confirmed(boundary, self._collection.take_changelog_offsets(task))

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from milestones.common.errors import MilestonesError, UnsentError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.commit_set import CommitSet
 from milestones.common.testing.faults import reach
+from milestones.parts.transaction import CommitStage
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
@@ -32,16 +33,18 @@ def end_begun() -> None:
 
 
 class InTransaction:
-    """What all confirmations by transactions have in common: what follows a commit that fails is up to recovery.
+    """What all confirmations by transactions have in common.
 
-    That the offsets belong to the generation was said when they were handed over: the end is the producer's alone.
+    `move`: moves the transaction to another stage. That the offsets belong to the generation was said when they were
+    handed over: the end is the producer's alone.
     """
 
-    generation_counts = sends_beside = False
+    ending = CommitStage.ENDING
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext, clients: Clients, move: Callable[[CommitStage], None]) -> None:
         self.context: ThreadContext = context
         self.clients: Clients = clients
+        self.move: Callable[[CommitStage], None] = move
 
     @property
     def room_ms(self) -> int:
@@ -54,6 +57,3 @@ class InTransaction:
     def begin_end(self, call_ms: int) -> None:
         self.clients.producer.begin_commit(call_ms)
         end_begun()
-
-    def failed(self, commit_set: CommitSet) -> None:
-        """Nothing: a roll-back that follows drops what was staged, unless it is sent again."""

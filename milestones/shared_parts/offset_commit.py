@@ -12,6 +12,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.steps import Steps, until_returned
 from milestones.common.task.commit_set import CommitSet
+from milestones.parts.transaction import CommitStage
 from milestones.shared_parts.in_transaction import NO_ROOM, Offsets, end_begun
 from milestones.shared_parts.next_producer import ready_for_the_next
 
@@ -25,15 +26,14 @@ class OffsetCommit:
     one that is made, a producer that tells outputs apart is replaced: they are committed."""
 
     room_ms = 2_000
-    generation_counts = True
-
-    @property
-    def sends_beside(self) -> bool:
-        """A producer that tells outputs apart is replaced at the end, with all that it has."""
-        return self._clients.producer.apart is None
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
-        self._context, self._clients = context, clients
+        self._context = context
+        self.clients: Clients = clients
+
+    @property
+    def ending(self) -> CommitStage:
+        return CommitStage.COMMITTING_OFFSETS
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
         return CommitRetriableError(NO_ROOM)
@@ -43,13 +43,9 @@ class OffsetCommit:
         yield from ()
 
     def end(self, offsets: Offsets) -> Steps[None]:
-        member, config = self._clients.member, self._context.config
+        member, config = self.clients.member, self._context.config
         # An answer may take twice the time-out (`GroupMember.begin_commit`), and tasks that leave wait for it.
         member.begin_commit(offsets, min(config.request_timeout_ms, self._context.longest_wait_ms // 2))
         end_begun()
         yield from until_returned(member.commit_returned)
-        yield from ready_for_the_next(self._context, self._clients)
-
-    def failed(self, commit_set: CommitSet) -> None:
-        for task, boundary in commit_set.items():
-            task.thaw(boundary)
+        yield from ready_for_the_next(self._context, self.clients)

@@ -22,11 +22,13 @@ from milestones.common.kafka.failures import caught
 from milestones.instance.context import ThreadContext, ThreadReport
 from milestones.instance.states import ThreadState
 from milestones.parts import Clients, ThreadParts
+from milestones.parts.transaction import CommitAction, CommitEvent
 from milestones.stream_thread.commits.driver import STEP_MS, CommitDriver
 from milestones.stream_thread.commits.group_answers import GroupAnswers
 from milestones.stream_thread.commits.last_commit import LastCommit
 from milestones.stream_thread.commits.recoveries import Recoveries
 from milestones.stream_thread.commits.timed_commit import TimedCommit
+from milestones.stream_thread.commits.transaction_register import TransactionRegister
 from milestones.stream_thread.inputs import Inputs
 from milestones.stream_thread.lags import PartitionLags
 from milestones.stream_thread.metrics import Measured, ThreadMeasures
@@ -64,23 +66,29 @@ class StreamLoop:
         self._tasks = ThreadTasks(
             context, clients, state, opening, self._inputs, self._restoration, self._processing, self._ends
         )
-        confirmation = parts.confirmation(context, clients)
-        commit = TimedCommit(parts.commit(clients, self._collection, confirmation, self._processing))
-        self._commits = CommitDriver(context, clients, commit, self._tasks, self._processing, self._ends)
+        failed_commit = parts.failed_commit(context, clients)
+        self._register = register = TransactionRegister(self._ends.admits, failed_commit.answers)
+        confirmation = parts.confirmation(context, clients, register.move)
+        committer = parts.commit(clients, self._collection, confirmation, self._processing, register, failed_commit)
+        commit = TimedCommit(committer, register)
+        self._commits = CommitDriver(
+            context, clients, commit, self._tasks, self._processing, self._ends, register, failed_commit
+        )
         failures = self._tasks.failures
         failures.committing, failures.hasten = lambda: self._commits.committing, self._commits.hasten
         self._recoveries = Recoveries(
-            context, clients, recovery, self._collection, self._commits, self._tasks, self._ends
-        )
-        self._commits.kept_up = lambda: self._recoveries.under_way
+            context, clients, recovery, self._collection, self._commits, self._tasks, self._ends, register,
+            failed_commit,
+        )  # fmt: skip
         self._answering = GroupAnswers(
             context, clients, self._tasks, self._processing, self._collection, self._ends, self._commits,
-            self._recoveries, self._collect_all, self._hold_back,
+            self._recoveries, register, self._collect_all, self._hold_back,
         )  # fmt: skip
         self._rebalance = Rebalance(context, clients, self._tasks, self._answering)
         self._last_commit = LastCommit(
-            context, self._tasks, self._processing, self._ends, self._commits, self._recoveries, self._collect_all
-        )
+            context, self._tasks, self._processing, self._ends, self._commits, self._recoveries, register,
+            self._collect_all,
+        )  # fmt: skip
         self._paused = frozenset[int]()
         self._settled = True
         self._busy = False
@@ -107,7 +115,7 @@ class StreamLoop:
         yield self._inputs, {"fetch": "fetches, and waits for input"}
         yield self._processing, {"run_once": "processes", "should_fetch": "waits, as enough input is there"}
         yield self._recoveries, {"run_once": "recovers"}
-        yield self._commits, {"run_once": "commits", "commit_now": "commits", "finish_kept": "commits"}
+        yield self._commits, {"run_once": "commits", "commit_now": "commits", "finish_earlier": "commits"}
 
     def run(self, next_stop: Callable[[], T | None]) -> T:
         """Make turns until there is a stop, which is returned."""
@@ -139,7 +147,7 @@ class StreamLoop:
         self._tasks.run_once(now_ms)
         restored = self._restoration.run_once(now_ms)
         self._settle()
-        waits = self._commits.under_way or self._recoveries.under_way
+        waits = self._register.under_way or self._recoveries.under_way
         idle_ms = 0 if self._busy or restored or waits else self._idle_ms(now_ms)
         self.pause(self._context.thread_registry.paused)
         self._inputs.throttle(self._changed)
@@ -160,24 +168,25 @@ class StreamLoop:
 
     def _send(self, now_ms: int) -> None:
         """Send what tasks have made, while the producer is neither a commit's nor a recovery's."""
-        if self._recoveries.under_way or (self._commits.under_way and not self._commits.collects_beside):
-            return
-        if not (self._commits.under_way or self._clients.producer.in_transaction):
+        if self._register.at_rest and not self._clients.producer.in_transaction:
             self._ends.between_transactions(now_ms, self._has_work)
-        if not self._commits.comes_first:
+        if self._register.answer(CommitEvent.OUTPUTS_MADE) is CommitAction.SEND:
             self._collect()
 
     def _may_commit(self) -> bool:
-        if self._recoveries.under_way:
-            return False
-        return self._commits.keeps or not (self._rebalance.preparing or self._collection.held)
+        match self._register.answer(CommitEvent.TURN):
+            case CommitAction.BEGIN:
+                return not (self._rebalance.preparing or self._collection.held)
+            case CommitAction.BEGIN_ONCE_MORE:
+                return True
+        return False
 
     def _take_changed(self) -> None:
         """Ask which tasks something has happened to since the last turn. No part looks at the others."""
         told = (self._processing.take_changed(), self._inputs.take_changed(), self._commits.take_changed())
         self._changed = list(dict.fromkeys(chain.from_iterable(told)))
         self._unsent.update(dict.fromkeys(self._changed))
-        self._commits.tell(self._changed)
+        self._commits.note_changed(self._changed)
 
     def _collect(self) -> None:
         """Send what tasks have made that something has happened to since their outputs were taken last."""
@@ -186,10 +195,9 @@ class StreamLoop:
         waiting: list[Task] = []
         for task in self._unsent:
             if processing.get(task.id) is task and not self._tasks.is_void(task.id):
-                may_be_sent = self._ends.admits(task.id) and task.id not in self._answering.cut_off
-                (admitted if may_be_sent else waiting).append(task)
+                (admitted if self._register.admits(task.id) else waiting).append(task)
         self._collection.collect(admitted)
-        self._commits.tell(admitted)  # collection may have asked for a commit
+        self._commits.note_changed(admitted)  # collection may have asked for a commit
         self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])
 
     def _has_work(self, id: TaskId) -> bool:

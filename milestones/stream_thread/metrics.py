@@ -29,7 +29,7 @@ from milestones.common.metrics import (
 )
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.operators.suppression import SUPPRESSION_EMIT
-from milestones.parts import CommitStep
+from milestones.parts.transaction import CommitStage
 from milestones.stream_thread.commits.timed_commit import StepTime, TimedCommit
 
 if TYPE_CHECKING:
@@ -171,13 +171,13 @@ class ThreadMeasures:
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self._polls, self._poll_ns, self._fetched = Growth(), Growth(), Growth()
         self._commits, self._commit_ns = Growth(), Growth()
-        self._steps = {step: (Growth(), Growth()) for step in CommitStep}
         self._timings = {
-            CommitStep.SENDING: self._thread.commit_sending,
-            CommitStep.FLUSHING: self._thread.commit_flushing,
-            CommitStep.OFFSETS: self._thread.commit_offsets,
-            CommitStep.ENDING: self._thread.commit_ending,
+            CommitStage.SENDING: self._thread.commit_sending,
+            CommitStage.FLUSHING: self._thread.commit_flushing,
+            CommitStage.OFFSETS: self._thread.commit_offsets,
+            CommitStage.ENDING: self._thread.commit_ending,
         }
+        self._steps = {step: (Growth(), Growth()) for step in self._timings}
         self._rebalances, self._rebalance_ns = Growth(), Growth()
         self._blocked = tuple(Growth() for _ in range(4))
         self._next_publication_ms = 0
@@ -221,7 +221,7 @@ class ThreadMeasures:
         rebalance = parts.rebalance
         self._group.rebalance.add(self._rebalance_ns.to(rebalance.elapsed_ns), self._rebalances.to(rebalance.completed))
 
-    def _note_steps(self, steps: Mapping[CommitStep, StepTime]) -> None:
+    def _note_steps(self, steps: Mapping[CommitStage, StepTime]) -> None:
         for step, (times, spent_ns) in self._steps.items():
             self._timings[step].add(spent_ns.to(steps[step].elapsed_ns), times.to(steps[step].calls))
 

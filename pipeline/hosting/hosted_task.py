@@ -27,6 +27,7 @@ from milestones.pipeline.hosting.ranges import PunctuationSchedule, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
 from milestones.shared_parts.store_requests import open_stores
 from milestones.stream_thread.commits.driver import CommitDriver
+from milestones.stream_thread.commits.transaction_register import TransactionRegister
 from milestones.stream_thread.inputs import Inputs
 from milestones.stream_thread.rollback_metrics import RollBacks
 from milestones.wiring import BASELINE
@@ -100,8 +101,13 @@ class HostedTask:
         self._parts = parts = BASELINE.thread
         self._collection = parts.collection(context, every)
         self._tasks = HostedTasks({}, RollBacks(context.clock))
-        commit = parts.commit(every, self._collection, parts.confirmation(context, every), self._tasks)
-        self._commits = CommitDriver(context, every, commit, self._tasks, self._tasks, parts.task_ends(context))
+        ends, failed_commit = parts.task_ends(context), parts.failed_commit(context, every)
+        register = TransactionRegister(ends.admits, failed_commit.answers)
+        confirmation = parts.confirmation(context, every, register.move)
+        commit = parts.commit(every, self._collection, confirmation, self._tasks, register, failed_commit)
+        self._commits = CommitDriver(
+            context, every, commit, self._tasks, self._tasks, ends, register, failed_commit
+        )
         self.records: int = 0
         self._moved_ms = self._clock.monotonic_ms()
 
@@ -201,7 +207,7 @@ class HostedTask:
     def _send_and_commit(self, task: Task) -> bool:
         """Send, and commit when it is due; whether a commit was made."""
         self._collection.collect([task])
-        self._commits.tell([task])
+        self._commits.note_changed([task])
         self._commits.take_changed()  # it is told of every time
         return self._commits.run_once(self._clock.monotonic_ms(), may_begin=not self._collection.held)
 

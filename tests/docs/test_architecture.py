@@ -18,7 +18,7 @@ from milestones import Streams, StreamsBuilder, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.memory import Account
 from milestones.common.task.lifecycle import TaskState
-from milestones.parts import CommitStep
+from milestones.stream_thread.commits.timed_commit import TIMED_AS
 from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.task_registry import MOVES, Phase
 from milestones.testing import KafkaProbe
@@ -186,7 +186,7 @@ def test_the_states_that_the_page_names_are_those_of_a_task() -> None:
 
 def test_the_steps_of_a_commit_are_those_of_the_committer() -> None:
     drawn = re.findall(r"\b[A-Z]{6,}\b", drawings(section(COMMITS, "## The steps of a commit")))
-    assert drawn == [step.name for step in CommitStep]
+    assert drawn == [step.name for step in dict.fromkeys(TIMED_AS.values())]
 
 
 def test_the_accounts_of_the_memory_are_those_of_the_budget() -> None:

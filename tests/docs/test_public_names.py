@@ -69,6 +69,7 @@ ALLOWED = {
     "compat_tests/random_topologies/__main__.py": "runs each stage that this version has",
     "compat_tests/random_topologies/cases.py": "arms fault points",
     "compat_tests/spark/processes.py": "starts Spark's own processes",
+    "docs/transaction.py": "reads the tables of the register",
     "docs/settings.py": "reads the table of keys and librdkafka's names",
     "docs/api.py": "reads the annotations of built-in serdes",
     "milestones/demo/play.py": "refuses an unknown stage before it starts anything, ends as the embedded broker does",

@@ -27,16 +27,17 @@ from functools import wraps
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
+from milestones.parts.transaction import CommitStage
 from milestones.stream_thread.commits.driver import CommitDriver
 from milestones.stream_thread.commits.group_answers import GroupAnswers
 from milestones.stream_thread.commits.recoveries import Recoveries
-from milestones.stream_thread.commits.timed_commit import TimedCommit
+from milestones.stream_thread.commits.timed_commit import TIMED_AS, TimedCommit
 from milestones.stream_thread.tasks import ThreadTasks
 
 EVENTS: Final[Mapping[tuple[type, str], str]] = {
     (CommitDriver, "run_once"): "turn",
     (CommitDriver, "commit_now"): "commit all now",
-    (CommitDriver, "finish_kept"): "finish earlier ones",
+    (CommitDriver, "finish_earlier"): "finish earlier ones",
     (Recoveries, "recover"): "error",
     (Recoveries, "run_once"): "turn of a recovery",
     (Recoveries, "finish"): "finish the recovery",
@@ -51,8 +52,8 @@ ACTIONS: Final[Mapping[tuple[type, str], str]] = {
     (TimedCommit, "begin"): "begin",
     (TimedCommit, "run_once"): "step",
     (TimedCommit, "abandon"): "abandon",
-    (CommitDriver, "send_again"): "retain",
-    (CommitDriver, "forget"): "drop",
+    (CommitDriver, "commit_once_more"): "retain",
+    (CommitDriver, "drop_unconfirmed"): "drop",
     (ThreadTasks, "roll_back"): "roll back",
     (ThreadTasks, "close"): "close tasks",
     (ThreadTasks, "rebuild"): "rebuild stores",
@@ -75,11 +76,11 @@ class Line(NamedTuple):
 
 def stage_of(commits: CommitDriver) -> str:
     """Where the transaction is, in words."""
-    step = commits._commit.step
-    words = ["OPEN" if step is None else step.name]
-    words += ["RETAINED"] if commits.keeps else []
+    register = commits._register
+    words = [TIMED_AS.get(register.step, CommitStage.OPEN).name]
+    words += ["RETAINED"] if register.retained else []
     words += ["FAILED"] if commits.failing else []
-    words += ["RECOVERING"] if commits.kept_up() else []
+    words += ["RECOVERING"] if register.errors else []
     return " ".join(words)
 
 

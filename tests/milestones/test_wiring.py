@@ -156,7 +156,7 @@ def test_each_processing_guarantee_has_its_own_way_to_confirm_a_commit(
     for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE_V2):
         world = World(settings={"processing_guarantee": guarantee})
         parts = wiring.parts(flags).thread
-        ways[guarantee] = type(parts.confirmation(world.context, world.clients))  # type: ignore[arg-type]
+        ways[guarantee] = type(parts.confirmation(world.context, world.clients, lambda stage: None))  # type: ignore[arg-type]
     assert ways == {AT_LEAST_ONCE: OffsetCommit, EXACTLY_ONCE_V2: exactly_once}
 
 

@@ -20,6 +20,7 @@ from milestones.common.errors import MilestonesError, UnsentError
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.steps import to_the_end
+from milestones.parts.transaction import CommitAction, CommitEvent
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from milestones.parts import Clients, OutputCollection, Processing, TaskEnds
     from milestones.stream_thread.commits.driver import CommitDriver
     from milestones.stream_thread.commits.recoveries import Recoveries
+    from milestones.stream_thread.commits.transaction_register import TransactionRegister
     from milestones.stream_thread.tasks import ThreadTasks
 
 
@@ -38,8 +40,6 @@ class GroupAnswers:
     """`rebalance.Answering` of a loop. *Owns*: how far the present answer is.
 
     `leaving`: tasks that are about to be given away. They rest, so that the commit takes all that they have done.
-    `cut_off`: those whose last commit was cut. A call that was too long for it may end in them later: nothing of that
-    may be sent, as no commit has its offsets, and without transactions no flush waits for it.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class GroupAnswers:
         ends: TaskEnds,
         commits: CommitDriver,
         recoveries: Recoveries,
+        register: TransactionRegister,
         collect: Callable[[], object],
         hold_back: Callable[[], object],
     ) -> None:
@@ -59,42 +60,43 @@ class GroupAnswers:
         self._context, self._clients, self._clock = context, clients, context.clock
         self._tasks, self._processing, self._collection, self._ends = tasks, processing, collection, ends
         self._commits, self._recoveries, self._collect = commits, recoveries, collect
+        self._register = register
         self._hold_back = hold_back
         self.leaving: Set[TaskId] = frozenset()
-        self.cut_off: Set[TaskId] = frozenset()
         self._until_ms: int | None = None
         self._since_ms, self._cut = 0, False
         self._commits_before = self._stalls_before = 0
         self._untaken_until_ms = 0
 
     def may_join(self, now_ms: int) -> bool:
-        if self._commits.under_way and self._commits.joins_beside:
+        if self._register.answer(CommitEvent.JOIN_NEEDED) is CommitAction.ANSWER:
             self._until_ms = None
             return True
-        return self._committed(now_ms, final=False)
+        return self._committed(now_ms, CommitEvent.JOIN_NEEDED)
 
     def may_part(self, now_ms: int, leaving: Set[TaskId]) -> bool:
         if leaving != self.leaving:
             self.leaving = leaving
             self._hold_back()
-        return self._committed(now_ms, final=True)
+        return self._committed(now_ms, CommitEvent.TASKS_LEAVE)
 
     def may_abandon(self) -> bool:
-        return self._commits.may_be_abandoned
+        return self._register.answer(CommitEvent.MEMBERSHIP_LOST) is not CommitAction.WAIT
 
-    def _committed(self, now_ms: int, *, final: bool) -> bool:
+    def _committed(self, now_ms: int, event: CommitEvent) -> bool:
         """Whether a commit that was cut for this answer is over, made or not, or it isn't waited for any longer."""
+        final = event is CommitEvent.TASKS_LEAVE
         if self._until_ms is None:
             if self._commits.commits > self._commits_before:
                 self._untaken_until_ms = 0
             self._since_ms, self._until_ms, self._cut = now_ms, now_ms + self._context.longest_wait_ms, False
-            self.cut_off = frozenset()
+            self._register.cut_off = frozenset()
             self._commits_before, self._stalls_before = self._commits.commits, self._stalls()
         if self._takes_nothing(now_ms):
             self._until_ms, self._untaken_until_ms = now_ms, now_ms + STALLED_MS
         if now_ms >= self._until_ms:
             self._recovering(lambda: self._give_up_commit(final=final), now_ms)
-        elif self._busy() or self._commits.keeps:
+        elif self._register.answer(event) is CommitAction.WAIT:
             return False
         elif not self._cut:
             rest = self._processing.at_rest(self.leaving)
@@ -104,7 +106,7 @@ class GroupAnswers:
             self._recovering(lambda: self._commit(now_ms), now_ms)
             if self._missed():
                 return False
-        if self._commits.under_way and (final or not self._commits.joins_beside):
+        if self._register.under_way and self._register.answer(event) is CommitAction.WAIT:
             return False
         self._until_ms = None
         return True
@@ -122,14 +124,11 @@ class GroupAnswers:
 
     def answered(self) -> None:
         """What leaves is given away."""
-        self.leaving = self.cut_off = frozenset()
+        self.leaving = self._register.cut_off = frozenset()
 
     def _missed(self) -> bool:
         """Whether the commit isn't cut, or is to be made again, after an error."""
-        return not self._cut or self._commits.keeps or self._recoveries.under_way
-
-    def _busy(self) -> bool:
-        return self._commits.under_way or self._recoveries.under_way
+        return not self._cut or self._register.unsettled
 
     def _recovering(self, step: Callable[[], object], now_ms: int) -> None:
         """Take the step, and recover from an error of it."""
@@ -138,17 +137,17 @@ class GroupAnswers:
 
     def _commit(self, now_ms: int) -> None:
         """Where what isn't committed is kept, an error before the cut is followed by another try."""
-        self._cut = not self._commits.keeps_boundaries
+        self._cut = self._register.answer(CommitEvent.CUT_FAILED) is CommitAction.ANSWER
         self._ends.stop_isolating()
         self._collect()
-        self._cut, self.cut_off = True, self.leaving
+        self._cut, self._register.cut_off = True, self.leaving
         self._commits.begin_now(now_ms)
 
     def _give_up_commit(self, *, final: bool) -> None:
         """There is no more time: the group isn't left unanswered for outputs that Kafka doesn't take. None of tasks
         that are given away may stay in a transaction."""
-        sent = self._clients.producer.in_transaction and not (self._commits.under_way or self._recoveries.under_way)
-        if (self._commits.under_way and self._commits.may_be_abandoned) or (final and sent):
+        sent = self._clients.producer.in_transaction and self._register.at_rest
+        if self._register.answer(CommitEvent.TIME_IS_UP) is CommitAction.ABANDON or (final and sent):
             tasks = [task.id for task in self._commits.committing]
             self._commits.abandon()
             raise UnsentError(f"Kafka hasn't taken a commit's outputs within {self._context.longest_wait_ms} ms", tasks)
@@ -159,7 +158,7 @@ class GroupAnswers:
         producer = self._clients.producer
         if self._commits.commits > self._commits_before or producer.transactional:
             return
-        if self._commits.keeps_boundaries:
+        if self._register.answer(CommitEvent.OUTPUTS_LEFT) is CommitAction.REPLACE_PRODUCER:
             # What others have sent is kept, and sent again.
             if producer.unacknowledged:
                 left = "outputs of tasks that leave wait in the client"

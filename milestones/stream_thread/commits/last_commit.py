@@ -19,12 +19,14 @@ from confluent_kafka import KafkaException
 from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
+from milestones.parts.transaction import CommitAction, CommitEvent
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Processing, TaskEnds
     from milestones.stream_thread.commits.driver import CommitDriver
     from milestones.stream_thread.commits.recoveries import Recoveries
+    from milestones.stream_thread.commits.transaction_register import TransactionRegister
     from milestones.stream_thread.tasks import ThreadTasks
 
 log: Final = logging.getLogger(__name__)
@@ -56,11 +58,13 @@ class LastCommit:
         ends: TaskEnds,
         commits: CommitDriver,
         recoveries: Recoveries,
+        register: TransactionRegister,
         collect_all: Callable[[], object],
     ) -> None:
         self._context, self._clock, self._tasks = context, context.clock, tasks
         self._processing, self._ends = processing, ends
         self._commits, self._recoveries, self._collect_all = commits, recoveries, collect_all
+        self._register = register
 
     def make(self) -> bool:
         """Whether all is committed; if it isn't, the log says why."""
@@ -100,7 +104,7 @@ class LastCommit:
         `until_ms` on; whether nothing of it is left."""
         self._recoveries.finish()
         self._ends.stop_isolating()
-        return self._commits.finish_kept(self._clock.monotonic_ms(), until_ms)
+        return self._commits.finish_earlier(self._clock.monotonic_ms(), until_ms)
 
     def _recovered(self, commit: Callable[[], object], until_ms: float) -> None:
         """Commit; where what isn't confirmed is kept, recover from what that fails of, and try once more."""
@@ -108,7 +112,8 @@ class LastCommit:
             error = caught(commit, KafkaException, MilestonesError)
             if error is None:
                 return
-            if not self._commits.keeps_boundaries or self._clock.monotonic_ms() >= until_ms:
+            once_more = self._register.answer(CommitEvent.LAST_COMMIT_FAILED) is CommitAction.TRY_ONCE_MORE
+            if not once_more or self._clock.monotonic_ms() >= until_ms:
                 raise error
             self._recoveries.recover(error, self._clock.monotonic_ms())
         commit()

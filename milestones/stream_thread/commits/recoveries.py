@@ -11,7 +11,6 @@ error that isn't about transactions is raised again.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -35,8 +34,9 @@ from milestones.stream_thread.commits.error_series import ErrorSeries
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, OutputCollection, Recovery, TaskEnds
+    from milestones.parts import Clients, FailedCommit, OutputCollection, Recovery, TaskEnds
     from milestones.stream_thread.commits.driver import CommitDriver
+    from milestones.stream_thread.commits.transaction_register import TransactionRegister
     from milestones.stream_thread.tasks import ThreadTasks
 
 T = TypeVar("T")
@@ -75,38 +75,40 @@ class Recoveries:
         commits: CommitDriver,
         tasks: ThreadTasks,
         ends: TaskEnds,
+        register: TransactionRegister,
+        failed_commit: FailedCommit,
     ) -> None:
         self._context, self._clients, self._clock = context, clients, context.clock
         self._recovery, self._collection, self._commits = recovery, collection, commits
         self._tasks, self._ends = tasks, ends
         self._error_series = ErrorSeries(context.config.task_timeout_ms)
-        self._waiting: deque[tuple[Exception, int]] = deque()
-        self._recovering: Recovering | None = None
+        self._register, self._errors, self._failed_commit = register, register.errors, failed_commit
         self._given_up: Exception | None = None
         self.stalls = 0
 
     @property
     def under_way(self) -> bool:
         """Whether an error isn't answered yet."""
-        return self._recovering is not None or bool(self._waiting)
+        return bool(self._errors)
 
     def recover(self, error: Exception, turn_ms: int) -> None:
         """Answer an error of the turn that began at `turn_ms`: a recovery begins, unless another one, or a commit, is
         to be over first."""
-        if all(str(error) != str(other) for other, _ in self._waiting):  # what isn't answered yet comes each turn
-            self._waiting.append((error, turn_ms))
+        waiting = self._errors.waiting
+        if all(str(error) != str(other) for other, _ in waiting):  # what isn't answered yet comes each turn
+            waiting.append((error, turn_ms))
         self.run_once(0)
 
     def run_once(self, wait_ms: int) -> None:
         """Take steps of what is under way, as far as Kafka answers soon: about `wait_ms`."""
         while self.under_way:
-            if self._recovering is None:
-                _, turn_ms = self._waiting[0]
+            if self._errors.recovering is None:
+                _, turn_ms = self._errors.waiting[0]
                 if not self._commit_is_over(turn_ms):
                     return
-                if self._waiting:
-                    self._begin(*self._waiting.popleft())
-            if self._recovering is not None and not self._go_on(self._recovering, wait_ms):
+                if self._errors.waiting:
+                    self._begin(*self._errors.waiting.popleft())
+            if self._errors.recovering is not None and not self._go_on(self._errors.recovering, wait_ms):
                 return
 
     def finish(self) -> None:
@@ -115,20 +117,18 @@ class Recoveries:
             self.run_once(AT_ONCE_MS)
 
     def _commit_is_over(self, turn_ms: int) -> bool:
-        """Whether no commit is under way any more: what it fails of is answered first. Where a failed transaction is
-        kept a commit is taken further, else it is settled: its tasks are to be rolled back, or lost."""
+        """Whether no commit is under way any more: what it fails of is answered first."""
         if not self._commits.under_way:
             return True
-        end = self._commits.go_on if self._commits.keeps_boundaries else self._commits.settle
-        failed = caught(end, KafkaException, MilestonesError)
+        failed = caught(self._commits.settle, KafkaException, MilestonesError)
         if failed is not None:
-            self._waiting.appendleft((failed, turn_ms))
+            self._errors.waiting.appendleft((failed, turn_ms))
         return not self._commits.under_way
 
     def _begin(self, error: Exception, turn_ms: int) -> None:
         if error is self._given_up:
             self._given_up = None
-            self._recovering = Recovering(error, frozenset(), None, given_up=True)
+            self._errors.recovering = Recovering(error, frozenset(), None, given_up=True)
             self._try(lambda: self._recovery.begin(error))
             return
         self.stalls += isinstance(error, UnsentError) and not isinstance(error, LeftOutError | RefusedTogetherError)
@@ -144,10 +144,10 @@ class Recoveries:
             self._fail(blame, error)
             if not self._clients.producer.transactional:
                 # What the other tasks have sent stays, and may have been in the commit that failed.
-                self._commits.send_again(but=guilty)
+                self._commits.commit_once_more(without=guilty)
                 return
             error = blame.void(f"the transaction has an output that isn't taken: {error}", transaction.reached)
-        self._recovering = Recovering(error, guilty, apart)
+        self._errors.recovering = Recovering(error, guilty, apart)
         self._try(lambda: self._recovery.begin(error))
 
     def _fail(self, blame: Blame, error: Exception) -> None:
@@ -159,12 +159,10 @@ class Recoveries:
     def _transaction(self) -> Transacted:
         """The transaction that is open, or was last, and the tasks that are in it."""
         producer, processing = self._clients.producer, self._tasks.processing
-        frozen = self._commits.unconfirmed()
+        frozen = self._commits.unconfirmed
         ids = producer.contributors | frozen.keys()
         reached = {
-            id: frozen[id] if self._commits.keeps_boundaries and id in frozen else processing[id].reached()
-            for id in ids
-            if id in processing
+            id: self._failed_commit.reached(processing[id], frozen.get(id)) for id in ids if id in processing
         }
         return Transacted(reached, told_apart=producer.apart is not None)
 
@@ -173,7 +171,7 @@ class Recoveries:
         recovered = self._try(lambda: self._recovery.run_once(wait_ms))
         if recovered is None:
             return False
-        self._recovering = None
+        self._errors.recovering = None
         if recovering.given_up:
             self._collection.again({})
         else:
@@ -184,7 +182,7 @@ class Recoveries:
     def _follow(self, recovered: Recovered, recovering: Recovering) -> None:
         error = recovering.error
         if recovered is not Recovered.SEND_AGAIN:
-            self._commits.forget()
+            self._commits.drop_unconfirmed()
         if recovered is Recovered.LOST:
             self._collection.again({})
             self._tasks.close(self._tasks.owned)
@@ -194,7 +192,7 @@ class Recoveries:
             log.info("%s: what the transaction held is sent again (%s)", self._context.name, error)
             innocent = {id: task for id, task in self._tasks.processing.items() if id not in recovering.guilty}
             self._collection.again(innocent)
-            self._commits.send_again(but=recovering.guilty)
+            self._commits.commit_once_more(without=recovering.guilty)
             if recovering.guilty:
                 self._tasks.roll_back(recovering.guilty)
         else:
@@ -208,25 +206,25 @@ class Recoveries:
         try:
             return step()
         except BaseException:
-            self._recovering = None
+            self._errors.recovering = None
             raise
 
     def give_up(self, reason: str) -> None:
         """Abort: the active tasks are lost, another member may have them by now. They are to be closed. A recovery that
         is under way has the producer in a call: it is taken to its end first."""
-        self._waiting.clear()
+        self._errors.waiting.clear()
         self._commits.abandon()
-        self._commits.forget()
-        if self._recovering is not None:
-            self._recovering = replace(self._recovering, given_up=True)
+        self._commits.drop_unconfirmed()
+        if self._errors.recovering is not None:
+            self._errors.recovering = replace(self._errors.recovering, given_up=True)
         self._given_up = TaskCorruptedError(reason, self._tasks.owned)
-        self._waiting.append((self._given_up, self._clock.monotonic_ms()))
+        self._errors.waiting.append((self._given_up, self._clock.monotonic_ms()))
         self.run_once(0)
 
     def abandon(self) -> None:
         """Drop what is under way, the commit too."""
-        self._waiting.clear()
-        self._recovering = None
+        self._errors.waiting.clear()
+        self._errors.recovering = None
         self._recovery.abandon()
         self._commits.abandon()
 

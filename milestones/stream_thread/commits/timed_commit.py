@@ -9,14 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from milestones.parts import CommitStep
+from milestones.parts.transaction import CommitStage
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TopicPartition
     from milestones.common.task.commit_set import CommitSet
     from milestones.parts import Commit
+    from milestones.stream_thread.commits.transaction_register import TransactionRegister
+
+TIMED_AS: Final[Mapping[CommitStage, CommitStage]] = {
+    CommitStage.SENDING: CommitStage.SENDING,
+    CommitStage.FLUSHING: CommitStage.FLUSHING,
+    CommitStage.OFFSETS: CommitStage.OFFSETS,
+    CommitStage.ENDING: CommitStage.ENDING,
+    CommitStage.RESOLVING: CommitStage.ENDING,
+    CommitStage.COMMITTING_OFFSETS: CommitStage.ENDING,
+    CommitStage.COMMITTING_OFFSETS_BESIDE: CommitStage.ENDING,
+}
+"""The step that a commit's time counts for: its metrics are the same for both processing guarantees."""
 
 
 @dataclass
@@ -26,7 +38,7 @@ class StepTime:
     calls: int = 0
     elapsed_ns: int = 0
 
-    def left(self, elapsed_ns: int) -> None:
+    def add(self, elapsed_ns: int) -> None:
         self.calls, self.elapsed_ns = self.calls + 1, self.elapsed_ns + elapsed_ns
 
 
@@ -39,34 +51,21 @@ class TimedCommit:
     moves: int
     """How often a commit has gone on to another step."""
 
-    def __init__(self, commit: Commit) -> None:
-        self._commit = commit
-        self.keeps: bool = commit.keeps
+    def __init__(self, commit: Commit, register: TransactionRegister) -> None:
+        self._commit, self._register = commit, register
         self._began_ns = self.calls = self.elapsed_ns = self.moves = 0
-        self.steps: dict[CommitStep, StepTime] = {step: StepTime() for step in CommitStep}
-        self._step, self._since_ns = commit.step, 0
-
-    @property
-    def step(self) -> CommitStep | None:
-        return self._commit.step
-
-    @property
-    def joins_beside(self) -> bool:
-        return self._commit.joins_beside
-
-    @property
-    def collects_beside(self) -> bool:
-        return self._commit.collects_beside
+        self.steps: dict[CommitStage, StepTime] = {step: StepTime() for step in TIMED_AS.values()}
+        self._step, self._since_ns = self._timed_step(), 0
 
     @property
     def age_ns(self) -> int:
         """The age of the commit that is under way; 0 without one."""
-        return 0 if self.step is None else perf_counter_ns() - self._began_ns
+        return perf_counter_ns() - self._began_ns if self._register.under_way else 0
 
     def begin(self, commit_set: CommitSet) -> None:
         self._began_ns = self._since_ns = perf_counter_ns()
         self._commit.begin(commit_set)
-        self._step = self._commit.step
+        self._step = self._timed_step()
 
     def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
         try:
@@ -82,11 +81,15 @@ class TimedCommit:
         self._commit.abandon()
         self._look()
 
+    def _timed_step(self) -> CommitStage | None:
+        return TIMED_AS.get(self._register.step)
+
     def _look(self) -> None:
         """Note the step that was left. Steps that one call takes together count as the first of them."""
-        if self._commit.step is not self._step:
+        step = self._timed_step()
+        if step is not self._step:
             now_ns = perf_counter_ns()
             if self._step is not None:
-                self.steps[self._step].left(now_ns - self._since_ns)
+                self.steps[self._step].add(now_ns - self._since_ns)
             self.moves += 1
-            self._step, self._since_ns = self._commit.step, now_ns
+            self._step, self._since_ns = step, now_ns

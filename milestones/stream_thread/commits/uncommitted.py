@@ -56,7 +56,7 @@ class Uncommitted:
         """Whether a task asks for a commit."""
         return bool(self._asking)
 
-    def tell(self, tasks: Iterable[Task]) -> None:
+    def note_changed(self, tasks: Iterable[Task]) -> None:
         """Something has happened to these tasks."""
         self._told.update(dict.fromkeys(tasks))
 

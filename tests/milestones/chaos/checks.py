@@ -326,7 +326,7 @@ def check_kept(chaos: Chaos) -> None:
     producer = chaos.world.clients.producer
     undecided = [*producer.letters.values(), *producer.refused, *producer.undecided]
     assert not undecided, f"all is committed, but this isn't decided: {undecided}"
-    assert not loop._commits.keeps, "all is committed, but a commit is to be made again"
+    assert not loop._register.retained, "all is committed, but a commit is to be made again"
 
 
 def contents(chaos: Chaos) -> dict[tuple[TaskId, str], dict[bytes, bytes]]:

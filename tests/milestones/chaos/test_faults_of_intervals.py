@@ -11,9 +11,9 @@ from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.steps import Steps
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome
 from milestones.m5_committed_collector.collector import CommittedCollector
-from milestones.m5_committed_collector.committing import IntervalCommitter
 from milestones.m5_committed_collector.intervals import TaskIntervals
 from milestones.m5_committed_collector.upserts import WaitingOutputs
+from milestones.shared_parts.committer import Committer
 from milestones.stream_thread.commits.group_answers import GroupAnswers
 from milestones.stream_thread.commits.recoveries import Recoveries
 from tests.milestones.chaos.test_whatever_comes import found
@@ -81,7 +81,7 @@ def test_an_interval_sent_again_that_was_committed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_write_applied_before_it_was_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = IntervalCommitter.begin
+    begin = Committer.begin
 
     def too_early(self: Any, commit_set: Any) -> None:
         begin(self, commit_set)
@@ -90,7 +90,7 @@ def test_a_write_applied_before_it_was_confirmed(monkeypatch: pytest.MonkeyPatch
             batches = {name: store.layers.frozen() for name, store in stores if store.layers.frozen()}
             MemoryTaskStorage.apply(task._stores.storage, batches, {})
 
-    monkeypatch.setattr(IntervalCommitter, "begin", too_early)
+    monkeypatch.setattr(Committer, "begin", too_early)
     sees(A_TRANSACTION, "changelog", "out")
 
 

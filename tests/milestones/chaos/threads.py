@@ -228,7 +228,7 @@ class SteppedPolling:
     def _unwritten(self, loop: Any) -> bool:
         """Whether confirmed writes of tasks wait, or will, for processing threads, of which there is none any more."""
         commits, tasks = loop._commits, loop._tasks.processing.values()
-        waits = commits.under_way or commits.keeps or loop._recoveries.under_way or any(task.applying for task in tasks)
+        waits = commits.under_way or loop._register.unsettled or any(task.applying for task in tasks)
         return waits and not self.world.context.thread_registry.threads
 
     def _end(self, loop: StreamLoop) -> None:

@@ -121,6 +121,7 @@ class ChaosWorld(PollingWorld):
             opening=self.openers.opening,
             confirmation=chosen.confirmation,
             commit=chosen.commit,
+            failed_commit=chosen.failed_commit,
             recovery=chosen.recovery,
             processing=lambda context: ThreadedProcessing(
                 context, self._launch_worker, self._wait, CountedThreads(context)

@@ -304,7 +304,7 @@ def test_the_tasks_of_a_commit_that_failed_are_in_no_later_transaction() -> None
     r.world.clients.producer.fail("send_offsets", StaleGenerationError("a test"))
     r.step(8, ms=20)
     assert r.tasks.roll_backs.count == 1
-    assert r.loop._commits.unconfirmed() == {}
+    assert r.loop._commits.unconfirmed == {}
     assert set(r.loop._recoveries._transaction().reached) <= r.world.clients.producer.contributors
 
 

@@ -292,7 +292,7 @@ def test_what_others_send_in_a_commit_that_fails_of_one_task_at_least_once_is_se
         collect()
         r.world.workers.stuck = False
         r.world.workers.step()
-        r.loop._commits.tell(r.tasks.processing.values())
+        r.loop._commits.note_changed(r.tasks.processing.values())
         r.world.clients.producer.fail("send", ProductionError("the client can't take it", A))
         r.loop._collect = collect  # type: ignore[method-assign]
 

@@ -14,6 +14,7 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import Steps, to_the_end
 from milestones.m3_fencing_tolerance.transaction import CALL_MS, ResolvedTransaction, RolledBackError
+from milestones.parts.transaction import CommitStage
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, LOG, TIMED_OUT, kafka_error
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered, unready
 
@@ -34,7 +35,8 @@ class Confirming:
     def __init__(self, **settings: Any) -> None:
         self.world = TolerantWorld(settings={"transaction_timeout_ms": 2_000, **settings})
         self.clients: Any = self.world.clients
-        self.transaction = ResolvedTransaction(self.world.context, self.clients)
+        self.moves: list[CommitStage] = []
+        self.transaction = ResolvedTransaction(self.world.context, self.clients, self.moves.append)
         self.world.member.committed.update(BEFORE)
         self.first = self.world.producer
         self.first.begin()

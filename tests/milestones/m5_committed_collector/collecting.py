@@ -134,6 +134,7 @@ class CollectorWorld(PollingWorld):
         self.parts = replace(
             self.parts,
             commit=M5.commit,
+            failed_commit=M5.failed_commit,
             confirmation=M5.confirmation,
             recovery=M5.recovery,
             collection=lambda context, clients: CommittedCollector(

@@ -29,7 +29,7 @@ def with_outputs_of_another_task_first() -> RunningCollector:
     r.world.member.gate = True
     put(r.world, 2, "c")
     r.until(lambda: r.world.producer.in_transaction, ms=1)
-    assert r.commits.keeps
+    assert r.loop._register.retained
     return r
 
 

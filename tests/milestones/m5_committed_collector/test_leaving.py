@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 
 from milestones.common.kafka.membership import Assigned, CommitRetriableError, JoinNeeded
 from milestones.common.topology.handlers import Action
-from milestones.parts import CommitStep
 from milestones.stream_thread.commits.group_answers import STALLED_MS
+from milestones.stream_thread.commits.transaction_register import ENDS
 from tests.milestones.fakes import A, B, assignment, kafka_error, put
 from tests.milestones.m5_committed_collector.collecting import (
     ALOS,
@@ -246,7 +246,7 @@ def cut_beside_a_call(call: str, **settings: Any) -> RunningCollector:
             withhold(r, call)
             r.world.clock.advance(5_000)
             give_away(r, 1)
-            r.until(lambda: r.commits.under_way and r.commits._commit.step is CommitStep.ENDING)
+            r.until(lambda: r.loop._register.step in ENDS)
 
     r.world.user_code.at = cut
     r.feed("slow", steps=6)

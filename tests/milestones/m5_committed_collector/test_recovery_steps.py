@@ -140,7 +140,7 @@ def test_a_recovery_that_finds_the_member_gone_gives_the_tasks_up() -> None:
     r.until(lambda: len(r.world.member.rejoins) > rejoins)
     assert r.tasks.owned == frozenset()
     assert r.offset() is None
-    assert not r.commits.keeps
+    assert not r.loop._register.retained
 
 
 def test_the_last_commit_of_a_task_that_leaves_waits_for_the_recovery() -> None:

@@ -237,10 +237,10 @@ def test_what_a_handler_has_left_out_is_forgotten_with_a_membership_that_is_lost
 
 def test_the_next_interval_of_a_guilty_task_is_void() -> None:
     r = refusing(saying(Action.FAIL))
-    r.until(lambda: r.loop._recoveries.under_way or r.commits.keeps or r.tasks.ended)
+    r.until(lambda: r.loop._recoveries.under_way or r.loop._register.retained or r.tasks.ended)
     feed_keys(r, 0, "good", "good")
     r.until(lambda: r.places.get(A) == "ended")
     r.step(20, ms=50)
     assert all(key != "good" for key, _ in r.sent())
     assert r.world.state.content(A) == {}
-    assert not r.commits.keeps
+    assert not r.loop._register.retained

@@ -130,7 +130,7 @@ def test_a_commit_that_was_made_stays_made_when_no_other_producer_can_be_made(
     first.disconnected, first.apart = disconnected, None if disconnected else Apart()
     making.construction_error = NO_THREADS
     offsets = {TopicPartition("in", 0): OffsetAndMetadata(1)}
-    transaction = Transaction(world.context, made)
+    transaction = Transaction(world.context, made, lambda stage: None)
     to_the_end(transaction.hand_over(offsets))
     to_the_end(transaction.end(offsets))
     assert first.committed == offsets

@@ -20,8 +20,9 @@ from milestones.common.task.commit_set import freeze
 from milestones.common.task.task import Task
 from milestones.common.testing.faults import POINTS
 from milestones.common.topology import StreamsBuilder
-from milestones.parts import CommitStep
+from milestones.parts.transaction import CommitAction, CommitEvent, CommitStage
 from milestones.shared_parts.committer import Committer
+from milestones.stream_thread.commits.transaction_register import TransactionRegister
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, TIMED_OUT, A, World, counting, kafka_error
 
 COMMIT_POINTS = [point for point in POINTS if point.startswith("commit.")]
@@ -38,9 +39,17 @@ class Committing:
         clients: Any = self.world.clients
         self.collection = DirectCollection(self.world.context, clients)
         self.processing = InlineProcessing(self.world.context)
-        self.confirmation = self.world.parts.confirmation(self.world.context, clients)
-        self.committer = self.world.parts.commit(clients, self.collection, self.confirmation, self.processing)
+        self.failed_commit = self.world.parts.failed_commit(self.world.context, clients)
+        self.register = TransactionRegister(lambda task: True, self.failed_commit.answers)
+        self.confirmation = self.world.parts.confirmation(self.world.context, clients, self.register.move)
+        self.committer = self.made_by(self.world.parts.commit)
         self.tasks = [self.task(partition) for partition in partitions or (0,)]
+
+    def made_by(self, committer: Callable[..., Any]) -> Any:
+        clients: Any = self.world.clients
+        return committer(
+            clients, self.collection, self.confirmation, self.processing, self.register, self.failed_commit
+        )
 
     def task(self, partition: int) -> Task:
         task = self.world.task(partition)
@@ -96,7 +105,7 @@ def test_at_least_once_commits_by_the_member_and_reaches_the_same_fault_points(p
 
 def test_a_step_waits_no_longer_than_it_is_told_to_and_says_where_the_commit_is() -> None:
     c = Committing()
-    committer = Committer(c.world.clients, c.collection, c.confirmation, c.processing)  # type: ignore[arg-type]
+    committer = c.made_by(Committer)
     c.world.producer.withheld = {"flush", "send_offsets", "commit"}
     committer.begin(freeze(c.tasks))
     seen = []
@@ -104,24 +113,25 @@ def test_a_step_waits_no_longer_than_it_is_told_to_and_says_where_the_commit_is(
         before = c.world.clock.monotonic_ms()
         assert committer.run_once(7) is None
         assert committer.run_once(7) is None
-        seen.append((committer.step, committer.joins_beside, c.world.clock.monotonic_ms() - before <= 14))
+        joins = c.register.answer(CommitEvent.JOIN_NEEDED) is CommitAction.ANSWER
+        seen.append((c.register.step, joins, c.world.clock.monotonic_ms() - before <= 14))
         c.world.producer.withheld.discard(call)
     assert committer.run_once(7) == c.world.producer.committed
     assert seen == [
-        (CommitStep.FLUSHING, False, True), (CommitStep.OFFSETS, False, True), (CommitStep.ENDING, True, True)
+        (CommitStage.FLUSHING, False, True), (CommitStage.OFFSETS, False, True), (CommitStage.ENDING, True, True)
     ]  # fmt: skip
-    assert committer.step is None
+    assert c.register.step is CommitStage.OPEN
 
 
 @pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
 def test_a_commit_that_is_abandoned_counts_as_failed(guarantee: str) -> None:
     c = Committing(processing_guarantee=guarantee)
-    committer = Committer(c.world.clients, c.collection, c.confirmation, c.processing)  # type: ignore[arg-type]
+    committer = c.made_by(Committer)
     c.world.producer.withheld = {"flush"}
     committer.begin(freeze(c.tasks))
     assert committer.run_once(0) is None
     committer.abandon()
-    assert committer.step is None
+    assert c.register.step is CommitStage.OPEN
     assert c.tasks[0].commit_needed() == (guarantee == AT_LEAST_ONCE)
     c.tasks[0].roll_back()
     assert c.world.state.content(A) == {}

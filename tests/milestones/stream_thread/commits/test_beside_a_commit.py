@@ -9,7 +9,7 @@ import pytest
 from milestones.common.errors import TaskCorruptedError
 from milestones.common.kafka.membership import CommitRetriableError, JoinNeeded, Lost
 from milestones.common.records import TaskId
-from milestones.parts import CommitStep
+from milestones.parts.transaction import CommitStage
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, A
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
@@ -235,7 +235,7 @@ def test_a_thread_that_dies_waits_for_no_commit(call: str) -> None:
 
 
 def test_the_step_that_a_commit_is_at_is_known() -> None:
-    steps = {call: committing(call).loop._commits._commit.step for call in [*BEFORE_THE_END, "commit"]}
+    steps = {call: committing(call).loop._register.step for call in [*BEFORE_THE_END, "commit"]}
     assert steps == {
-        "flush": CommitStep.FLUSHING, "send_offsets": CommitStep.OFFSETS, "commit": CommitStep.ENDING
+        "flush": CommitStage.FLUSHING, "send_offsets": CommitStage.OFFSETS, "commit": CommitStage.ENDING
     }  # fmt: skip

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from milestones.baseline.failed_commit import DroppedCommit
 from milestones.baseline.task_ends import ThreadEnds
 from milestones.common.errors import TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.instance.admin_thread import Purge
 from milestones.instance.changelog_trim import Trim
-from milestones.parts import CommitStep
+from milestones.parts.transaction import CommitStage
 from milestones.stream_thread.commits.driver import CommitDriver
+from milestones.stream_thread.commits.transaction_register import TransactionRegister
 from milestones.stream_thread.rollback_metrics import RollBacks
 from tests.milestones.fakes import IN, A, B, World, passing
 
@@ -60,36 +62,40 @@ class Scheduled:
         self.roll_backs = RollBacks(self.world.clock)
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.prepared, self.released = True, 0
-        self.step: CommitStep | None = None
-        self.withheld = self.keeps = self.collects_beside = False
+        self.withheld = False
         self.is_void: Any = lambda _: False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
-        ends = ThreadEnds(self.world.context)
-        self.schedule = CommitDriver(self.world.context, self.world.clients, parts, parts, part, ends)  # type: ignore[arg-type]
+        ends, clients = ThreadEnds(self.world.context), self.world.clients
+        failed: Any = DroppedCommit(self.world.context, clients)  # type: ignore[arg-type]
+        self.register = TransactionRegister(ends.admits, failed.answers)
+        self.schedule = CommitDriver(
+            self.world.context, clients, parts, parts, part, ends, self.register, failed  # type: ignore[arg-type]
+        )  # fmt: skip
 
     def _unlock(self) -> None:
         self.released += 1
 
     def begin(self, commit_set: dict[FakeTask, object]) -> None:
-        self.step, self.begun = CommitStep.SENDING, list(commit_set)
+        self.begun = list(commit_set)
+        self.register.move(CommitStage.SENDING)
 
     def run_once(self, wait_ms: int) -> dict[TopicPartition, OffsetAndMetadata] | None:
         if self.withheld:
             return None
-        self.step = None
+        self.register.commit_is_over()
         if self.error is not None:
             raise self.error
         self.commits.append(self.begun)
         return self.offsets
 
     def abandon(self) -> None:
-        self.step = None
+        self.register.commit_is_over()
 
     def after(self, ms: int) -> int:
         """Commits so far, `ms` later."""
         self.world.clock.advance(ms)
-        self.schedule.tell(self.processing.values())  # type: ignore[arg-type]
+        self.schedule.note_changed(self.processing.values())  # type: ignore[arg-type]
         self.schedule.run_once(self.world.clock.monotonic_ms())
         return len(self.commits)
 
@@ -364,7 +370,7 @@ def test_a_commit_made_at_once_is_given_up_when_kafka_takes_nothing_for_a_quarte
         return waited(wait_ms)
 
     s.run_once = slow  # type: ignore[method-assign]
-    s.schedule.tell(s.processing.values())  # type: ignore[arg-type]
+    s.schedule.note_changed(s.processing.values())  # type: ignore[arg-type]
     with pytest.raises(TaskCorruptedError, match="within 10000 ms"):
         s.schedule.commit_now(clock.monotonic_ms())
     assert clock.monotonic_ms() == 10_000
@@ -378,9 +384,11 @@ def test_a_commit_that_kafka_may_have_made_is_never_given_up_so() -> None:
 
     def slow(wait_ms: int) -> Any:
         clock.advance(wait_ms)
-        s.step = CommitStep.ENDING
+        if s.register.step is CommitStage.SENDING:
+            for stage in (CommitStage.FLUSHING, CommitStage.OFFSETS, CommitStage.ENDING):
+                s.register.move(stage)
         return ends(wait_ms) if clock.monotonic_ms() >= answers_ms else None
 
     s.run_once = slow  # type: ignore[method-assign]
-    s.schedule.tell(s.processing.values())  # type: ignore[arg-type]
+    s.schedule.note_changed(s.processing.values())  # type: ignore[arg-type]
     assert s.schedule.commit_now(clock.monotonic_ms())

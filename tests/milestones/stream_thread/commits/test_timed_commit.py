@@ -4,43 +4,50 @@ from __future__ import annotations
 
 from typing import Any
 
-from milestones.parts import CommitStep
+import pytest
+
+from milestones.parts.transaction import CommitStage
 from milestones.stream_thread.commits.timed_commit import TimedCommit
+from milestones.stream_thread.commits.transaction_register import ENDS, TransactionRegister
 
 
 class Stepping:
-    """A commit that takes a step with each call."""
+    """A commit that takes a step with each call, to this end."""
 
-    keeps = joins_beside = collects_beside = False
-
-    def __init__(self) -> None:
-        self.step: CommitStep | None = None
+    def __init__(self, register: TransactionRegister, ending: CommitStage = CommitStage.ENDING) -> None:
+        self.register = register
+        self.left: list[CommitStage] = []
+        self.stages = [CommitStage.FLUSHING, CommitStage.OFFSETS, ending, CommitStage.OPEN]
 
     def begin(self, _: object) -> None:
-        self.step = CommitStep.SENDING
+        self.register.move(CommitStage.SENDING)
+        self.left = list(self.stages)
 
     def run_once(self, _: int) -> dict[Any, Any] | None:
-        steps = [*CommitStep, None]
-        self.step = steps[steps.index(self.step) + 1]
-        return {} if self.step is None else None
+        self.register.move(self.left.pop(0))
+        return None if self.register.under_way else {}
 
     def abandon(self) -> None:
-        self.step = None
+        self.register.commit_is_over()
 
 
-def timed() -> TimedCommit:
-    commit: Any = Stepping()
-    return TimedCommit(commit)
+def timed(ending: CommitStage = CommitStage.ENDING) -> TimedCommit:
+    register = TransactionRegister(lambda task: True, {})
+    commit: Any = Stepping(register, ending)
+    return TimedCommit(commit, register)
 
 
-def test_each_step_of_a_commit_is_counted_once_it_is_left() -> None:
-    commit = timed()
+@pytest.mark.parametrize("ending", ENDS)
+def test_each_step_of_a_commit_is_counted_once_it_is_left_whatever_its_end_is(ending: CommitStage) -> None:
+    commit = timed(ending)
     commit.begin({})
     commit.run_once(0)
-    assert {step: time.calls for step, time in commit.steps.items() if time.calls} == {CommitStep.SENDING: 1}
+    assert {step: time.calls for step, time in commit.steps.items() if time.calls} == {CommitStage.SENDING: 1}
     while commit.run_once(0) is None:
         pass
-    assert [time.calls for time in commit.steps.values()] == [1, 1, 1, 1]
+    assert {step: time.calls for step, time in commit.steps.items()} == dict.fromkeys(
+        (CommitStage.SENDING, CommitStage.FLUSHING, CommitStage.OFFSETS, CommitStage.ENDING), 1
+    )
     assert sum(time.elapsed_ns for time in commit.steps.values()) <= commit.elapsed_ns
 
 
@@ -51,5 +58,5 @@ def test_a_commit_has_an_age_while_it_is_under_way() -> None:
     assert commit.age_ns > 0
     commit.abandon()
     assert commit.age_ns == 0
-    assert commit.steps[CommitStep.SENDING].calls == 1
+    assert commit.steps[CommitStage.SENDING].calls == 1
     assert commit.calls == 0

@@ -18,7 +18,7 @@ class Tasks:
         self.uncommitted = Uncommitted(tasks)
 
     def look(self, *told: Any) -> Uncommitted:
-        self.uncommitted.tell(told)
+        self.uncommitted.note_changed(told)
         self.uncommitted.look()
         return self.uncommitted
 

@@ -1,0 +1,75 @@
+"""The words of a thread's transaction: where it is, what happens to it, what is done about that.
+
+`stream_thread/commits/transaction_register.py` has the tables over them.
+
+*Guarantees*: names only; nothing here decides anything.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+
+class CommitStage(enum.Enum):
+    """Where the transaction of a thread is. At least once there is none, but the same steps lead to an OffsetCommit."""
+
+    OPEN = "tasks add to it; no commit is under way"
+    RETAINED = "a commit has failed, and is made once more; it comes next"
+    RETAINED_BEHIND = "a commit has failed, and is made once more; another transaction comes first"
+    RECOVERING = "an error is recovered from; no commit is under way"
+    SENDING = "the rest of a commit's outputs is handed to the client"
+    FLUSHING = "Kafka hasn't acknowledged all of a commit's outputs yet"
+    OFFSETS = "a commit's offsets are handed over"
+    ENDING = "Kafka was asked to end the transaction, and hasn't answered"
+    RESOLVING = "the end had no answer, and the group is asked what is committed"
+    COMMITTING_OFFSETS = "an OffsetCommit is under way"
+    COMMITTING_OFFSETS_BESIDE = "an OffsetCommit is under way, and tasks' next outputs are sent meanwhile"
+
+    # The members are singletons; the hash of Enum is a Python call.
+    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
+
+
+class CommitEvent(enum.Enum):
+    """What happens to the transaction."""
+
+    OUTPUTS_MADE = "tasks have made outputs"
+    TURN = "a turn of the loop comes to its commit"
+    JOIN_NEEDED = "the member is to join a new generation"
+    TASKS_LEAVE = "the group gives tasks of this thread to others"
+    TIME_IS_UP = "the group has waited long enough for a commit"
+    MEMBERSHIP_LOST = "the member is fenced, or its session is over"
+    ERROR = "something fails that isn't the commit under way"
+    CUT_FAILED = "a commit for the group fails before its cut"
+    LAST_COMMIT_FAILED = "the commit of a thread that is to stop fails"
+    OUTPUTS_LEFT = "tasks leave, and without transactions nothing fences what the client still has of them"
+
+    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
+
+
+class CommitAction(enum.Enum):
+    """What is done about an event."""
+
+    SEND = "the outputs are handed to the client"
+    WAIT = "nothing, until the stage is another one"
+    BEGIN = "a commit is begun if one is due, no rebalance is near, and no output waits for room"
+    BEGIN_ONCE_MORE = "the commit that has failed is begun with the same boundaries"
+    STEP = "the commit under way takes the steps that Kafka answers soon"
+    COMMIT = "a commit of all that came since the last one is made first"
+    ANSWER = "the group is answered now"
+    ABANDON = "the commit under way is dropped: Kafka can't have committed yet"
+    FINISH = "the commit under way is taken to its end, with its errors"
+    GO_ON = "the commit under way goes on over the next turns"
+    RECOVER = "the error is recovered from"
+    RAISE = "the error is raised"
+    TRY_ONCE_MORE = "the error is recovered from, and the commit is tried once more"
+    FLUSH = "Kafka takes them, or they are thrown away with the producer"
+    REPLACE_PRODUCER = "they are thrown away with the producer, and those of tasks that stay are sent by the next one"
+
+    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
+
+
+Answers: TypeAlias = Mapping[tuple[CommitStage, CommitEvent], CommitAction]
+"""What is done about each event in each stage."""

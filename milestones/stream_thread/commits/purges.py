@@ -1,0 +1,55 @@
+"""What commits have made useless in Kafka, for the housekeeper: read records of repartition topics, old ones of
+changelogs.
+
+*Guarantees*: nothing is purged that isn't committed. A request that the housekeeper has no room for is made later.
+*Assumes*: driven by the thread that owns the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from milestones.instance.admin_thread import Purge
+from milestones.instance.changelog_trim import Trim
+
+if TYPE_CHECKING:
+    from milestones.common.records import OffsetAndMetadata, TopicPartition
+    from milestones.common.task.task import Task
+    from milestones.instance.context import ThreadContext
+
+
+class Purges:
+    """*Owns*: the offsets to purge to, and those from which changelogs count. *Sends*: `Purge`, `Trim`."""
+
+    def __init__(self, context: ThreadContext) -> None:
+        self._context = context
+        self._last_ms = context.clock.monotonic_ms()
+        self._purgeable: dict[TopicPartition, int] = {}
+        self._gone: dict[TopicPartition, int] = {}
+        self._trimmed = False
+
+    def note(self, committed: Mapping[TopicPartition, OffsetAndMetadata], tasks: Iterable[Task]) -> None:
+        """Note a commit of these offsets by these tasks."""
+        internal = self._context.application.repartition_topics
+        self._purgeable.update({p: at.offset for p, at in committed.items() if p.topic in internal})
+        for task in tasks:
+            self._gone |= task.gone()
+        if not self._trimmed:  # soon, in case that a changelog is kept for too short a time
+            self._trimmed = True
+            self._trim()
+
+    def send_when_due(self, now_ms: int) -> None:
+        """Every `repartition_purge_interval_ms`."""
+        if now_ms - self._last_ms < self._context.config.repartition_purge_interval_ms:
+            return
+        self._last_ms = now_ms
+        if self._purgeable and self._context.housekeeper.try_put(Purge(self._purgeable)):
+            self._purgeable = {}
+        self._trim()
+
+    def _trim(self) -> None:
+        """Ask by the times that the stores of tasks were committed with since the last request."""
+        gone, self._gone = self._gone, {}
+        if gone:
+            self._context.housekeeper.try_put(Trim(gone))
