@@ -16,7 +16,7 @@ Steps: TypeAlias = Generator[None, int, T]
 """It yields while it waits for an answer, and is sent how many ms the next step may wait for it."""
 
 AT_ONCE_MS = 1_000
-"""How long a step may wait beside which nothing else is done."""
+"""How long a step may wait while nothing else is done."""
 
 
 def to_the_end(steps: Steps[T]) -> T:
@@ -31,7 +31,7 @@ def to_the_end(steps: Steps[T]) -> T:
 
 
 def caught_in_steps(steps: Steps[object], *kinds: type[E]) -> Steps[E | None]:
-    """The error of these kinds that the steps end with, returned outside of an `except` block, as of
+    """The error of these kinds that the steps end with, returned outside of an `except` block, as in
     `failures.caught`; None without one."""
     try:
         yield from steps

@@ -1,6 +1,6 @@
 """`AssignedConsumer`: a consumer that is only ever assigned; `membership/` joins the group.
 
-*Guarantees*: one owner thread, checked at each call; records of `fetch` belong to partitions that are assigned now,
+*Guarantees*: one owner thread, checked at each call. Records of `fetch` belong to partitions that are assigned now,
 from the given positions on; a partition's end, control records included, is reported once reached.
 *Assumes*: `enable.partition.eof` and `auto.offset.reset=error` in the settings.
 """

@@ -198,7 +198,7 @@ class TopologyLeader:
         return min(most_ms, self._config.session_timeout_ms // 4)
 
     def _assignor(self, members: Mapping[str, Subscription]) -> Assignor | str:
-        """The configured assignor, but `sticky` beside members of version 1, which tell no positions, so that none of
+        """The configured assignor, but `sticky` with members of version 1, which report no positions, so that none of
         their warm-ups would ever end."""
         configured: Assignor | str = self._config.task_assignor
         return "sticky" if self._blind(members) and isinstance(configured, str) else configured

@@ -5,11 +5,11 @@
 | an output that is lost | is reported, each one | fails the transaction |
 | the offset after a changelog's last record | the partition's end, once all is flushed | its report |
 
-A report of each acknowledged output would cost a twentieth of all work for a record, and the client can't be set to
-report errors and some successes. Under at-least-once the end offset may include records of a zombie, which has lost the
-partition and doesn't know yet. The store is without these records, as it is without a zombie's earlier ones.
+*Why this way*: a report of each acknowledged output would cost a twentieth of all work for a record, and the client
+can't report errors and only some successes. Under at-least-once the end offset may include records of a zombie, which
+has lost the partition and doesn't know it yet. The store lacks these records, as it lacks a zombie's earlier ones.
 
-*Guarantees*: one owner thread, checked once per call; outputs of one partition keep their order; no output is lost
+*Guarantees*: one owner thread, checked once per call. Outputs of one partition keep their order. No output is lost
 silently, and a refused one takes no other with it. `close` takes at most `timeout_ms`.
 *Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning; records
 are as `common.writable` asks for, so that they are read back as they were sent.

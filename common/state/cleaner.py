@@ -22,7 +22,7 @@ log: Final = logging.getLogger(__name__)
 
 
 def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> list[TaskId]:
-    """Remove the state of tasks whose delay is over, and return these tasks. `now_ms`: as of
+    """Remove the state of tasks whose delay is over, and return these tasks. `now_ms`: as in
     `StateDirectory.now_ms`."""
     removed: list[TaskId] = []
     locked = directory.locked()

@@ -169,7 +169,7 @@ class CommitLog:
         self.applied()
 
     def memory_bytes(self) -> int:
-        """Memory of what is noted beside the layers, about."""
+        """Memory of the notes, without the layers, about."""
         noted = len(self._noted) + len(self._noted_frozen)
         return NOTE_BYTES * noted + emitted_bytes(self._emitted) + emitted_bytes(self._frozen)
 

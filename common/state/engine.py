@@ -10,7 +10,7 @@ Only errors of `milestones.common.errors` come out; a `StateCorruptError` names 
 namespace or a scan that outlives its engine raises `StateError`, it never ends silently.
 *Assumes*: only committed data is ever applied. Threads keep to this table:
 
-| call | beside it, on any thread |
+| call | during it, on any thread |
 |---|---|
 | `get`, `scan` and its entries, `offset` of a namespace | everything but the `drop` of that namespace, and `close` |
 | `scan_bounded` of a namespace, or one of its `reader`s | the same, but another call of the same one |

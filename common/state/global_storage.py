@@ -3,7 +3,7 @@ topics, which have many partitions.
 
 *Guarantees*: entries and positions are written in one atomic step, so that a crash leaves a store as it was after some
 batch, at that batch's positions. The rest as `task_storage.py`.
-*Assumes*: as `task_storage.py`. Any thread may read a namespace beside the writes of the thread that has the storage.
+*Assumes*: as `task_storage.py`. Any thread may read a namespace during the writes of the thread that has the storage.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 *Guarantees*: a range is as of its call, and has whole batches; two reads of a store on disk, one after the other, never
 go back. Every write by these stores is refused.
 *Assumes*: `show` is called before a task is made that reads, and the namespaces stay open until the last one has ended:
-what `engine.py` allows beside an `apply`.
+what `engine.py` allows during an `apply`.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class TaskStorage(Protocol):
 
 class GlobalStorage(TaskStorage, Protocol):
     """An instance's open global stores. Each follows all partitions of a topic, so that it has a position in each of
-    them in place of an offset. Any thread may read a namespace beside the writes."""
+    them in place of an offset. Any thread may read a namespace during the writes."""
 
     def positions(self, store: str) -> Mapping[int, int]:
         """The offset up to which (exclusive) each partition is in the store, as of the last write; those without one

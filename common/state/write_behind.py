@@ -13,9 +13,9 @@
 *Guarantees*: a reader finds what was committed, whether it waits or is written. The engine has all of a commit and its
 offsets, or nothing of it: what was written last is one of the task's commits. A kill costs a replay of the changelogs
 behind it. Commits further apart than `interval_ms` are written at once.
-*Assumes*: a replay gives what waits again: a task with a store on disk without changelog has no such storage. Stores
-are read by key: one that is scanned for each record (windows, joins) would have its index made anew at each commit, and
-a task that has one is written at once, too.
+*Assumes*: a replay restores the commits that wait. So a task with a store on disk without changelog has no such
+storage. Stores are read by key. A store that is scanned for each record (windows, joins) would make its index anew at
+each commit; a task with such a store is written at once, too.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class ProcessorGraphNode(GraphNode):
 
 @dataclass(eq=False)
 class SideStream(GraphNode):
-    """Records that an operation gives out beside its results."""
+    """Records that an operation gives out in addition to its results."""
 
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_node(ProcessorNode(self.name, parents, PassThrough(), side=True))

@@ -1,7 +1,7 @@
 """Joins with tables, as operations of the graph: table and table, stream and table, by equal keys.
 
-*Guarantees*: Kafka Streams' names, in its order, and its choice of the tables that are kept: a join reads the rows of
-both tables, so that the first table of each line gets a store.
+*Guarantees*: Kafka Streams' names, in its order, and its choice of the tables that are kept. A join reads the rows of
+both tables, so the first table of each line gets a store.
 *Assumes*: one thread builds.
 """
 

@@ -131,7 +131,7 @@ def tree(nodes: tuple[Node, ...]) -> Iterator[tuple[str, int]]:
 
 
 def _below(timings: Timings, node: str) -> list[Part]:
-    """What is timed of a node beside its records: deserialisers, punctuations, the calls of its stores."""
+    """What is timed of a node in addition to its records: deserialisers, punctuations, the calls of its stores."""
     punctuation = Part("punctuation", node)
     stores = {
         part: None

@@ -1,7 +1,7 @@
 """`Lifetime`: a client's state with the user's listener, and how the end of a client is awaited.
 
-*Guarantees*: each legal change of the state is logged, published and told to the listener, once; a wait for the end of
-threads ends by `close_timeout_ms`, also while the client's own thread hangs in the listener.
+*Guarantees*: each legal change of the state is logged, published and reported to the listener, once. A wait for the end
+of threads takes at most `close_timeout_ms`, also while the client's own thread hangs in the listener.
 *Assumes*: one thread at a time changes the state: the one that starts the client, then the client's own.
 """
 

@@ -1,7 +1,7 @@
 """`ThreadRoster`: the threads of a client as its supervisor knows them: those that poll, and those they poll for.
 
-*Guarantees*: a thread that polls runs as long as it polls for a thread that isn't removed; the successor of one that
-died, or was removed, is started once that one has ended with everything closed. Each removal is answered once.
+*Guarantees*: a thread that polls runs as long as it polls for a thread that isn't removed. The successor of a thread
+that died, or was removed, starts when that one has ended and closed everything. Each removal is answered once.
 *Assumes*: the supervisor's thread calls it; other threads read `states`, `reports` and `records`, and ask for changes.
 """
 

@@ -1,13 +1,13 @@
-"""`CommitIsolation`: whose outputs may be in the next transaction, after one with outputs of several tasks has failed
-because Kafka refused some of them, or didn't take them in time.
+"""`CommitIsolation`: whose outputs may be in the next transaction, after a transaction of several tasks has failed because
+Kafka refused some outputs, or didn't take them in time.
 
-The client doesn't say whose record it was. So each of these tasks gets transactions of its own, in turn with all other
-tasks, until it has committed what it had done when the transaction failed. The task whose record it is, is alone in
-its transaction when Kafka refuses the record once more. Then only this task is rolled back.
+*Why this way*: the client doesn't say whose record it was. So each of these tasks gets transactions of its own, in turn
+with all other tasks, until it has committed what it had done when the transaction failed. When Kafka refuses the record
+once more, the task whose record it is, is alone in its transaction, and only this task is rolled back.
 
-*Guarantees*: a turn ends only while no transaction is open. A suspect that has nothing to commit (it is paused, say, or
-in a long call) has no turn, and holds nothing up; one that has, and isn't committed, does so for `TURN_MS`. One whose
-outputs may be taken later has its turns ever more rarely.
+*Guarantees*: a turn ends only while no transaction is open. A suspect with nothing to commit (it is paused, say, or in
+a long call) has no turn, and delays nothing. A suspect that has a turn and isn't committed delays the others for
+`TURN_MS`. A suspect whose outputs may be taken later gets its turns ever more rarely.
 *Assumes*: driven by the polling thread, which begins a commit in each turn as soon as there is anything to commit.
 """
 
@@ -76,7 +76,7 @@ class CommitIsolation:
         """Note a commit that was made."""
         self._committed = True
         turn = self._turns[0] if self._suspicions else None
-        if turn not in self._suspicions:  # all other tasks', or it has failed for good beside its commit
+        if turn not in self._suspicions:  # all other tasks', or it has failed for good during its commit
             return
         if all(p in offsets and offsets[p].offset >= at for p, at in self._suspicions[turn].reached.items()):
             self.clear(turn)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 END_S = 1.0
-"""How long a client's end waits for a fetcher that downloads: its process may end beside it."""
+"""How long a client's end waits for a fetcher that downloads: its process may end meanwhile."""
 
 THREADS: Final = 4
 """Tasks whose files are brought at once."""

@@ -1,7 +1,7 @@
 """Where tasks change hands between a stream thread and one state updater.
 
-*Guarantees*: a task that was put in comes out once: answered, or, when the updater ends, handed out with its error;
-one that comes too late, its stream thread having ended, is closed here. No call waits.
+*Guarantees*: a task that was put in comes out once: answered, or, when the updater ends, handed out with its error. A
+task that comes too late, because its stream thread has ended, is closed here. No call waits.
 *Assumes*: the stream thread puts requests in, the updater takes them and answers.
 """
 

@@ -1,7 +1,8 @@
 """`LoopLending`: while calls are short, the processing thread makes the turns of the stream thread's loop, too.
 
-Two threads that hand each other every record take a quarter more CPU than one, as each record's objects cross from one
-core to another. So the stream thread lends its loop to its only processing thread, and looks on:
+*Why this way*: two threads that hand each other every record take a quarter more CPU than one, as each record's objects
+cross from one core to another (`docs/decisions/0007-lending-the-loop.md`). So the stream thread lends its loop to its
+only processing thread, and watches:
 
     kept: the stream thread makes turns, the processing thread works        (long calls, recoveries, rebalances)
       |  ^
@@ -40,7 +41,7 @@ CALM_MS: Final = 1_000
 long without a lease the stream thread naps."""
 
 NAP_MS: Final = 200
-"""How long the stream thread sleeps beside a thread that has had nothing to work on. A lease wakes it."""
+"""How long the stream thread sleeps while its processing thread has nothing to work on. A lease wakes it."""
 
 
 class LoopLending:

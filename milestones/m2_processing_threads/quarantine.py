@@ -1,10 +1,10 @@
-"""A task that fails is tried again, later each time, until it has failed for too long.
+"""A task that fails is retried, later each time, until it has failed for too long.
 
-*Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`; a record that was passed in between
-begins the count anew. The task has its last try when it has failed for `task_timeout_ms`, or later if it couldn't be
-tried then (a pause of its topology); only a try that fails ends the stream thread.
-*Assumes*: a task isn't tried again after an error that `is_permanent`: of state or files, of a bug, of a lost
-membership, one that is to end more than the task, the interpreter's.
+*Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`. A record that succeeds in between
+resets the pause. The task has its last try when it has failed for `task_timeout_ms`, or later if it couldn't be tried
+then (a pause of its topology). Only a try that fails ends the stream thread.
+*Assumes*: a task isn't retried after an error that `is_permanent`: an error of state or files, a bug, a lost membership, an
+error that ends more than the task, an error of the interpreter.
 """
 
 from __future__ import annotations

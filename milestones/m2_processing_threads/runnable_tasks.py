@@ -8,8 +8,8 @@ has happened.
                                           a busy engine
 
 *Guarantees*: the cost of a lease grows with the logarithm of the number of ready tasks, and not with the number of
-tasks that have nothing to do. A leased task is in none of these; `Scheduler.give_back` has it looked at. An event that
-nobody has reported is found by a patrol: every `PATROL_MS` it looks at a few tasks, in turns.
+tasks that have nothing to do. A leased task is in none of these; `Scheduler.give_back` looks at it. A patrol finds
+events that were not reported: every `PATROL_MS` it looks at a few tasks, in turns.
 *Assumes*: called under the scheduler's lock. A method of the scheduler that changes an entry, or asks something of its
 task, has the task looked at.
 """

@@ -3,15 +3,15 @@
 *Guarantees*
 - A task has one place: idle, leased, locked for a commit, quarantined; or it was given back.
 - A ready task waits for a thread no longer than `ready_queue.py` says.
-- Closing a task, applying what is confirmed and a flush come before the task's records, at the next record's boundary.
-  A task that is given back was asked for once, and comes back once.
-- A task that fails keeps no other task waiting, and its error is its own (`quarantine.py`). Nor does a task whose
-  engine is busy: it is held, as it is, until what is confirmed may be applied again.
-- A lease, a turn of the stream thread, a thread's sleep and a commit look at the tasks that something has happened to;
-  a last commit and a pause look at all (`runnable_tasks.py`).
+- Closing a task, applying a confirmed commit and a flush come before the task's records, at the next record's boundary.
+  The stream thread asks for a task once, and gets it back once.
+- A task that fails delays no other task, and its error is its own (`quarantine.py`). A task whose engine is busy delays
+  no other task either: it is held, as it is, until its confirmed commit can be applied.
+- A lease, a turn of the stream thread, a thread's sleep and a commit look only at tasks that something has happened to.
+  A last commit and a pause look at all (`runnable_tasks.py`).
 
-*Assumes*: the stream thread calls `wake` every few ms, which ends turns that are over. Only what is quick is called
-under the lock: no user code (log handlers, texts of errors), no store, no client.
+*Assumes*: the stream thread calls `wake` every few ms, which ends turns that are over. Only quick calls are made under
+the lock: no user code (log handlers, texts of errors), no store, no client.
 """
 
 from __future__ import annotations

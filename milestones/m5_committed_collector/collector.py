@@ -44,7 +44,7 @@ CHUNK, MOST = 2_000, 20_000
 
 
 class CommittedCollector:
-    """*Owns*: the intervals of the tasks. *Receives*: answers of the user's handler. `dropped`, `unsent`: as of
+    """*Owns*: the intervals of the tasks. *Receives*: answers of the user's handler. `dropped`, `unsent`: as in
     `OutputCollection`."""
 
     held = False

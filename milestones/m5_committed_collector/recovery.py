@@ -1,11 +1,12 @@
 """Recovery after which what a transaction held is sent again.
 
-The decisions are those of `InPlaceRecovery`; here they are steps, beside which tasks are processed, and what follows a
-recovery in place is that the intervals are sent again. At least once there is nothing to abort: what the old producer
-has queued is dropped, and sent again by the new one, behind what Kafka has of it already.
+The decisions are those of `InPlaceRecovery`. Here they are steps, and tasks are processed between them. After a
+recovery in place the intervals are resent. At least once there is nothing to abort. What the old producer has queued is
+dropped, and the new one resends it, behind the part that Kafka has already.
 
-*Guarantees*: no call but the making of a client waits. A producer that tells outputs apart sends small batches; only of
-the outputs of one that was refused each is sent alone. What was left out of an interval needn't be told apart again.
+*Guarantees*: no call waits, except the making of a client. A producer that looks for a refused output sends small
+batches. Only the outputs of a refused batch are sent one by one. Outputs that were left out of an interval aren't
+looked for.
 *Assumes*: as `InPlaceRecovery`; the collector keeps all that isn't confirmed.
 """
 

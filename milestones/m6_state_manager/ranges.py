@@ -71,7 +71,7 @@ class RangeNamespace:
     """See `Namespace`. `offset`: asked for the changelog offset of this range; `report_damage`:
     called when a read meets damage; `ranges`: how many the column family has.
 
-    *Concurrency*: another thread may give it the column family of another database (`rebase`) beside the reads. A scan
+    *Concurrency*: another thread may give it the column family of another database (`rebase`) during the reads. A scan
     ends in the database in which it began."""
 
     name: str

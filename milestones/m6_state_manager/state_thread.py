@@ -174,7 +174,7 @@ class StateKeeper:
             log.warning("no memory is made free for what is written: %s", error)
 
     def _give_room_back(self) -> None:
-        """Have what was wiped compacted by a thread beside, as that may take long; remove the notes of what was."""
+        """Have wiped ranges compacted by another thread, as this may take long; remove the notes of compacted ones."""
         databases = self._manager.databases()
         for database in databases:
             try:

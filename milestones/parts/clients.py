@@ -47,7 +47,7 @@ class CommitMember(Protocol):
         ...
 
     def commit_returned(self, wait_ms: int) -> bool:
-        """Whether the begun commit is made, after a wait of at most `wait_ms`. Errors as of
+        """Whether the begun commit is made, after a wait of at most `wait_ms`. Errors: as in
         `GroupMember.commit_returned`."""
         ...
 

@@ -1,9 +1,9 @@
 """A commit as steps, each begun and looked at (docs/commits.md).
 
-*Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
-outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
-*Assumes*: driven by the thread that owns the tasks; while a commit is under way none of its tasks is rolled back,
-closed or given away, and only the commit uses the producer, except in stages in which outputs are sent.
+*Guarantees*: writes that Kafka has confirmed are applied to the engines, and no others. Every task's offsets go with
+its outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
+*Assumes*: driven by the thread that owns the tasks. During a commit none of its tasks is rolled back, closed or given
+away. Only the commit uses the producer then, except in stages in which outputs are sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`OutputSender`: hands outputs to the client, and has those decided about that are refused.
+"""`OutputSender`: hands outputs to the client, and asks the handler about refused ones.
 
 | what is refused | by | `at_least_once` | `exactly_once_v2` |
 |---|---|---|---|
@@ -8,33 +8,33 @@
 | a topic (rights, an illegal name) | the broker | an error | an error |
 | an internal topic that the broker doesn't know | the broker | `UnsentError` | `UnsentError` |
 
-An error ends the thread, from M4 on the task. After an `UnsentError` the outputs are made again: their records are
-processed again, or what is kept of them is sent again.
+An error ends the thread, from M4 on the task. After an `UnsentError` the outputs are made once more: their records are
+processed once more, or kept outputs are resent.
 
-(*) Its handler decides where the producer tells outputs apart (fencing tolerance has it do so, once a transaction has
-failed of one); the transaction is made again then, without what was given up.
+(*) If the producer finds out which output is refused, its handler decides. With fencing tolerance it does so after a
+transaction has failed because of an output. Then the transaction is repeated without the outputs that were given up.
 
-A broker that refuses one record refuses the batch it is in. Under `at_least_once` recovery makes a producer then that
-tells which one is refused (`Apart`), and the outputs are made again. The next commit that is made ends that:
-`ready_for_the_next`.
+**A refused batch.** A broker that refuses one record refuses the whole batch. Under `at_least_once` recovery then makes
+a producer that finds out which one is refused (`Apart`), and the outputs are made once more. After the next commit an
+ordinary producer follows: `ready_for_the_next`.
 
-An internal topic that a broker doesn't know was just made, or was deleted. The housekeeper finds out which, and ends
-the application in the latter case; until then the outputs are made again.
+**An internal topic that a broker doesn't know** was just made, or was deleted. The housekeeper finds out which. If it
+was deleted, the housekeeper ends the application. Until then the outputs are made once more.
 
-The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the outputs made
-again, those of a changelog, too.
+**RETRY.** The client has already repeated what may succeed. If a handler says RETRY after that, the outputs are made
+once more, those of a changelog, too.
 
-Where the client has no room for outputs (a partition without a leader fills its queue) the caller gets back what is
-left; when nothing at all has left for `task_timeout_ms`, that is an error. A handler's dead letters that find no room
-wait at the producer; nothing is sent before them, nor committed without them.
+**No room.** If the client has no room for outputs (a partition without a leader fills its queue), the caller gets back
+the rest. If nothing at all has left for `task_timeout_ms`, that is an error. A handler's dead letters that find no room
+wait at the producer. Nothing is sent before them, nor committed without them.
 
-Where the handler's answer takes its time (`ProductionHandler`), a commit waits for it, and nothing more is sent into a
-transaction that has failed.
+**A slow handler** (`ProductionHandler`). A commit waits for the answer, and nothing more is sent into a transaction
+that has failed.
 
-*Guarantees*: without transactions nothing is sent once the session may be over. Each output knows its task; one that is
-refused takes no other with it. Dead letters are sent as part of the same commit as what they stand for.
-*Assumes*: driven by the thread that owns the producer and the tasks. What becomes of an output that is left out, or is
-to be sent again, is the owner's to say (`Deciding`).
+*Guarantees*: without transactions nothing is sent when the session may be over. Each output knows its task. A refused
+output takes no other with it. Dead letters are sent in the same commit as the outputs that they stand for.
+*Assumes*: driven by the thread that owns the producer and the tasks. The owner decides what becomes of an output that
+is left out or resent (`Deciding`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
 """From the main consumer into the tasks' input buffers.
 
-*Guarantees*: a task's partition is fetched from the position that was committed, else from where its source's reset
-policy says: an end that it named is committed before the partition's first record is read, so that nothing is skipped
-when the task is begun again; buffers are bounded as `throttle.py` says; a record that the client has for a partition
-without records isn't kept behind those of others, however slowly these are processed. A turn looks at the tasks that
-have changed, and at partitions that got records.
+*Guarantees*
+- A task's partition is fetched from its committed position. Without one, the reset policy of its source says where. If
+  the policy names an end, the end is committed before the partition's first record is read. So nothing is skipped when
+  the task begins once more.
+- Buffers are bounded as `throttle.py` says.
+- The client may have a record for a partition that has none. It doesn't wait behind records of other partitions, even
+  if these are processed slowly.
+- A turn looks at the tasks that have changed, and at partitions that got records.
+
 *Assumes*: driven by the thread that owns the consumer and the tasks.
 """
 
@@ -42,7 +46,7 @@ TELL_MS = 30_000
 """The time between two log lines about a task that can't be fed."""
 
 RESTED_MS, DRAIN_MS = 50, 20
-"""How long nothing has been fetched, beside input that waits, before the client's queue is drained for partitions
+"""How long nothing has been fetched, while input waits, before the client's queue is drained for partitions
 without records; and for how long it is."""
 
 
@@ -294,7 +298,7 @@ class Inputs:
 
     @property
     def starving(self) -> bool:
-        """A partition has no records, beside others whose records wait for so long that nothing is fetched meanwhile,
+        """A partition has no records, while others' records wait for so long that nothing is fetched meanwhile,
         as of the last `throttle`: the client has one queue, in which a record that would be processed at once may lie
         behind all that was prefetched of the others."""
         rested_ms = self._clock.monotonic_ms() - self._fetched_ms

@@ -1,8 +1,8 @@
 """The stream thread's answers to its group.
 
-*Guarantees*: what is given away has been committed before another member may have it, or nothing more of it is sent; it
-is closed, or made a standby, in this turn and the next ones. Tasks that stay are processed all the while. A warm-up
-that has caught up has the group assign anew.
+*Guarantees*: a task that is given away is committed before another member may have it, or nothing more of it is sent.
+It is closed, or made a standby, in this turn and the next ones. Tasks that stay are processed meanwhile. A warm-up that
+has caught up makes the group assign anew.
 *Assumes*: driven by the thread that owns the member and the tasks.
 """
 
@@ -39,7 +39,7 @@ class Answering(Protocol):
 
     def may_join(self, now_ms: int) -> bool:
         """Whether a commit of all tasks, which begins with the first call for an answer, is over, or so far that the
-        member may join beside it. One that fails is recovered from, and is over, too."""
+        member may join during it. A commit that fails is recovered from, and is over, too."""
         ...
 
     def may_part(self, now_ms: int, leaving: Set[TaskId]) -> bool:

@@ -1,12 +1,12 @@
 """How much waits in the input buffers, and which partitions are fetched.
 
-    room, half of it shared in equal parts:  | share | share | share | ...  |  lent to whichever partitions need it  |
+    room, half of it shared in equal parts:  | share | share | share | ...  |  lent to the partitions that need it   |
 
-*Guarantees*: a partition has fewer than twice `buffered_records_per_partition` waiting records, and all of them
-together this thread's share of `input_buffer_max_bytes`, each overshot by at most one fetch; besides one record for
-each partition of a paused task. A partition that holds less than its share of the room is never paused for the bytes of
-others. A turn looks at the tasks that have changed, and at partitions that got records; at all of them only while half
-of the room is used, or tasks are paused.
+*Guarantees*: a partition has fewer than twice `buffered_records_per_partition` waiting records. All partitions together
+hold at most this thread's share of `input_buffer_max_bytes`. One fetch may exceed each of these bounds, and so may one
+record for each partition of a paused task. A partition that holds less than its share of the room is never paused for
+the bytes of others. A turn looks at the tasks that have changed, and at partitions that got records. It looks at all of
+them only while half of the room is used, or tasks are paused.
 *Assumes*: driven by the thread that owns the consumer and adds the records.
 """
 

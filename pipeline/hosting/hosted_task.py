@@ -50,7 +50,7 @@ LAST_CLOSE_MS = 10_000
 
 @dataclass(frozen=True)
 class Done:
-    """What a run has done. `schedule`: None when there was nothing to do, and nothing was learnt of it. `gone`: as of
+    """What a run has done. `schedule`: None when there was nothing to do, and nothing was learnt of it. `gone`: as in
     `Task.gone`."""
 
     records: int = 0

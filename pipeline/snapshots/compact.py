@@ -62,10 +62,10 @@ def compact_changelog(
     """Make snapshots of the application's stores, for `snapshot_url`.
 
     `url`: where to, `snapshot_url` by default. `stores`: only these. `parquet`: their content as Parquet too. Settings
-    as in `Streams`, by name or as `config`. It may run beside the application: what is committed when it begins is what
-    is in it. The setting `milestones` is that of the instances: their stage links the files, others read them.
-    `ConfigError`, `SourceTopicError` (nothing to make snapshots of), `KafkaUnreachableError`, `SparkJobError` (which
-    says why).
+    as in `Streams`, by name or as `config`. It may run at the same time as the application: what is committed when it
+    begins is what is in it. The setting `milestones` is that of the instances: their stage links the files, others read
+    them. `ConfigError`, `SourceTopicError` (nothing to make snapshots of), `KafkaUnreachableError`, `SparkJobError`
+    (which says why).
     """
     began = time.monotonic()
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)

@@ -42,7 +42,7 @@ _pack, _unpack = TIMESTAMP.pack, TIMESTAMP.unpack_from
 
 
 def placed(layers: StoreLayers, key: bytes, time: int | None) -> None:
-    """Keep the order by time beside a write of an entry, None for one that goes. Called before the write."""
+    """Update the order by time for a write of an entry; None for one that is deleted. Called before the write."""
     former = layers.get(VALUES + key)
     if former is not None:
         layers.put(BY_TIME + former[:TIMESTAMP_BYTES] + key, None)

@@ -169,18 +169,16 @@ class Kind:
     `store`: the class that user code sees. `layout`: makes the local layout of one store. `version`: of the bytes of
     that layout; 1 is Kafka Streams' own. `topic`: settings of the changelog topic that differ from
     `CHANGELOG_SETTINGS`. `arrangement`: the choices of the user that local keys depend on; another arrangement finds no
-    rows. `plain`: the kind that differs in having no headers: the
-    same changelog restores both. `reads_plain`: that kind's rows are read as they are, as rows without headers.
-    `windowed`: gives the key's bytes and the window of a changelog key, where keys have windows. `value`: gives the
-    plain value and the time of a local value. `headers`: gives its headers, where values have some. `changelog`: makes
-    the function that logs. `reader`: the class with which tasks read a global store, None for a kind that no global
-    store can have. `logs_at_commit`: whether the changelog gets its records at a commit, of each key the last one (but
-    for `history`), as what is deleted was sent on (`StoreSpec.results_wait`). `held`: gives how many updates a store
-    keeps back, and their bytes.
-    `whole`: whether a commit has to be written in one step, as a replay of its changelog records wouldn't repair a part
-    of it: rows depend on one another, or on reads. `history`: whether the changelog needs every write, also where a
-    commit logs the last one of each key.
-    """
+    rows. `plain`: the kind that differs in having no headers: the same changelog restores both. `reads_plain`: that
+    kind's rows are read as they are, as rows without headers. `windowed`: gives the key's bytes and the window of a
+    changelog key, where keys have windows. `value`: gives the plain value and the time of a local value. `headers`:
+    gives its headers, where values have some. `changelog`: makes the function that logs. `reader`: the class with which
+    tasks read a global store, None for a kind that no global store can have. `logs_at_commit`: whether the changelog
+    gets its records at a commit, of each key the last one (except with `history`), as what is deleted was sent on
+    (`StoreSpec.results_wait`). `held`: gives how many updates a store keeps back, and their bytes. `whole`: whether a
+    commit has to be written in one step, as a replay of its changelog records wouldn't repair a part of it: rows depend
+    on one another, or on reads. `history`: whether the changelog needs every write, also where a commit logs the last
+    one of each key. """
 
     store: Callable[[StoreParts], Rows]
     layout: Callable[[StoreSpec], Layout]

@@ -26,7 +26,7 @@ from milestones.common.type_variables import K, V
 from milestones.common.writable import first_timestamp
 
 REMEMBERED_BYTES = 512
-"""Larger values aren't remembered: reading them again costs little beside using them."""
+"""Larger values aren't remembered: reading them again costs little compared with using them."""
 
 FlushListener = Callable[[Any, Any, Any, int], None]
 """(key, new value, old value, timestamp) of a key that changed since the last flush; None is absence."""

@@ -99,7 +99,7 @@ class SegmentedRows(Rows[K, V]):
         return bool(time // self._segment_ms >= (observed - self._retention_ms) // self._segment_ms)
 
     def _note_closing(self, place: bytes, *, there: bool) -> None:
-        """Keep the order by time beside a write to `place`, a local key of a `closing` store."""
+        """Update the order by time for a write to `place`, a local key of a `closing` store."""
         self._layers.put(self.order.place(place[HEAD:]), b"" if there else None)
 
     def _place(self, row: Any) -> bytes:

@@ -59,9 +59,9 @@ def audit(
     """Check an application's outputs and stores against its inputs.
 
     Reads inputs, outputs and changelogs (what is committed), runs the inputs through the topology once more, on Spark
-    and without writing anything, and compares: lost, duplicate, unexpected, wrong, reordered and misplaced records,
-    and store entries that are lost, unexpected or wrong. It may run beside the application. The history of the inputs
-    has to be in Kafka still.
+    and without writing anything, and compares: lost, duplicate, unexpected, wrong, reordered and misplaced records, and
+    store entries that are lost, unexpected or wrong. It may run at the same time as the application. The history of the
+    inputs has to be in Kafka still.
 
     \b
     Examples:

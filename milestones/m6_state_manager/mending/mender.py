@@ -2,14 +2,14 @@
 
     damage is met --> the gate shuts: writes come later, reads don't stop
                       1. wait until no write is under way
-                      2. open an empty database beside
+                      2. open an empty database
                       3. copy range by range (partition and store): one that can't be read whole is left out
                       4. write the rows, sync, have the new folder count: a crash before leaves the damaged one
                       5. have open ranges read there; those left out are an error until they are emptied and restored
     the gate opens -->  6. the damaged database is closed once no scan is open in it, its files are set aside
 
 *Guarantees*: a range is copied as it was when the gate shut, or left out and named. A mending that fails, or breaks
-off, leaves the damaged database as it was, and is tried again after a pause that grows.
+off, leaves the damaged database as it was. It is repeated after a pause that grows.
 *Assumes*: rows are known by heart (`SubtopologyEngine.rows`), whatever is damaged. The disk has room for a copy.
 """
 

@@ -1,6 +1,6 @@
 """The keys that were changed since the last snapshot, in memory, within a bound: what the next delta is made of.
 
-*Guarantees*: the keys of all ranges together take at most the bound; beyond it those of one store are forgotten, and
+*Guarantees*: the keys of all ranges together take at most the bound. Beyond it the keys of one store are forgotten, and
 its next snapshot is a base. A key that was written is among those of the next snapshot that has the write.
 *Assumes*: a range has one writer at a time, which says when it begins and ends.
 *Concurrency*: one lock guards all, fields of a `RangeChanges`, too: no other module reads two of them as one moment's.
@@ -24,7 +24,7 @@ BOUND: Final = 64 * 1024 * 1024
 """Bytes for all ranges of an instance: half a million keys of 20 bytes."""
 
 KEY_BYTES: Final = 100
-"""What a key takes beside its own bytes: the object, and its place in a set."""
+"""The memory of a key in addition to its own bytes: the object, and its place in a set."""
 
 
 @dataclass
