@@ -1,5 +1,5 @@
-"""`CommitIsolation`: whose outputs may be in the next transaction, after a transaction of several tasks has failed because
-Kafka refused some outputs, or didn't take them in time.
+"""`CommitIsolation`: whose outputs may be in the next transaction, after a transaction of several tasks has failed
+because Kafka refused some outputs, or didn't take them in time.
 
 *Why this way*: the client doesn't say whose record it was. So each of these tasks gets transactions of its own, in turn
 with all other tasks, until it has committed what it had done when the transaction failed. When Kafka refuses the record

@@ -3,8 +3,8 @@
 *Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`. A record that succeeds in between
 resets the pause. The task has its last try when it has failed for `task_timeout_ms`, or later if it couldn't be tried
 then (a pause of its topology). Only a try that fails ends the stream thread.
-*Assumes*: a task isn't retried after an error that `is_permanent`: an error of state or files, a bug, a lost membership, an
-error that ends more than the task, an error of the interpreter.
+*Assumes*: a task isn't retried after an error that `is_permanent`: an error of state or files, a bug, a lost
+membership, an error that ends more than the task, an error of the interpreter.
 """
 
 from __future__ import annotations

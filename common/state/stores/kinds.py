@@ -178,7 +178,8 @@ class Kind:
     (`StoreSpec.results_wait`). `held`: gives how many updates a store keeps back, and their bytes. `whole`: whether a
     commit has to be written in one step, as a replay of its changelog records wouldn't repair a part of it: rows depend
     on one another, or on reads. `history`: whether the changelog needs every write, also where a commit logs the last
-    one of each key. """
+    one of each key.
+    """
 
     store: Callable[[StoreParts], Rows]
     layout: Callable[[StoreSpec], Layout]
