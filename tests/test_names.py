@@ -61,7 +61,6 @@ LARGE = {
     "Cluster": 27,
     "ThreadTasks": 27,
     "StateDirectory": 24,
-    "CommitDriver": 23,
     "InlineProcessing": 23,
     "ThreadedProcessing": 23,
     "Application": 22,

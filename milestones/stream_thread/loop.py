@@ -74,8 +74,9 @@ class StreamLoop:
         self._commits = CommitDriver(
             context, clients, commit, self._tasks, self._processing, self._ends, register, failed_commit
         )
+        self._pace = self._commits.pace
         failures = self._tasks.failures
-        failures.committing, failures.hasten = lambda: self._commits.committing, self._commits.hasten
+        failures.committing, failures.hasten = lambda: self._commits.committing, self._pace.hasten
         self._recoveries = Recoveries(
             context, clients, recovery, self._collection, self._commits, self._tasks, self._ends, register,
             failed_commit,
@@ -153,7 +154,7 @@ class StreamLoop:
         self._inputs.throttle(self._changed)
         needed = self._inputs.starving or self._processing.should_fetch(idle_ms)
         fetched = needed and self._inputs.fetch(idle_ms)
-        self._processing.hold(self._collection.held or self._commits.behind)
+        self._processing.hold(self._collection.held or self._pace.behind)
         self._hold_back()
         processed = self._processing.run_once(self._clock.monotonic_ms())
         self._take_changed()
@@ -164,7 +165,7 @@ class StreamLoop:
         self._busy = processed or fetched or committed
 
     def _hold_back(self) -> None:
-        self._processing.hold_back(self._commits.greedy | self._answering.leaving)
+        self._processing.hold_back(self._pace.greedy | self._answering.leaving)
 
     def _send(self, now_ms: int) -> None:
         """Send what tasks have made, while the producer is neither a commit's nor a recovery's."""
@@ -214,7 +215,7 @@ class StreamLoop:
             self._paused = subtopologies
             for part in (self._inputs, self._processing, self._restoration):
                 part.pause(subtopologies)
-            self._commits.hasten()
+            self._pace.hasten()
 
     def _answer_group(self) -> None:
         for state in self._rebalance.run_once():
@@ -233,11 +234,11 @@ class StreamLoop:
 
     def _idle_ms(self, now_ms: int) -> int:
         """How long a fetch may wait: until processing or restoration needs us, a commit is due; at most `poll_ms`."""
-        waits = [self._context.config.poll_ms, self._processing.wake_up_ms(now_ms), self._commits.too_old_in_ms()]
+        waits = [self._context.config.poll_ms, self._processing.wake_up_ms(now_ms), self._pace.too_old_in_ms()]
         if self._rebalance.joining or not self._tasks.all_running:
             waits.append(self._restoration.poll_interval_ms)
         else:
-            waits.append(self._commits.due_in_ms(now_ms))
+            waits.append(self._pace.due_in_ms(now_ms))
         return min(wait for wait in waits if wait is not None)
 
     def _collect_all(self) -> None:

@@ -192,7 +192,7 @@ class HostedTask:
             self._begin_inputs()
             fetched = self._inputs.fetch(0 if busy else FETCH_MS)
             self._inputs.throttle()
-            processed = not (self._collection.held or self._commits.behind) and self._process(task)
+            processed = not (self._collection.held or self._commits.pace.behind) and self._process(task)
             self._send_and_commit(task)
             busy = self._note(fetched or processed)
         if self._clients.spent:
@@ -200,7 +200,7 @@ class HostedTask:
         task.punctuate(self._clock.wall_ms())
         while task.commit_needed() and not self._clients.spent:
             self._clients.member.check()
-            self._commits.hasten()
+            self._commits.pace.hasten()
             if not self._send_and_commit(task):
                 self._clock.sleep_ms(RETRY_MS)
 

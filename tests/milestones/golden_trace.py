@@ -79,7 +79,7 @@ def stage_of(commits: CommitDriver) -> str:
     register = commits._register
     words = [TIMED_AS.get(register.step, CommitStage.OPEN).name]
     words += ["RETAINED"] if register.retained else []
-    words += ["FAILED"] if commits.failing else []
+    words += ["FAILED"] if commits.pace.failing else []
     words += ["RECOVERING"] if register.errors else []
     return " ".join(words)
 

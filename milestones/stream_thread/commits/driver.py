@@ -1,36 +1,25 @@
 """Begins commits, and sees them to their end.
 
-*Guarantees*: there is one commit at a time. `when_due.py` says when; its tasks are frozen when it begins, and are
-processed during the commit. A commit that failed and may yet succeed is tried once more after a pause; from the limit
-of uncommitted bytes on nothing is processed meanwhile. A commit that takes long is followed by a rest where tasks can't
-send during one (`FailedCommit.rest_ms`). A turn looks at the tasks that have changed, a commit at those that have since
-the last one.
+*Guarantees*: there is one commit at a time. `CommitPace` says when it may begin. Its tasks are frozen then, and are
+processed during the commit. A turn looks at the tasks that have changed, a commit at those that have since the last
+one.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from milestones.common.errors import TimeoutExceededError, UnsentError
+from milestones.common.errors import UnsentError
 from milestones.common.kafka.membership import CommitRetriableError
-from milestones.common.memory import Account
 from milestones.common.steps import AT_ONCE_MS
 from milestones.common.task.commit_set import freeze
 from milestones.parts.transaction import CommitAction, CommitEvent, CommitStage
+from milestones.stream_thread.commits.pace import CommitPace
 from milestones.stream_thread.commits.purges import Purges
 from milestones.stream_thread.commits.uncommitted import CommittedTasks, Uncommitted
-from milestones.stream_thread.commits.when_due import (
-    CommitReasons,
-    CommitTimes,
-    is_due,
-    is_held,
-    must_share,
-    must_stop,
-)
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -41,24 +30,15 @@ if TYPE_CHECKING:
     from milestones.parts import Clients, Commit, CommitGate, FailedCommit, TaskEnds
     from milestones.stream_thread.commits.transaction_register import TransactionRegister
 
-log: Final = logging.getLogger(__name__)
-
-
-FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 2_000
-"""Before a commit is tried once more that failed and may yet succeed: each try takes some copying, and a request."""
-
 STEP_MS = 10
 """How long a turn waits for a step of the commit that is under way. Until it is over there is nothing to send, and the
 rest of the turn doesn't wait; where Kafka answers soon a commit takes one turn."""
 
-TELL_MS = 10_000
-"""How often the log says that commits fail."""
-
 
 class CommitDriver:
-    """*Owns*: the times of commits, the tasks of the one that is under way.
+    """*Owns*: the tasks of the commit that is under way.
 
-    `commits`: how many were made; `stalls`: how often one failed that may yet succeed.
+    `commits`: how many were made; `pace`: how fast they follow each other.
     """
 
     def __init__(
@@ -75,20 +55,14 @@ class CommitDriver:
         self._context, self._clients, self._commit, self._tasks = context, clients, commit, tasks
         self._processing, self._ends = processing, ends
         self._register, self._failed_commit = register, failed_commit
-        now_ms = context.clock.monotonic_ms()
-        self._due_ms, self._hastened = now_ms + context.config.commit_interval_ms, False
-        self._held_since: int | None = None
-        self._failing_since: int | None = None
-        self._pause_ms = FIRST_PAUSE_MS
-        self._next_try_ms = self._tell_ms = self._began_ms = now_ms
         self._purges = Purges(context)
         self._uncommitted = Uncommitted(tasks)
+        self.pace: CommitPace = CommitPace(
+            context, clients, self._uncommitted, tasks, ends, register, failed_commit
+        )
         self._unconfirmed: CommitSet = {}
         self._over: list[Task] = []
-        self._committing_bytes = 0
-        self._roll_backs = 0
         self.commits: int = 0
-        self.stalls: int = 0
 
     def note_changed(self, changed: Iterable[Task]) -> None:
         """Something has happened to these tasks: the next `run_once` looks at them."""
@@ -104,7 +78,7 @@ class CommitDriver:
 
     def _step(self, now_ms: int, wait_ms: int, *, may_begin: bool) -> bool:
         if not self.under_way:
-            due = may_begin and self._is_due(now_ms) and not self._is_held(now_ms) and self._prepared(now_ms)
+            due = may_begin and self.pace.may_begin(now_ms) and self._prepared(now_ms)
             if not (due and self._begin(now_ms)):
                 return False
         return self._go_on_while_answered(wait_ms)
@@ -143,77 +117,7 @@ class CommitDriver:
         retained = {**self._register.retained, **self._failed_commit.retained(self._unconfirmed)}
         self._register.retained = {task: at for task, at in retained.items() if task.id not in without}
         self._unconfirmed = {}
-        self._hastened = True
-
-    def due_in_ms(self, now_ms: int) -> int:
-        """Milliseconds until the next commit by the clock."""
-        return 0 if self._hastened else max(0, self._due_ms - now_ms)
-
-    def too_old_in_ms(self) -> int | None:
-        """Milliseconds until the transaction is too old; None when none is open, or it is that already."""
-        return self._times(0).too_old_in
-
-    def hasten(self) -> None:
-        """Have the next commit due now, however long ago the last one was."""
-        self._hastened = True
-
-    @property
-    def failing(self) -> bool:
-        """The last commit failed, and is to be tried again."""
-        return self._failing_since is not None
-
-    @property
-    def behind(self) -> bool:
-        """Whether no task should add anything, as commits don't keep pace."""
-        return must_stop(self._added_bytes(), self._most_bytes())
-
-    @property
-    def greedy(self) -> frozenset[TaskId]:
-        """The tasks that should add nothing while the others still may: those with more than an equal share of what
-        isn't committed."""
-        share = must_share(self._added_bytes(), self._most_bytes())
-        return self._uncommitted.greedy() if share else frozenset()
-
-    def _added_bytes(self) -> int:
-        """What isn't committed, while a commit fails, is under way, or can't be begun; else 0."""
-        register = self._register
-        if not (self.failing or register.under_way or register.unsettled or self._held_since is not None):
-            return 0
-        committing_bytes = self._committing_bytes if register.under_way else 0
-        return self._failed_commit.added_bytes(self._uncommitted.bytes, committing_bytes)
-
-    def _most_bytes(self) -> int:
-        return self._context.memory.part(Account.UNCOMMITTED)
-
-    def _times(self, now_ms: int) -> CommitTimes:
-        timeout_ms = self._context.config.transaction_timeout_ms
-        return CommitTimes(
-            now=now_ms,
-            due=self._due_ms,
-            next_try=self._next_try_ms,
-            transaction_age=self._clients.producer.age_ms(),
-            most_age=timeout_ms // 2,
-            held_since=self._held_since,
-            most_held=timeout_ms // 4,
-        )
-
-    def _is_due(self, now_ms: int) -> bool:
-        why = CommitReasons(
-            once_more=self.failing or bool(self._register.retained),
-            asked_for=self._hastened or self._uncommitted.requested or self._ends.isolating,
-            rolled_back=self._tasks.roll_backs.count > self._roll_backs,
-            bytes=self._uncommitted.commit_bytes,
-            most_bytes=self._failed_commit.most_bytes_of_commit(self._most_bytes()),
-        )
-        return is_due(self._times(now_ms), why)
-
-    def _is_held(self, now_ms: int) -> bool:
-        """The gate of a rebalance."""
-        if not self._clients.member.joining():
-            self._held_since = None
-        elif self._held_since is None and not self._times(now_ms).too_old:
-            self._held_since = now_ms
-        return is_held(self._times(now_ms))
+        self.pace.hasten()
 
     # -- one commit
 
@@ -280,15 +184,14 @@ class CommitDriver:
 
     def _begin(self, now_ms: int) -> bool:
         """Whether there was anything to commit."""
-        self._began_ms, self._due_ms = now_ms, now_ms + self._context.config.commit_interval_ms
-        self._hastened = False
+        self.pace.begins(now_ms)
         if not self._others_came_first() and (retained := self._take_retained()):
             self._begin_with(retained)
             return True
         needed = [task for task in self._uncommitted.needed() if self._may_cut(task)]
         tasks = [task for task in needed if task.committable]
         if not needed:
-            self._succeeded(now_ms)  # what failed has left with its tasks
+            self.pace.succeeded()  # what failed has left with its tasks
         begun = False
         try:
             if tasks:
@@ -303,7 +206,7 @@ class CommitDriver:
     def _begin_with(self, commit_set: CommitSet) -> None:
         self._commit.begin(commit_set)
         self._unconfirmed = commit_set
-        self._committing_bytes = sum(task.uncommitted_bytes() for task in commit_set)
+        self.pace.committing_bytes = sum(task.uncommitted_bytes() for task in commit_set)
 
     def _may_cut(self, task: Task) -> bool:
         return task not in self._register.retained and self._ends.admits(task.id) and not self._tasks.is_void(task.id)
@@ -328,8 +231,7 @@ class CommitDriver:
 
     def _is_over(self) -> None:
         self._over += self._unconfirmed
-        now_ms = self._context.clock.monotonic_ms()
-        self._due_ms = max(self._due_ms, now_ms + self._failed_commit.rest_ms(now_ms - self._began_ms))
+        self.pace.rest()
 
     def _go_on_while_answered(self, wait_ms: int = STEP_MS) -> bool:
         """As many steps as Kafka answers soon; whether the commit is made now."""
@@ -346,7 +248,7 @@ class CommitDriver:
         try:
             committed = self._commit.run_once(wait_ms)
         except CommitRetriableError as error:
-            self._repeat_later(self._began_ms, error)
+            self.pace.repeat_later(error)
             if self._failed_commit.retained(self._unconfirmed):
                 self.commit_once_more()
             return False
@@ -357,25 +259,8 @@ class CommitDriver:
             return False
         confirmed, self._unconfirmed = self._unconfirmed, {}
         self._ends.committed(committed)
-        self._succeeded(self._began_ms)
-        self._roll_backs = self._tasks.roll_backs.count
+        self.pace.succeeded()
+        self.pace.made()
         self._purges.note(committed, confirmed)
         self.commits += 1
         return True
-
-    def _succeeded(self, now_ms: int) -> None:
-        self._failing_since, self._pause_ms, self._next_try_ms = None, FIRST_PAUSE_MS, now_ms
-
-    def _repeat_later(self, now_ms: int, error: CommitRetriableError) -> None:
-        """At least once: everything is kept, and the next commit covers it. The pause before it grows."""
-        self.stalls += 1
-        if self._failing_since is None:
-            self._failing_since = self._tell_ms = now_ms
-        end_ms = self._failing_since + self._context.config.task_timeout_ms
-        if now_ms > end_ms:
-            raise TimeoutExceededError(f"offsets couldn't be committed within task_timeout_ms: {error}") from error
-        self._next_try_ms = min(self._context.clock.monotonic_ms() + self._pause_ms, end_ms + 1)
-        self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
-        if now_ms >= self._tell_ms:
-            self._tell_ms = now_ms + TELL_MS
-            log.warning("%s: commit will be repeated: %s", self._context.name, error)

@@ -120,7 +120,7 @@ class GroupAnswers:
 
     def _stalls(self) -> int:
         """How often Kafka hasn't taken what a commit needed."""
-        return self._commits.stalls + self._recoveries.stalls
+        return self._commits.pace.stalls + self._recoveries.stalls
 
     def answered(self) -> None:
         """What leaves is given away."""

@@ -82,15 +82,15 @@ class LastCommit:
     def _make(self, patience_ms: int, most_ms: int) -> None:
         until_ms = self._clock.monotonic_ms() + most_ms
         self._recovered(lambda: self._finish_begun(until_ms), until_ms)
-        if self._commits.failing and self._clock.monotonic_ms() >= until_ms:
+        if self._commits.pace.failing and self._clock.monotonic_ms() >= until_ms:
             raise TimeoutExceededError(UNCONFIRMED)
         self._rest(patience_ms)
         last_ms = self._clock.monotonic_ms() + min(most_ms, self._context.retry_policy.rest_ms())
         self._recovered(lambda: self.commit(last_ms), last_ms)
-        while self._commits.failing and self._clock.monotonic_ms() < last_ms:
+        while self._commits.pace.failing and self._clock.monotonic_ms() < last_ms:
             self._clock.sleep_ms(RETRY_PAUSE_MS)
             self.commit(last_ms)
-        if self._commits.failing:
+        if self._commits.pace.failing:
             raise TimeoutExceededError(UNCONFIRMED)
 
     def commit(self, until_ms: float = math.inf) -> None:

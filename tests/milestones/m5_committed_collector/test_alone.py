@@ -24,7 +24,7 @@ def with_outputs_of_another_task_first() -> RunningCollector:
     r.feed("a", steps=2)
     r.feed("b", partition=1, steps=2)
     r.world.producer.fail("send_offsets", NOT_IN_TIME)
-    r.commits.hasten()
+    r.commits.pace.hasten()
     r.until(lambda: r.loop._ends.isolating, ms=0)
     r.world.member.gate = True
     put(r.world, 2, "c")

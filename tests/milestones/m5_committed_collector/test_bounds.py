@@ -123,7 +123,7 @@ def test_at_three_quarters_the_greedy_task_waits_and_the_others_go_on() -> None:
     r.feed("x", "y", partition=1, steps=5, ms=5)
     assert {"x", "y"} <= set(r.world.user_code.seen)
     assert r.world.user_code.seen.count("v") == stands
-    assert r.commits.greedy == {TaskId(0, 0)}
+    assert r.commits.pace.greedy == {TaskId(0, 0)}
 
 
 def test_what_is_kept_counts_for_its_task_until_it_is_confirmed() -> None:

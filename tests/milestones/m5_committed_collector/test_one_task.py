@@ -101,7 +101,7 @@ def test_what_it_has_done_is_committed_also_while_its_transaction_is_made_again(
     r = busy()
     r.world.producer.withheld = {"abort"}
     r.world.producer.fail("send_offsets", kafka_error(KafkaError._MSG_TIMED_OUT, abort=True))
-    r.commits.hasten()
+    r.commits.pace.hasten()
     r.until(lambda: r.loop._recoveries.under_way, ms=0)
     fails(r)
     r.world.producer.withheld.clear()
@@ -125,7 +125,7 @@ def test_the_others_go_on_when_its_outputs_are_refused_after_that() -> None:
     r.world.moods.refused, r.world.handlers.held = {b"bad"}, True
     put(r.world, 0, "refused", key="bad")
     r.step(5)
-    r.commits.hasten()
+    r.commits.pace.hasten()
     r.step(5)
     assert r.commits.under_way, "it waits for the production handler"
     r.feed("b", steps=3)

@@ -192,9 +192,9 @@ def test_at_least_once_a_commit_that_may_yet_succeed_keeps_everything_and_is_mad
     r.world.member.commit_errors.append(CommitRetriableError("no answer"))
     r.feed("b", steps=3)
     answer(r)
-    assert (committed(r), r.loop._commits.failing) == (None, True)
+    assert (committed(r), r.loop._commits.pace.failing) == (None, True)
     r.step(20, ms=100)
-    assert (committed(r), r.loop._commits.failing) == (2, False)
+    assert (committed(r), r.loop._commits.pace.failing) == (2, False)
     assert r.world.written() == [("k", 1), ("k", 2)]
 
 

@@ -120,22 +120,22 @@ def test_a_commit_that_was_hastened_meanwhile_follows_a_slow_one_at_once() -> No
     s = Scheduled()
     s.withheld = True
     s.after(100)
-    s.schedule.hasten()
+    s.schedule.pace.hasten()
     s.withheld = False
     assert [s.after(2_000), s.after(0)] == [1, 2]
 
 
 def test_the_loop_is_told_how_long_it_may_wait_for_the_next_commit() -> None:
     s = Scheduled()
-    assert s.schedule.due_in_ms(30) == 70
-    assert s.schedule.due_in_ms(500) == 0
+    assert s.schedule.pace.due_in_ms(30) == 70
+    assert s.schedule.pace.due_in_ms(500) == 0
 
 
 def test_without_anything_to_commit_nothing_is_committed() -> None:
     s = Scheduled()
     s.task.needed = False
     assert s.after(100) == 0
-    assert s.schedule.due_in_ms(100) == 100
+    assert s.schedule.pace.due_in_ms(100) == 100
 
 
 @pytest.mark.parametrize("lacks", ["needed", "committable"])
@@ -238,7 +238,7 @@ def test_a_commit_that_somebody_asks_for_now_is_not_held_back() -> None:
 @pytest.mark.parametrize("interval_ms", [100, 30_000])
 def test_a_commit_without_an_answer_is_repeated_soon_however_long_the_interval_is(interval_ms: int) -> None:
     s = Scheduled(commit_interval_ms=interval_ms, processing_guarantee="at_least_once")
-    s.schedule.hasten()
+    s.schedule.pace.hasten()
     s.error = CommitRetriableError("no answer")
     assert s.after(100) == 0
     s.error = None
@@ -271,10 +271,10 @@ def test_what_failed_of_tasks_that_have_left_does_not_count_against_those_that_c
     s.after(100)
     s.task.needed = False
     s.after(2_000)
-    assert not s.schedule.failing
+    assert not s.schedule.pace.failing
     s.task.needed = True
     s.after(100)
-    assert s.schedule.failing
+    assert s.schedule.pace.failing
 
 
 INTERNAL, CHANGELOG_AT = TopicPartition("app-x-repartition", 0), TopicPartition("app-x-changelog", 0)
@@ -353,11 +353,11 @@ def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:
 
 def test_the_loop_is_told_how_long_it_may_wait_until_the_transaction_is_too_old_and_does_not_spin_once_it_is() -> None:
     s = Scheduled(transaction_timeout_ms=8_000)
-    assert s.schedule.too_old_in_ms() is None
+    assert s.schedule.pace.too_old_in_ms() is None
     s.world.producer.begin()
     for age_ms, left_ms in ((3_000, 1_000), (4_000, None)):
         s.world.producer.age = age_ms
-        assert s.schedule.too_old_in_ms() == left_ms
+        assert s.schedule.pace.too_old_in_ms() == left_ms
 
 
 def test_a_commit_made_at_once_is_given_up_when_kafka_takes_nothing_for_a_quarter_of_the_poll_interval() -> None:

@@ -82,11 +82,15 @@ def test_every_stage_can_be_reached() -> None:
     assert [Transaction(FROM_M5).to(stage).stage for stage in CommitStage] == list(CommitStage)
 
 
-@pytest.mark.parametrize("answers", EVERY_MILESTONE)
-@pytest.mark.parametrize(("stage", "event"), list(product(CommitStage, CommitEvent)), ids=lambda word: word.name)
+@pytest.mark.parametrize(
+    ("answers", "stage"),
+    [
+        *((TO_M4, stage) for stage in CommitStage if stage is not CommitStage.COMMITTING_OFFSETS_BESIDE),
+        *((FROM_M5, stage) for stage in CommitStage),
+    ],
+)
+@pytest.mark.parametrize("event", CommitEvent)
 def test_each_event_has_an_answer_in_each_stage(answers: Any, stage: CommitStage, event: CommitEvent) -> None:
-    if stage is CommitStage.COMMITTING_OFFSETS_BESIDE and answers is TO_M4:
-        pytest.skip("nothing is sent during an OffsetCommit before m5")
     assert Transaction(answers).to(stage).answer(event) is {**ANSWERS, **answers}[stage, event]
 
 
