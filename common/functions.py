@@ -15,7 +15,7 @@ AWAITED_BY_NOBODY = (
     "is a coroutine function, and nothing awaits it: give a plain function. Calls that take their time belong into a "
     "processing thread (docs/blocking.md), or into asyncio.run inside of the function"
 )
-"""What to say of a function for which `is_coroutine_function` holds."""
+"""The error text about a function for which `is_coroutine_function` holds."""
 
 
 def is_coroutine_function(function: object) -> bool:

@@ -1,4 +1,4 @@
-"""What a thread says of the error that it ends by, in the log and elsewhere.
+"""Reports the error that ends a thread, in the log and elsewhere.
 
 *Guarantees*: nothing here raises, whatever the methods of the error and the log handlers of the program do. So a thread
 may log the error that it dies of before it tells its owner, or after.

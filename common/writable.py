@@ -1,4 +1,4 @@
-"""What a record may be so that Kafka's client writes it as it is.
+"""The limits within which Kafka's client writes a record as it is.
 
 | | the client, left alone | here |
 |---|---|---|

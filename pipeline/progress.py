@@ -1,4 +1,4 @@
-"""What a run on Spark shows of itself.
+"""The progress of a run on Spark, for users.
 
 *Guarantees*: immutable values, swapped whole: any thread reads them at any time.
 *Assumes*: one thread notes what happened.

@@ -1,4 +1,4 @@
-"""What a member tells the leader, and what the leader tells a member.
+"""The messages between a member and the leader of its group: `Subscription` and `Assignment`.
 
 *Guarantees*: frozen values. `encode` and `decode` are each other's inverse for every value, and compact: tasks are
 grouped by sub-topology, defaults are left out. Unknown keys, which a newer version may have added, are ignored.

@@ -1,4 +1,4 @@
-"""What an assignor gets besides members and tasks, and what it answers.
+"""The `Rules` that an assignor gets besides members and tasks, and its answer, the `Placement`.
 
 *Guarantees*: frozen values.
 *Assumes*: every member of a group is configured alike; if not, the leader's configuration counts.

@@ -47,7 +47,7 @@ CONSUMER_FIXED: Mapping[str, Any] = {
     "auto.offset.reset": "error",
     **NO_TOPICS,
 }
-"""What an `AssignedConsumer` can't work without."""
+"""The settings that an `AssignedConsumer` needs."""
 PRODUCER_FIXED: Mapping[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",

@@ -42,7 +42,7 @@ from milestones.common.state.spec import DEFAULT_FORMAT, HEADERS_FORMAT
 from milestones.common.windowed import AFTER_GRACE, AT_ONCE
 
 SHUTDOWN_CLIENT, END_TASK, REPLACE = "shutdown_client", "end_task", "replace"
-"""What a task that fails for good does."""
+"""The actions of `task_failed`, for a task that fails for good."""
 AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
 OLDER_PROTOCOLS = ("v1",)
 """The group's protocols without the newest."""

@@ -1,4 +1,4 @@
-"""What brokers answer about topics and offsets, read from the futures and objects of the admin client.
+"""The answers of brokers about topics and offsets, read from the futures and objects of the admin client.
 
 *Guarantees*: pure functions of an answer; a failed answer is raised as `KafkaException`.
 *Assumes*: the futures are done, where they aren't waited for.

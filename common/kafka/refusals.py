@@ -1,4 +1,4 @@
-"""What a broker, or the client, refuses: single outputs, and the transaction that has one of them.
+"""Outputs that a broker or the client refuses, and the transactions that fail because of one.
 
 *Guarantees*: values, and errors that say what to do.
 *Assumes*: nothing.

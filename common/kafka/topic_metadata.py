@@ -1,4 +1,4 @@
-"""What brokers say of topics: their partitions, and the ids by which a topic that was made anew is known.
+"""Asks brokers about topics: their partitions, and the ids that show a topic that was made anew.
 
 *Guarantees*: an answer is complete, or an error. A question costs one request, and nothing of it is kept: confluent's
 `describe_topics` never frees an object per topic.

@@ -1,4 +1,4 @@
-"""What our own connections make of librdkafka's settings about security.
+"""Translates librdkafka's settings about security for our own connections.
 
 *Guarantees*: each of them is honoured as librdkafka does it, or refused by its name with the reason; one that isn't
 listed here is refused too.

@@ -76,7 +76,7 @@ _STATISTICS = {
     "-avg": ": the mean",
     "-max": ": the most",
 }
-"""What a HELP text says of a statistic, by its suffix."""
+"""The HELP text of a statistic, by its suffix."""
 
 
 _FAMILIES: dict[Statistic, tuple[type[CounterMetricFamily | GaugeMetricFamily | InfoMetricFamily], str]] = {

@@ -1,4 +1,4 @@
-"""What is measured: counts, timings, values, gauges.
+"""The kinds of metrics: counts, timings, values, gauges.
 
 Recording is plain arithmetic on attributes of one object that lives as long as its owner: nothing is allocated, locked
 or called back per record. Rates, averages and maxima are worked out when the owner publishes, about once a second.

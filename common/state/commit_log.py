@@ -1,4 +1,4 @@
-"""What a store logs at a commit instead of at each write: its changelog records of one commit interval.
+"""The log of a store that logs at a commit instead of at each write: its changelog records of one interval.
 
 | | what is logged |
 |---|---|

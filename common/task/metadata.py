@@ -65,7 +65,7 @@ WRITTEN_PREFIX: Final = "milestones.written:"
 MARK_LENGTH: Final = 8
 
 ANY_ID: Final = "...."
-"""What a mark has in place of an id, where the topic may have any."""
+"""The part of a mark in place of an id, where the topic may have any."""
 
 _VERSION: Final = 2
 _HEAD: Final = struct.Struct(">bq")

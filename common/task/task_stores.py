@@ -53,7 +53,7 @@ Write = Callable[[Mapping[str, Batch], Mapping[str, int]], None]
 """(entries by store, changelog offsets by store): as `TaskStorage.apply`."""
 
 NO_ROW: Final = (struct.error, ValueError, IndexError)
-"""What layouts raise on bytes of another form."""
+"""The errors that layouts raise on bytes of another form."""
 
 
 class OpenedStore:

@@ -1,4 +1,4 @@
-"""What a config makes of a topology.
+"""Applies a config to a topology.
 
 *Guarantees*: the same topology and config give the same sub-topologies.
 *Assumes*: nothing.

@@ -1,4 +1,4 @@
-"""What the joins have in common: which side needs no partner, and the check that both sides fit.
+"""The common part of the joins: which side needs no partner, and the check that both sides fit.
 
 *Guarantees*: pure functions of immutable values.
 *Assumes*: nothing.

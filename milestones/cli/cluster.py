@@ -1,4 +1,4 @@
-"""What `milestones reset` asks of Kafka.
+"""The requests of `milestones reset` to Kafka.
 
 *Guarantees*: each call is complete or an error that says what to do.
 *Assumes*: the principal may describe, alter and delete what belongs to the application.

@@ -24,7 +24,7 @@ MOST_OF_A_TRACEBACK: Final = 20_000
 """Characters: collectors of logs cut or split lines that are much longer."""
 
 OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-"""What every event has; all else was given as `extra`."""
+"""The fields of every event; all others were given as `extra`."""
 
 
 class JsonLines(logging.Formatter):

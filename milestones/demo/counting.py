@@ -1,4 +1,4 @@
-"""What the demo computes, twice: as the functions that the topology runs, and as a plain count of the same text.
+"""The demo's computation, twice: as the functions that the topology runs, and as a plain count of the same text.
 
 *Guarantees*: pure; the plain count shares nothing with the topology's functions but how a line falls into words.
 *Assumes*: letters are those of English.

@@ -1,4 +1,4 @@
-"""What Kafka says: a topic folded to its last value per key, and how far the application has come.
+"""Reads from Kafka: a topic folded to its last value per key, and the progress of the application.
 
 *Guarantees*: only committed records count; reading to the end means the end of the log, records of pending
 transactions included, so that nothing that is committed later is missed.

@@ -1,4 +1,4 @@
-"""What happens in the demo, in order.
+"""The events of the demo, in order.
 
 *Guarantees*: `close` ends instances and feeder, wherever the story is; an instance that dies by itself, or a
 standstill, ends the story with its reason and the ends of the instances' logs.

@@ -1,4 +1,4 @@
-"""What a watcher sees: a live panel on a terminal, a line now and then elsewhere.
+"""The view of the demo: a live panel on a terminal, a line from time to time elsewhere.
 
 *Guarantees*: `panel` and `line` are pure functions of a `View`; events stay visible above the panel.
 *Assumes*: one thread uses a `Display`.

@@ -1,6 +1,6 @@
-"""What becomes of an application's topics while it runs: those that it makes, and its sources.
+"""Watches an application's topics while it runs: those that it makes, and its sources.
 
-*Guarantees*: a topic is known by its id, so that one that was deleted and made anew between two looks is told.
+*Guarantees*: a topic is known by its id, so that one that was deleted and made anew between two looks is noticed.
 *Assumes*: the thread that looks owns the watches.
 """
 

@@ -1,4 +1,4 @@
-"""What a stream thread and its state updater say to each other.
+"""The messages between a stream thread and its state updater.
 
 *Guarantees*: immutable, except the tasks in them: the thread that takes a message out owns its task from then on.
 *Assumes*: one mailbox for each direction, so that messages are read in the order in which they were sent.

@@ -1,4 +1,4 @@
-"""What a state updater measures: itself, and how far each store is that it restores.
+"""The metrics of a state updater: its own, and the progress of each store that it restores.
 
 *Guarantees*: nothing is measured per record. What is gone takes its metrics along.
 *Assumes*: made and driven by the updater's thread.

@@ -1,4 +1,4 @@
-"""What a state updater decides about reading changelogs: shared by weight, error by error.
+"""The decisions of a state updater about reading changelogs: shares by weight, errors one by one.
 
 *Guarantees*: an error of one task ends that task's restoration only; while active tasks have much to restore standbys
 get one record for `restore_active_weight` of theirs, and those in proportion to their sub-topologies' weights.

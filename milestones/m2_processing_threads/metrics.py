@@ -1,4 +1,4 @@
-"""What the scheduler and its threads measure.
+"""The metrics of the scheduler and its threads.
 
 *Guarantees*: nothing is measured per record. What is gone takes its metrics along.
 *Assumes*: each is made, driven and closed by the thread that owns it.

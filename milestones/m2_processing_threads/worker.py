@@ -41,7 +41,7 @@ SHORT_MS, LONG_MS = 4, 10
 PARTS: Final = {
     "run_once": "waits for a task", "_work": "works on tasks", "_turn_loop": "makes the stream thread's turns",
 }  # fmt: skip
-"""What a profile times, with its words for that."""
+"""The calls that a profile times, with its words for them."""
 
 
 class Worker:

@@ -1,4 +1,4 @@
-"""What the database knows of a task: the offsets of its stores, and its last commit. Written with the data.
+"""The row of a task in the database: the offsets of its stores, and its last commit. Written with the data.
 
 *Guarantees*: a row, or the key of one, that this version can't read is refused with a `StateFormatError` that names the
 way out.

@@ -1,4 +1,4 @@
-"""What lies on an instance's disk, for tools: stores by task, with their offsets, in either layout.
+"""The stores on an instance's disk, for tools: by task, with their offsets, in either layout.
 
 *Guarantees*: nothing is written.
 *Assumes*: no process has the database open, or the path is that of a copy.

@@ -1,4 +1,4 @@
-"""What a stream thread measures: itself, its tasks, its group membership, its input partitions.
+"""The metrics of a stream thread: its own, and those of its tasks, its membership, its input partitions.
 
 *Guarantees*: nothing is measured per record: the parts count in ints, and each turn of the loop takes the differences
 of the tasks that have changed.

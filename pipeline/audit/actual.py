@@ -1,4 +1,4 @@
-"""What is in the output topics, read committed, where Spark runs its task."""
+"""Reads the output topics, read committed, where Spark runs its task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit looks at: which part of the inputs counts, which part of outputs and changelogs belongs to it.
+"""The plan of an audit: which part of the inputs counts, which part of outputs and changelogs belongs to it.
 
 An application may run meanwhile. Input that was committed before anything was looked at must be in what is found then
 (`sure`); input that was committed by the end may be.

@@ -1,4 +1,4 @@
-"""What an audit has found.
+"""The report of an audit.
 
 *Guarantees*: plain data; `ok` says whether anything is wrong beyond doubt.
 *Assumes*: nothing.

@@ -1,4 +1,4 @@
-"""What a run asks of Kafka, and tells it, to plan its passes.
+"""The requests of a run to Kafka, to plan its passes.
 
 *Guarantees*: of topics that the application itself writes the end is the very end, open transactions included; of
 others it is where the first open transaction begins, under exactly once. A batch sees ends that don't move for ever

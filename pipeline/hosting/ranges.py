@@ -1,4 +1,4 @@
-"""What the driver tells a Spark task, and what that tells the driver.
+"""The messages between the driver and a Spark task.
 
 *Guarantees*: plain values that any pickle can carry; nothing of the user's in them.
 *Assumes*: Kafka's committed offsets are the truth: a range is a plan, what is committed beyond its beginning is done.

@@ -1,4 +1,4 @@
-"""What `milestones broker` does: run an embedded broker until it is stopped.
+"""The command `milestones broker`: runs an embedded broker until it is stopped.
 
 *Guarantees*: SIGINT and SIGTERM end the broker cleanly. Kept data are reusable by the next run.
 *Assumes*: called on the main thread, for it handles signals.

@@ -1,4 +1,4 @@
-"""What can go wrong with a broker of one's own.
+"""The errors of the embedded broker.
 
 *Guarantees*: every message names what failed, where, and what to do about it.
 *Assumes*: nothing.

@@ -1,4 +1,4 @@
-"""What both RocksDB engines are made of: a column family per namespace, and the table of those that are open.
+"""The common part of both RocksDB engines: a column family per namespace, and the table of open ones.
 
 A column family's name is the namespace's name plus a unique suffix: a namespace that is dropped and created again
 gets another column family, and an offset of the former one can't be taken for its own, whatever a crash leaves.

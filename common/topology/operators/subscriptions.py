@@ -1,4 +1,4 @@
-"""What the two sides of a join by foreign key write to one another, and its bytes, which are Kafka Streams' (KIP-213).
+"""The records between the two sides of a join by foreign key, with Kafka Streams' bytes (KIP-213).
 
 A row of the left table subscribes to the key of the right table that it refers to; the right side responds.
 

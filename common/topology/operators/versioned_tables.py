@@ -1,4 +1,4 @@
-"""What is different with versioned tables (KIP-889, KIP-914): updates that aren't the latest of their key.
+"""The special case of versioned tables (KIP-889, KIP-914): updates that aren't the latest of their key.
 
 | | what it does with such an update |
 |---|---|

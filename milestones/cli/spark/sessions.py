@@ -1,4 +1,4 @@
-"""What the commands that start Spark have in common: options, the application, the session.
+"""The common part of the commands that start Spark: options, the application, the session.
 
 *Guarantees*: the session is stopped at the end; without PySpark the error says what to install.
 *Assumes*: the application was loaded before: a session's processes look for modules where this one does by then.

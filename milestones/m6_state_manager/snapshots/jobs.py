@@ -1,4 +1,4 @@
-"""What the state thread asks of the helper process that makes snapshots, and what that answers.
+"""The messages between the state thread and the helper process that makes snapshots.
 
     CheckpointJob: a file beside the checkpoint, and a line on the process's input, which has what is secret
     SnapshotResult: a line of a file per store partition, written as soon as it is known
