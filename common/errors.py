@@ -219,5 +219,5 @@ class RefusedTogetherError(UnsentError):
         self.suspects = tuple(suspects)
 
 
-class ToldApartError(TaskCorruptedError):
+class RejectionIdentifiedError(TaskCorruptedError):
     """The output that Kafka refuses is known. The producer needn't send small batches any more."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from milestones.baseline.apart import ApartProcessing
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Transaction, WaitingCommitter
 from milestones.baseline.failed_commit import DroppedCommit
+from milestones.baseline.isolating_processing import IsolatingProcessing
 from milestones.baseline.opening import InlineOpening
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
@@ -86,7 +86,7 @@ BASELINE = Parts(
     ThreadParts(
         clients=ThreadClients,
         collection=DirectCollection,
-        processing=_by_task_failed(InlineProcessing, ApartProcessing),
+        processing=_by_task_failed(InlineProcessing, IsolatingProcessing),
         restoration=InlineRestoration,
         recovery=RejoinRecovery,
         partition_counts=asked_of_consumer,

@@ -31,7 +31,7 @@ from milestones.common.clock import Clock, Standstill, SystemClock
 from milestones.common.dead_letters import smaller
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.admin import Admin
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.begun_calls import BegunCalls
 from milestones.common.kafka.blocking_call import LateError
 from milestones.common.kafka.changelog_ends import ChangelogEnds, unknown
@@ -82,7 +82,7 @@ class OutputProducer(BegunCalls):
     `settings` with a `transactional.id` make the producer transactional. `acknowledged`: by changelog partition, the
     offset after the last record that Kafka acknowledged, complete after a `flush`. `refused`: the refused outputs, and,
     outside of transactions, those of the same batches. `send`, `poll` and `flush` fill both, in the owner's thread.
-    `apart`: how the producer finds out which output of a batch is refused. With it, `refused` also has outputs that
+    `isolation`: how the producer finds out which output of a batch is refused. With it, `refused` also has outputs that
     were refused inside a transaction, and an output that was sent alone is in it without the others of a batch.
     `letters`: a user's dead letters that wait for room, by task; those of a transaction end with it, as do the
     `undecided`: refused outputs about which a user's handler is being asked. `contributors`: the tasks with outputs in
@@ -96,7 +96,7 @@ class OutputProducer(BegunCalls):
         clock: Clock | None = None,
         *,
         admin: Admin | None = None,
-        apart: Apart | None = None,
+        isolation: BatchIsolation | None = None,
     ) -> None:
         """`admin`: without transactions it is asked for the ends of changelogs."""
         super().__init__("producer-transactions", when_late=self._let_go)
@@ -105,8 +105,8 @@ class OutputProducer(BegunCalls):
         self.transactional: bool = "transactional.id" in settings
         reports = {"delivery.report.only.error": not self.transactional}
         self._watch = ProducerWatch(client_log, everything="debug" in settings)
-        self.apart = apart
-        small = {"batch.num.messages": apart.most, "linger.ms": 0} if apart else {}
+        self.isolation = isolation
+        small = {"batch.num.messages": isolation.most, "linger.ms": 0} if isolation else {}
         self._sent_alone = False
         self._producer = Producer({**watched(settings), **reports, **small}, logger=self._watch)
         self._ends = ChangelogEnds(admin)
@@ -156,7 +156,7 @@ class OutputProducer(BegunCalls):
             topic, partition, key, value, timestamp, headers, _ = output
             while True:
                 try:
-                    if self.apart is None or self._may_follow(output, self.apart):
+                    if self.isolation is None or self._may_follow(output, self.isolation):
                         produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
                         break
                 except BufferError:
@@ -192,14 +192,14 @@ class OutputProducer(BegunCalls):
                 reports[index] = acknowledge
             else:
                 self._ends.wanted.add(TopicPartition(*outputs[index][:2]))
-        if self.apart is None:
+        if self.isolation is None:
             return reports
         told = zip(reports, outputs, strict=True)
         return [partial(report or refuse, output=Output(*output)) for report, output in told]
 
-    def _may_follow(self, output: Emitted, apart: Apart) -> bool:
+    def _may_follow(self, output: Emitted, isolation: BatchIsolation) -> bool:
         """Whether there is room: where one of both is to be alone, once the one before is acknowledged."""
-        alone = apart.most > 1 and apart.is_alone(output)
+        alone = isolation.most > 1 and isolation.is_alone(output)
         if (alone or self._sent_alone) and len(self._producer):
             return False
         self._sent_alone = alone
@@ -214,7 +214,7 @@ class OutputProducer(BegunCalls):
             # The transaction has failed. Only another transactional call names the cause; no such call can succeed.
             refused = caught(self._name_cause, RefusedInTransactionError)
             if refused is not None:
-                if refused.single and self.apart is not None:
+                if refused.single and self.isolation is not None:
                     self._await_refused()
                 raise refused
         raise exception

@@ -22,7 +22,7 @@ from milestones.common.errors import (
     TaskCorruptedError,
     TaskMigratedError,
 )
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.failures import ErrorClass, caught, classify, is_fenced, is_retriable
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.refusals import RefusedInTransactionError
@@ -65,8 +65,8 @@ class RejoinRecovery(RecoveryAtOnce):
     def _abort(self, error: Exception) -> bool:
         if not self._clients.producer.transactional:
             # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
-            apart = Apart() if isinstance(error, RefusedTogetherError) else None
-            to_the_end(self._clients.renew_producer(apart=apart))
+            isolation = BatchIsolation() if isinstance(error, RefusedTogetherError) else None
+            to_the_end(self._clients.renew_producer(isolation=isolation))
             return True
         context, producer = self._context, self._clients.producer
         timeout_ms = min(context.config.request_timeout_ms, context.longest_wait_ms)
@@ -74,7 +74,8 @@ class RejoinRecovery(RecoveryAtOnce):
         if failed is not None:
             return self._lost(failed)
         if isinstance(error, RefusedTogetherError):
-            self._renew(apart=Apart())  # one that isn't ready, or wasn't made, fails as the next one begins
+            # One that isn't ready, or wasn't made, fails as the next transaction begins.
+            self._renew(isolation=BatchIsolation())
         else:
             to_the_end(ready_for_the_next(self._context, self._clients))
         return True
@@ -90,11 +91,11 @@ class RejoinRecovery(RecoveryAtOnce):
             raise unready
         return False
 
-    def _renew(self, *, apart: Apart | None = None) -> KafkaUnreachableError | None:
+    def _renew(self, *, isolation: BatchIsolation | None = None) -> KafkaUnreachableError | None:
         """A producer that isn't ready in time is replaced when the next transaction fails as it begins; meanwhile the
         stream thread answers its group. Returns why it isn't ready."""
         within_ms = patience_ms(self._context)
-        renewal = self._clients.renew_producer(within_ms, apart=apart)
+        renewal = self._clients.renew_producer(within_ms, isolation=isolation)
         unready = caught(lambda: to_the_end(renewal), KafkaUnreachableError)
         if unready is not None:
             log.warning("%s: no new producer after %d ms: %s", self._context.name, within_ms, unready)

@@ -101,13 +101,13 @@ class SingleTaskEnds:
         if not isinstance(error, ProductionError | ProcessingError):
             return None
         reached = transaction.reached
-        if error.task is not None or (len(reached) == 1 and transaction.told_apart):
+        if error.task is not None or (len(reached) == 1 and transaction.identifies_rejected):
             return Blame(failed=error.task or next(iter(reached)))
         if len(reached) > 1:
             self._suspect(reached, error)
             return Blame()
         self.extend_turn()
-        return Blame(tell_apart=True) if reached else None
+        return Blame(isolate_batches=True) if reached else None
 
     def extend_turn(self) -> None:
         """Have the turn last until what is in it is told apart."""

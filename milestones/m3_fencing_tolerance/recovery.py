@@ -35,13 +35,13 @@ from confluent_kafka import KafkaException
 from milestones.common.errors import (
     KafkaUnreachableError,
     RefusedTogetherError,
+    RejectionIdentifiedError,
     StateCorruptError,
     TaskCorruptedError,
     TaskMigratedError,
-    ToldApartError,
     TransactionalIdError,
 )
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import can_start_another_transaction
@@ -89,15 +89,15 @@ class InPlaceRecovery(RecoveryAtOnce):
                 return self._recovered(error.cause, budget)
             case TaskCorruptedError() if not self._has_generation():
                 return self._lost(budget)
-            case RefusedInTransactionError() if error.single and producer.apart is None:
+            case RefusedInTransactionError() if error.single and producer.isolation is None:
                 # Again, told apart: then the handler of the refused output is asked (KIP-691).
-                return self._rebuild(error, budget, apart=self.apart(error, producer.apart))
-            case RefusedTogetherError() if producer.transactional or producer.apart is not None:
-                return self._rebuild(error, budget, apart=self.apart(error, producer.apart))
-            case TaskCorruptedError() if producer.apart is not None:
+                return self._rebuild(error, budget, isolation=self.isolation(error, producer.isolation))
+            case RefusedTogetherError() if producer.transactional or producer.isolation is not None:
+                return self._rebuild(error, budget, isolation=self.isolation(error, producer.isolation))
+            case TaskCorruptedError() if producer.isolation is not None:
                 # Kafka has refused a record: the producer's sequence numbers have a gap in its place.
-                apart = None if self.told_apart(error) else producer.apart
-                return self._rebuild(error, budget, apart=apart)
+                isolation = None if self.identifies_rejected(error) else producer.isolation
+                return self._rebuild(error, budget, isolation=isolation)
             case TaskCorruptedError() | StateCorruptError():
                 return self._abort(error, budget, ask=False)
             case StaleGenerationError():
@@ -111,14 +111,14 @@ class InPlaceRecovery(RecoveryAtOnce):
             case _:
                 raise error
 
-    def apart(self, error: Exception, before: Apart | None) -> Apart:
+    def isolation(self, error: Exception, before: BatchIsolation | None) -> BatchIsolation:
         """How the outputs are sent next, after an error about those that Kafka has refused together; `before`: how they
         were."""
-        return Apart()
+        return BatchIsolation()
 
-    def told_apart(self, error: Exception) -> bool:
+    def identifies_rejected(self, error: Exception) -> bool:
         """Whether it is known by now which outputs Kafka refuses."""
-        return isinstance(error, ToldApartError)
+        return isinstance(error, RejectionIdentifiedError)
 
     def _answer(self, error: KafkaException, budget: Budget, *, may_abort: bool = True) -> Steps[bool]:
         self._takeovers.note(error, self._clients.producer.age_ms())
@@ -135,8 +135,8 @@ class InPlaceRecovery(RecoveryAtOnce):
         producer = self._clients.producer
         if not producer.transactional:
             # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
-            apart = self.apart(error, producer.apart) if isinstance(error, RefusedTogetherError) else None
-            yield from self._clients.renew_producer(apart=apart)
+            isolation = self.isolation(error, producer.isolation) if isinstance(error, RefusedTogetherError) else None
+            yield from self._clients.renew_producer(isolation=isolation)
             return not ask or (yield from self._holds(budget)) or self._give_up(error)
         if (failed := (yield from self._try_abort(budget))) is not None:
             return (yield from self._answer(failed, budget, may_abort=False))
@@ -180,10 +180,10 @@ class InPlaceRecovery(RecoveryAtOnce):
             within_ms = budget.left_ms(self._context.config.heartbeat_interval_ms)
             yield from caught_in_steps(self._clients.renew_producer(within_ms), KafkaUnreachableError)
 
-    def _rebuild(self, error: Exception, budget: Budget, *, apart: Apart | None = None) -> Steps[bool]:
+    def _rebuild(self, error: Exception, budget: Budget, *, isolation: BatchIsolation | None = None) -> Steps[bool]:
         """Replace the producer, then ask the group. A producer that isn't ready in time is made again when the next
         output is sent, and an error of that leads here again; meanwhile the loop answers the group."""
-        renewal = self._clients.renew_producer(budget.left_ms(), apart=apart)
+        renewal = self._clients.renew_producer(budget.left_ms(), isolation=isolation)
         unready = yield from caught_in_steps(renewal, KafkaUnreachableError)
         if unready is None:
             return (yield from self._recovered(error, budget))

@@ -24,8 +24,8 @@ class OffsetCommitBesideOutputs(OffsetCommit):
     @property
     def ending(self) -> CommitStage:
         """A producer that tells outputs apart is replaced at the end, with all that it has: nothing is sent by it."""
-        apart = self.clients.producer.apart is not None
-        return CommitStage.COMMITTING_OFFSETS if apart else CommitStage.COMMITTING_OFFSETS_BESIDE
+        isolation = self.clients.producer.isolation is not None
+        return CommitStage.COMMITTING_OFFSETS if isolation else CommitStage.COMMITTING_OFFSETS_BESIDE
 
 
 def confirmation(context: ThreadContext, clients: Clients, move: Callable[[CommitStage], None]) -> Confirmation:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import LeftOutError, OwnershipError, RefusedTogetherError
-from milestones.common.kafka.apart import Apart, suspects
+from milestones.common.kafka.batch_isolation import BatchIsolation, suspects
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.parts import Recovered
 
@@ -46,15 +46,15 @@ class ResendingRecovery(InPlaceRecovery):
         self._steps = self.recovery(error)
         self._begun = False
 
-    def apart(self, error: Exception, before: Apart | None) -> Apart:
+    def isolation(self, error: Exception, before: BatchIsolation | None) -> BatchIsolation:
         """An interval may have more outputs than could be sent one by one in the time of a transaction."""
         alone = before.alone if before is not None else frozenset()
         if isinstance(error, RefusedTogetherError):
             alone |= suspects(error.suspects)
-        return Apart(SMALL_BATCH, alone) if len(alone) <= MOST_SUSPECTS else Apart()
+        return BatchIsolation(SMALL_BATCH, alone) if len(alone) <= MOST_SUSPECTS else BatchIsolation()
 
-    def told_apart(self, error: Exception) -> bool:
-        return super().told_apart(error) or isinstance(error, LeftOutError)
+    def identifies_rejected(self, error: Exception) -> bool:
+        return super().identifies_rejected(error) or isinstance(error, LeftOutError)
 
     def run_once(self, wait_ms: int) -> Recovered | None:
         if self._steps is None:

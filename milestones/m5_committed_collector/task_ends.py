@@ -29,9 +29,9 @@ class IntervalTaskEnds(SingleTaskEnds):
         super().fail(task, error, owned=owned)
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
-        if isinstance(error, RefusedInTransactionError) and error.single and not transaction.told_apart:
+        if isinstance(error, RefusedInTransactionError) and error.single and not transaction.identifies_rejected:
             self.extend_turn()
-            return Blame(tell_apart=True)
+            return Blame(isolate_batches=True)
         if isinstance(error, RefusedTogetherError):
             self.extend_turn()
         if isinstance(error, SendAgainError):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from milestones.common.kafka.apart import Apart
+    from milestones.common.kafka.batch_isolation import BatchIsolation
     from milestones.common.kafka.consumers import AssignedConsumer
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
@@ -25,8 +25,8 @@ class ClientFactory(Protocol):
 
     def restore_consumer(self) -> AssignedConsumer: ...
 
-    def producer(self, *, apart: Apart | None = None) -> OutputProducer:
-        """A producer, not initialised. `apart`: how it tells which outputs Kafka refuses."""
+    def producer(self, *, isolation: BatchIsolation | None = None) -> OutputProducer:
+        """A producer, not initialised. `isolation`: how it tells which outputs Kafka refuses."""
         ...
 
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
@@ -84,9 +84,9 @@ class Clients(ReadClients, Protocol):
     producer: OutputProducer
     member: GroupMember
 
-    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, isolation: BatchIsolation | None = None) -> Steps[None]:
         """Replace the producer, in steps, by an initialised one of the same transactional id, which fences the old one.
-        `apart`: as in `ClientFactory.producer`.
+        `isolation`: as in `ClientFactory.producer`.
 
         `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new producer
         is in place then, and its first transaction fails. Also when no producer can be made: a transactional old one

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from milestones.common.errors import RefusedTogetherError, TaskCorruptedError, ToldApartError
+from milestones.common.errors import RefusedTogetherError, RejectionIdentifiedError, TaskCorruptedError
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -29,25 +29,25 @@ class TaskDecision:
 @dataclass(frozen=True)
 class Transacted:
     """The transaction that is open, or was last. `reached`: how far each of its tasks has come in its inputs;
-    `told_apart`: its producer tells which outputs Kafka refuses."""
+    `identifies_rejected`: its producer tells which outputs Kafka refuses."""
 
     reached: Mapping[TaskId, Mapping[TopicPartition, int]]
-    told_apart: bool
+    identifies_rejected: bool
 
 
 @dataclass(frozen=True)
 class Blame:
-    """`failed`: the task whose failure it is, if that is known by now. `tell_apart`: the next transaction needs a
+    """`failed`: the task whose failure it is, if that is known by now. `isolate_batches`: the next transaction needs a
     producer that tells which outputs Kafka refuses. Only the tasks of the transaction are rolled back."""
 
     failed: TaskId | None = None
-    tell_apart: bool = False
+    isolate_batches: bool = False
 
     def void(self, message: str, tasks: Iterable[TaskId]) -> TaskCorruptedError:
         """The error that rolls these tasks back, by which recovery knows the next producer."""
-        if self.tell_apart:
+        if self.isolate_batches:
             return RefusedTogetherError(message, tasks)
-        return (TaskCorruptedError if self.failed is None else ToldApartError)(message, tasks)
+        return (TaskCorruptedError if self.failed is None else RejectionIdentifiedError)(message, tasks)
 
 
 class DecidedError(Exception):

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 
 from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.failures import caught, error_of, is_retriable, refuse_forbidden_id
 from milestones.common.kafka.leader import TopologyLeader
@@ -48,11 +48,11 @@ class ThreadClientFactory:
     def restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._context.config.restore_consumer_settings(self._context.name))
 
-    def producer(self, *, apart: Apart | None = None) -> OutputProducer:
+    def producer(self, *, isolation: BatchIsolation | None = None) -> OutputProducer:
         context, config = self._context, self._context.config
         transactional_id = context.transactional_id if config.exactly_once else None
         settings = config.producer_settings(context.name, transactional_id)
-        return OutputProducer(settings, context.clock, admin=context.admin, apart=apart)
+        return OutputProducer(settings, context.clock, admin=context.admin, isolation=isolation)
 
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
         context, config = self._context, self._context.config
@@ -86,9 +86,9 @@ class ThreadClients:
         if self._transactional_id is not None:
             yield from initialise(self.producer, self._transactional_id, context.clock, context.retry_policy, within_ms)
 
-    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, isolation: BatchIsolation | None = None) -> Steps[None]:
         old = self.producer
-        failed = caught(lambda: self._make_producer(apart), KafkaException)
+        failed = caught(lambda: self._make_producer(isolation), KafkaException)
         if failed is not None:
             if old.transactional:
                 # It may be one that must make no other transaction. Closed, it can't.
@@ -111,8 +111,8 @@ class ThreadClients:
         if unready is not None:
             raise unready
 
-    def _make_producer(self, apart: Apart | None) -> None:
-        self.producer = self._factory.producer(apart=apart)
+    def _make_producer(self, isolation: BatchIsolation | None) -> None:
+        self.producer = self._factory.producer(isolation=isolation)
 
     def close(self, *, leave_group: bool) -> None:
         # The producer first: the tasks' next owners wait for the end of an open transaction.

@@ -39,7 +39,7 @@ def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int 
     tasks."""
     producer = clients.producer
     fit = not producer.transactional or can_start_another_transaction(producer)
-    if fit and producer.apart is None:
+    if fit and producer.isolation is None:
         return
     acknowledged = dict(producer.acknowledged)
     log.info("%s: the next commit gets a new producer", context.name)

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 
 from milestones.common.dead_letters import is_dead_letter
 from milestones.common.errors import ProcessingError, ProductionError, RefusedTogetherError
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.failures import REFUSED_BATCH, REFUSED_TOPIC, TOO_LARGE, may_succeed_later
 from milestones.common.kafka.refusals import BY_SIZE, BY_TIME, Refused
 from milestones.common.records import UNKNOWN_TIMESTAMP, Output
@@ -85,15 +85,16 @@ class InlineProductionHandler:
         return answer(self._handler, self._questions.popleft()) if self._questions else None
 
 
-def must_be_of_one(refused: Sequence[Refused], apart: Apart | None, *, transactional: bool) -> None:
+def must_be_of_one(refused: Sequence[Refused], isolation: BatchIsolation | None, *, transactional: bool) -> None:
     """Raise when a batch was refused and it isn't known because of which output. The other outputs of the batch can't
     be resent alone: later outputs of the partition may already be in Kafka, and the order would break. In a transaction
     the client reports the failure by itself."""
-    if transactional and apart is None:
+    if transactional and isolation is None:
         return
     batches: dict[tuple[str, int], list[Refused]] = {}
     for one in refused:
-        if one.sent and one.error.code() in REFUSED_BATCH and not (apart is not None and apart.is_alone(one.output)):
+        alone = isolation is not None and isolation.is_alone(one.output)
+        if one.sent and one.error.code() in REFUSED_BATCH and not alone:
             batches.setdefault((one.output.topic, one.output.partition), []).append(one)
     # A transaction says of the other records of a batch, where the broker has named one, nothing.
     known = 1 if transactional else 0

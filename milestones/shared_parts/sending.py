@@ -15,8 +15,8 @@ processed once more, or kept outputs are resent.
 transaction has failed because of an output. Then the transaction is repeated without the outputs that were given up.
 
 **A refused batch.** A broker that refuses one record refuses the whole batch. Under `at_least_once` recovery then makes
-a producer that finds out which one is refused (`Apart`), and the outputs are made once more. After the next commit an
-ordinary producer follows: `ready_for_the_next`.
+a producer that finds out which one is refused (`BatchIsolation`), and the outputs are made once more. After the next
+commit an ordinary producer follows: `ready_for_the_next`.
 
 **An internal topic that a broker doesn't know** was just made, or was deleted. The housekeeper finds out which. If it
 was deleted, the housekeeper ends the application. Until then the outputs are made once more.
@@ -238,7 +238,7 @@ class OutputSender:
         self.take_answers(wait_ms)
         while producer.refused:
             refused, producer.refused = producer.refused, []
-            must_be_of_one(refused, producer.apart, transactional=producer.transactional)
+            must_be_of_one(refused, producer.isolation, transactional=producer.transactional)
             for number, one in enumerate(refused):
                 try:
                     if one.dead_letter:
@@ -309,7 +309,7 @@ class OutputSender:
 
     def _is_up_to_a_handler(self, refused: Refused) -> bool:
         """Whether it is about this one output, also because outputs are told apart."""
-        told = self._clients.producer.apart is not None and refused.error.code() in TOO_LARGE
+        told = self._clients.producer.isolation is not None and refused.error.code() in TOO_LARGE
         return not refused.dead_letter and (told or is_about_one(refused))
 
     def write(self, task: TaskId, letters: Sequence[Output]) -> None:

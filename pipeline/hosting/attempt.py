@@ -42,7 +42,7 @@ from milestones.common.errors import (
     TaskMigratedError,
     TimeoutExceededError,
 )
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.failures import ErrorClass, classify, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.instance.application import Application
@@ -107,7 +107,7 @@ def _run(
         return _run_once(application, config, work, history, everyone)
     except RefusedTogetherError as error:
         log.info("task %s: %s", work.task, error)
-        return _run_once(application, config, work, history, everyone, apart=Apart())
+        return _run_once(application, config, work, history, everyone, isolation=BatchIsolation())
     except KafkaException as error:
         if is_stale_member(error) or classify(error) is not ErrorClass.ABORTABLE:
             raise
@@ -122,11 +122,11 @@ def _run_once(
     history: str | None,
     everyone: WorkerGlobals | None,
     *,
-    apart: Apart | None = None,
+    isolation: BatchIsolation | None = None,
 ) -> RangeOutcome:
-    """`everyone`: the global stores of this process. `apart`: how outputs are told apart, so that the one
+    """`everyone`: the global stores of this process. `isolation`: how outputs are told apart, so that the one
     is known that Kafka refuses."""
-    clients = HostedClients(config, application, work, SystemClock(), history, everyone, apart=apart)
+    clients = HostedClients(config, application, work, SystemClock(), history, everyone, isolation=isolation)
     try:
         done: Done = HostedTask(clients, work).run()
     except StateError as error:

@@ -23,7 +23,7 @@ from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateError, StateLockedError
 from milestones.common.kafka.admin import AdminCall, OwnAdmin
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.membership import BorrowedMembership
@@ -81,9 +81,9 @@ class HostedClients:
         history: str | None = None,
         everyone: WorkerGlobals | None = None,
         *,
-        apart: Apart | None = None,
+        isolation: BatchIsolation | None = None,
     ) -> None:
-        """`everyone`: the global stores of this process. `apart`: how its producer tells outputs
+        """`everyone`: the global stores of this process. `isolation`: how its producer tells outputs
         apart. `StaleGenerationError`."""
         name = transactional_id(application.id, work.task)
         self._config, self._name, self.everyone = config, name, everyone
@@ -95,7 +95,7 @@ class HostedClients:
             self._admin = OwnAdmin(lambda: Cluster(config.admin_settings(name)))
             self.producer: OutputProducer = OutputProducer(
                 config.producer_settings(name, transactional), clock,
-                admin=self._admin, apart=apart,
+                admin=self._admin, isolation=isolation,
             )  # fmt: skip
             closing.callback(self.producer.close)
             if transactional is not None:
@@ -143,14 +143,14 @@ class HostedClients:
     def new_restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._config.restore_consumer_settings(self._name))
 
-    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, isolation: BatchIsolation | None = None) -> Steps[None]:
         """Without transactions: put a new producer in place of the old one. With them a new producer might fence a
         later attempt that has committed meanwhile, so the range ends, and the next one begins with a new producer."""
         if self.producer.transactional:
             self.spent = True
             return
         old, settings = self.producer, self._config.producer_settings(self._name, None)
-        self.producer = OutputProducer(settings, self.context.clock, admin=self._admin, apart=apart)
+        self.producer = OutputProducer(settings, self.context.clock, admin=self._admin, isolation=isolation)
         self._closing.callback(self.producer.close)
         yield from old.closing()
 

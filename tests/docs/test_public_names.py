@@ -79,10 +79,10 @@ ALLOWED = {
 """Tools beside the programs, and what they need of the inside."""
 
 NEVER_MET = {
-    "CommitRetriableError", "ConnectionLostError", "CoordinatorError", "MailboxClosedError", "MailboxFullError",
-    "LeftOutError", "NoAnswerError", "RefusedTogetherError", "RolledBackError", "SendAgainError", "SnapshotGoneError",
-    "StaleGenerationError", "StateBusyError",
-    "TaskCorruptedError", "TaskMigratedError", "ToldApartError", "TornError", "UnknownOutcomeError", "UnsentError",
+    "CommitRetriableError", "ConnectionLostError", "CoordinatorError", "LeftOutError", "MailboxClosedError",
+    "MailboxFullError", "NoAnswerError", "RefusedTogetherError", "RejectionIdentifiedError", "RolledBackError",
+    "SendAgainError", "SnapshotGoneError", "StaleGenerationError", "StateBusyError", "TaskCorruptedError",
+    "TaskMigratedError", "TornError", "UnknownOutcomeError", "UnsentError",
 }  # fmt: skip
 """Errors that steer the runtime: a thread of its own always catches them."""
 

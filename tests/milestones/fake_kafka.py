@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from milestones.common.assignment.model import Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.admin import AdminCall
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
 from milestones.common.kafka.outputs import WhyFull
@@ -191,7 +191,7 @@ class FakeProducer:
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._ends: dict[TopicPartition, int] = {}
         self.closed = self.disconnected = False
-        self.apart: Apart | None = None
+        self.isolation: BatchIsolation | None = None
         self.withheld: set[str] = set()
         self.answers_ms: int | None = None
         self._under_way: tuple[str, Callable[[], None]] | None = None
@@ -499,13 +499,13 @@ class FakeClients:
             self.restore_consumer = FakeConsumer(self._logs)
         return self.restore_consumer
 
-    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, isolation: BatchIsolation | None = None) -> Steps[None]:
         yield from ()
         self.renewed += 1
         self.within_ms = within_ms
         self.producer.close()
         self.producer = self.new_producer()
-        self.producer.apart = apart
+        self.producer.isolation = isolation
         if self.renewal_error is not None:
             self.producer.fail("begin", kafka_error(KafkaError._STATE))
             raise self.renewal_error

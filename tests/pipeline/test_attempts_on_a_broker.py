@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from milestones.common.errors import StateLockedError
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.spark_folders import spark_attempts_folder, spark_directories
@@ -151,11 +151,11 @@ def test_outputs_are_sent_one_by_one_until_the_next_commit_only(bench: Make, gua
     b.attempt(b.range(b.send("a")))
     end = b.send(*["x"] * 5_000)
     work = b.range(end)
-    clients = HostedClients(b.config, b.application, work, b.clock, apart=Apart())
+    clients = HostedClients(b.config, b.application, work, b.clock, isolation=BatchIsolation())
     done = HostedTask(clients, work).run()
     clients.close()
     if guarantee == AT_LEAST_ONCE:
-        assert (done.records, clients.producer.apart, b.committed()) == (5_000, None, end)
+        assert (done.records, clients.producer.isolation, b.committed()) == (5_000, None, end)
     else:
         # Another producer might fence a later attempt: the rest is for the next range, and its producer.
         assert (0 < done.records < 5_000, done.commits, b.committed()) == (True, 1, 1 + done.records)

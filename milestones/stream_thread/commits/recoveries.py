@@ -164,7 +164,7 @@ class Recoveries:
         reached = {
             id: self._failed_commit.reached(processing[id], frozen.get(id)) for id in ids if id in processing
         }
-        return Transacted(reached, told_apart=producer.apart is not None)
+        return Transacted(reached, identifies_rejected=producer.isolation is not None)
 
     def _go_on(self, recovering: Recovering, wait_ms: int) -> bool:
         """Whether the recovery is over now."""

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.clock import Clock
 from milestones.common.errors import OwnershipError
-from milestones.common.kafka.apart import Apart, suspects
+from milestones.common.kafka.batch_isolation import BatchIsolation, suspects
 from milestones.common.kafka.blocking_call import CallThread, LateError
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import ErrorClass, classify
@@ -38,10 +38,12 @@ class Transacting(ExitStack):
         self.out, self.changelog = new_topic(kafka), new_topic(kafka)
         self.producer = self.another(**settings)
 
-    def another(self, clock: Clock | None = None, *, apart: Apart | None = None, **settings: Any) -> OutputProducer:
+    def another(
+        self, clock: Clock | None = None, *, isolation: BatchIsolation | None = None, **settings: Any
+    ) -> OutputProducer:
         """A producer of the same transactional id: it fences the one before."""
         ours = {"bootstrap.servers": self.kafka, "transactional.id": self.id, "linger.ms": 5, **settings}
-        made = OutputProducer(ours, clock, apart=apart)
+        made = OutputProducer(ours, clock, isolation=isolation)
         self.callback(made.close)
         made.init_transactions(TIMEOUT_MS)
         return made
@@ -236,13 +238,13 @@ def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("apart", [None, Apart()])
+@pytest.mark.parametrize("isolation", [None, BatchIsolation()])
 def test_a_refused_record_takes_none_but_its_batch_with_it_and_none_at_all_if_outputs_are_told_apart(
-    kafka: str, apart: Apart | None
+    kafka: str, isolation: BatchIsolation | None
 ) -> None:
     """The client makes the batches, one or several of so many outputs: each output is written, or it is refused."""
     topic = compacted(kafka)
-    producer = OutputProducer({"bootstrap.servers": kafka, "linger.ms": 50}, apart=apart)
+    producer = OutputProducer({"bootstrap.servers": kafka, "linger.ms": 50}, isolation=isolation)
     keys = [None if number in (10, 20) else b"k" for number in range(30)]
     outputs = [Output(topic, 0, key, b"%d" % number, 5, None, "sink") for number, key in enumerate(keys)]
     producer.send(TASK, outputs)
@@ -252,7 +254,7 @@ def test_a_refused_record_takes_none_but_its_batch_with_it_and_none_at_all_if_ou
     written = [record.value for record in KafkaProbe(kafka).read(topic)]
     assert {*bad} <= {*refused}
     assert sorted([*written, *refused]) == sorted(output.value for output in outputs)
-    if apart:
+    if isolation:
         assert refused == bad
     assert {one.error.code() for one in producer.refused} <= {
         KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD
@@ -269,11 +271,11 @@ def test_a_record_too_large_takes_a_small_batch_with_it_and_none_if_the_batch_is
     topic = new_topic(t.kafka, **{"max.message.bytes": "4000"})
     outputs = [Output(topic, 0, b"%d" % number, b"v", 5, None, "sink") for number in range(count)]
     outputs[150] = bad = outputs[150]._replace(value=b"v" * 5_000)
-    t.producer = t.another(apart=Apart(20))
+    t.producer = t.another(isolation=BatchIsolation(20))
     batch = refused_by(t, outputs)
     assert bad in batch
     assert len(batch) <= 20
-    t.producer = t.another(apart=Apart(20, suspects(batch)))
+    t.producer = t.another(isolation=BatchIsolation(20, suspects(batch)))
     assert refused_by(t, outputs) == [bad]
 
 
@@ -291,18 +293,18 @@ def refused_by(t: Transacting, outputs: Sequence[Output]) -> list[Output]:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("apart", [None, Apart()])
+@pytest.mark.parametrize("isolation", [None, BatchIsolation()])
 def test_a_record_that_fails_its_transaction_is_known_as_a_whole_if_outputs_are_told_apart(
-    t: Transacting, apart: Apart | None
+    t: Transacting, isolation: BatchIsolation | None
 ) -> None:
-    t.producer = t.another(apart=apart)
+    t.producer = t.another(isolation=isolation)
     topic = compacted(t.kafka)
     good = Output(topic, 0, b"k", b"v", 5, None, "sink")
     bad = good._replace(key=None, headers=[("a header", b"1")], node="the sink")
     t.producer.send(TASK, [good, bad, good])
     t.producer.flush(TIMEOUT_MS)
     refused = [(one.output, one.sent) for one in t.producer.refused]
-    assert refused == ([(bad, True)] if apart else [])
+    assert refused == ([(bad, True)] if isolation else [])
     with pytest.raises(RefusedInTransactionError) as caught:
         t.producer.commit(TIMEOUT_MS)
     assert caught.value.single

@@ -22,7 +22,7 @@ from milestones.common.errors import (
     TaskMigratedError,
     TimeoutExceededError,
 )
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.records import StoreId, TopicPartition
@@ -79,22 +79,22 @@ def test_outputs_that_were_refused_together_are_told_apart_by_the_next_producer(
     world: World, recover: Recover
 ) -> None:
     assert recover(world, RefusedTogetherError("refused", [A]))
-    assert (world.clients.renewed, world.producer.apart) == (1, Apart())
+    assert (world.clients.renewed, world.producer.isolation) == (1, BatchIsolation())
 
 
 @pytest.mark.parametrize(
-    ("error", "told_apart"),
+    ("error", "identifies_rejected"),
     [(StaleGenerationError("none"), False), (TaskCorruptedError("void", [A]), False),
      (RefusedTogetherError("refused", [A]), True)], ids=str,
 )  # fmt: skip
 def test_without_transactions_what_is_queued_is_thrown_away_with_its_producer(
-    recover: Recover, error: Exception, told_apart: bool
+    recover: Recover, error: Exception, identifies_rejected: bool
 ) -> None:
     world = TolerantWorld(settings={"processing_guarantee": "at_least_once"})
     old = world.producer
     assert recover(world, error)
     assert old.closed
-    assert (world.clients.renewed, world.producer.apart is not None) == (1, told_apart)
+    assert (world.clients.renewed, world.producer.isolation is not None) == (1, identifies_rejected)
 
 
 @pytest.mark.parametrize(

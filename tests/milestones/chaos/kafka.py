@@ -8,7 +8,7 @@ from typing import Any
 
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Assigned, CommitRetriableError, JoinNeeded, Lost, StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -145,12 +145,12 @@ class ChaosClients(SimulatedClients):
     def _new(self, *, ready: bool) -> Any:
         return ChaosProducer(self, ready=ready) if self._transactional else LooseProducer(self)
 
-    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, isolation: BatchIsolation | None = None) -> Steps[None]:
         self.waits.ask("a new producer", within_ms or 0)
         self.renewed += 1
         old, ready = self.producer, not self._transactional or self.chance.random() >= self.moods.trouble / 2
         self.producer = self._new(ready=ready)
-        self.producer.apart = apart
+        self.producer.isolation = isolation
         try:
             if self._transactional:
                 yield from self._readied(self.producer)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.refusals import Refused, RefusedInTransactionError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from tests.milestones.batches import Sent, with_their_batch
@@ -115,8 +115,8 @@ class ChaosProducer(AskedCalls, SimulatedProducer):
 
     def flush(self, timeout_ms: int) -> None:
         super().flush(timeout_ms)
-        if self.apart is not None:
-            told = refused_with(self._bad(), self.sent, self.apart)
+        if self.isolation is not None:
+            told = refused_with(self._bad(), self.sent, self.isolation)
             refused = [Refused(task, self._moods.error, output, sent=True) for task, output in told]
             refused += [Refused(task, FORBIDDEN, output, sent=True) for task, output in self._forbidden()]
             self.refused += refused if self._chance.random() < 0.5 else refused[:1]  # the client drops all others
@@ -160,8 +160,8 @@ def is_refused(output: Output, moods: Moods) -> bool:
     return to_out(output, moods.refused)
 
 
-def is_alone(output: Output, apart: Apart | None) -> bool:
-    return apart is not None and apart.is_alone(output)
+def is_alone(output: Output, isolation: BatchIsolation | None) -> bool:
+    return isolation is not None and isolation.is_alone(output)
 
 
 def is_unnamed(output: Output) -> bool:
@@ -169,10 +169,10 @@ def is_unnamed(output: Output) -> bool:
     return (output.key or b"") >= b"k2"
 
 
-def refused_with(bad: list[Sent], sent: Sequence[Sent], apart: Apart) -> list[Sent]:
+def refused_with(bad: list[Sent], sent: Sequence[Sent], isolation: BatchIsolation) -> list[Sent]:
     """What is reported of these: themselves only, or, where Kafka doesn't name them, all of their batch."""
-    unnamed = any(is_unnamed(output) and not apart.is_alone(output) for _, output in bad)
-    return with_their_batch(bad, sent, apart) if unnamed else bad
+    unnamed = any(is_unnamed(output) and not isolation.is_alone(output) for _, output in bad)
+    return with_their_batch(bad, sent, isolation) if unnamed else bad
 
 
 def within_room(
@@ -231,13 +231,13 @@ class LooseProducer(AskedCalls, Ledger):
                 continue
             code = self._moods.error if is_refused(output, self._moods) else FORBIDDEN
             self._refuse(task, output, code, dead_letter)
-            alone = is_alone(output, self.apart) or code is FORBIDDEN
+            alone = is_alone(output, self.isolation) or code is FORBIDDEN
             if not alone and self._queue and self._chance.random() < 0.3:
                 other = code if is_unnamed(output) else KafkaError(KafkaError._INVALID_DIFFERENT_RECORD)
                 self._refuse(*self._queue.popleft()[:2], other, dead_letter)
 
     def _refuse(self, task: TaskId, output: Output, code: KafkaError, dead_letter: bool) -> None:
-        if self.apart is None:
+        if self.isolation is None:
             output = output._replace(timestamp=-1, headers=[], node="")
         self.refused.append(Refused(task, code, output, dead_letter, sent=True))
 

@@ -34,7 +34,7 @@ class Refusing(Ledger):
 
     def flush(self, timeout_ms: int) -> None:
         super().flush(timeout_ms)
-        if self.apart:
+        if self.isolation:
             bad = [(task, output) for task, output in self.sent if output.key in self.keys and output.topic == "out"]
             error = KafkaError(KafkaError.INVALID_RECORD)
             self.refused = [Refused(task, error, output, sent=True) for task, output in bad]

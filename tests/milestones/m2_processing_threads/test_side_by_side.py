@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from milestones.common.errors import StateCorruptError
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import Record, StoreId, TopicPartition
 from milestones.common.task.lifecycle import Lifecycle, TaskState
@@ -91,10 +91,10 @@ def test_at_least_once_offsets_of_a_changelog_outlive_the_producer_that_told_out
     turn(r)
     world.workers.all[0].step()
     assert (r.tasks.processing[A].applying, r.tasks.processing[B].commit_needed()) == (True, True)
-    world.producer.apart = Apart()
+    world.producer.isolation = BatchIsolation()
     with r.turn():
         r.loop._last_commit.commit()
-    assert not world.producer.apart
+    assert not world.producer.isolation
     world.workers.step()
     with r.turn():
         r.loop._last_commit.commit()

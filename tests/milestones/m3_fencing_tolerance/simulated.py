@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.steps import Steps
 from milestones.common.testing import StepClock
@@ -227,7 +227,7 @@ class SimulatedClients(FakeClients):
     def _new(self, *, ready: bool) -> SimulatedProducer:
         return SimulatedProducer(self.coordinator, self._chance, self._clock, trouble=self._trouble, ready=ready)
 
-    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, isolation: BatchIsolation | None = None) -> Steps[None]:
         yield from ()
         self.renewed += 1
         old, ready = self.producer, self._chance.random() >= self._trouble / 2

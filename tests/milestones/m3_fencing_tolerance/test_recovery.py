@@ -10,12 +10,12 @@ from confluent_kafka import KafkaError
 from milestones.common.errors import (
     KafkaUnreachableError,
     RefusedTogetherError,
+    RejectionIdentifiedError,
     TaskCorruptedError,
     TaskMigratedError,
-    ToldApartError,
     TransactionalIdError,
 )
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
@@ -210,7 +210,7 @@ def test_a_transaction_that_fails_of_one_record_is_made_again_with_its_outputs_t
     old = world.producer
     assert recovery.recover(RefusedInTransactionError("refused", single=True))
     assert old.closed
-    assert world.producer.apart
+    assert world.producer.isolation
 
 
 def test_tasks_whose_outputs_were_refused_together_get_a_producer_that_tells_them_apart_at_once() -> None:
@@ -218,27 +218,27 @@ def test_tasks_whose_outputs_were_refused_together_get_a_producer_that_tells_the
     world, recovery = made()
     old = world.producer
     assert recovery.recover(RefusedTogetherError("refused", [A]))
-    assert (world.clients.renewed, world.producer.apart) == (1, Apart())
+    assert (world.clients.renewed, world.producer.isolation) == (1, BatchIsolation())
     assert "abort" not in old.calls
 
 
 def test_once_it_is_known_which_output_is_refused_they_are_not_told_apart_any_more() -> None:
     world, recovery = made()
-    world.producer.apart = Apart()
-    assert recovery.recover(ToldApartError("refused", [A]))
-    assert (world.clients.renewed, world.producer.apart) == (1, None)
+    world.producer.isolation = BatchIsolation()
+    assert recovery.recover(RejectionIdentifiedError("refused", [A]))
+    assert (world.clients.renewed, world.producer.isolation) == (1, None)
 
 
 def test_what_is_given_up_then_leaves_a_producer_that_cannot_go_on() -> None:
     world, recovery = made()
-    world.producer.apart = Apart()
+    world.producer.isolation = BatchIsolation()
     assert recovery.recover(TaskCorruptedError("given up", [A]))
-    assert (world.clients.renewed, world.producer.apart) == (1, Apart())
+    assert (world.clients.renewed, world.producer.isolation) == (1, BatchIsolation())
 
 
 def test_a_transaction_that_fails_of_one_record_although_they_are_told_apart_ends_the_thread() -> None:
     world, recovery = made()
-    world.producer.apart = Apart()
+    world.producer.isolation = BatchIsolation()
     with pytest.raises(RefusedInTransactionError):
         recovery.recover(RefusedInTransactionError("refused", single=True))
 
@@ -247,4 +247,4 @@ def test_a_topic_that_is_refused_ends_the_thread() -> None:
     world, recovery = made()
     with pytest.raises(RefusedInTransactionError):
         recovery.recover(RefusedInTransactionError("refused", single=False))
-    assert not world.producer.apart
+    assert not world.producer.isolation

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import ProductionError, TaskMigratedError
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import Steps, to_the_end
@@ -204,10 +204,10 @@ def test_after_a_broken_connection_the_next_transaction_has_a_producer_of_its_ow
 
 def test_after_a_transaction_with_outputs_told_apart_comes_an_ordinary_one() -> None:
     c = Confirming()
-    c.first.apart = Apart()
+    c.first.isolation = BatchIsolation()
     c.confirm()
     assert c.first.committed == TRIED
-    assert not c.world.producer.apart
+    assert not c.world.producer.isolation
 
 
 def test_a_commit_that_was_made_stays_made_when_the_next_producer_is_not_ready() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from milestones import wiring
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.refusals import Refused, RefusedInTransactionError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.steps import Steps, until_returned
@@ -96,11 +96,11 @@ class MoodyLedger(Ledger):
 
     def flush(self, timeout_ms: int) -> None:
         super().flush(timeout_ms)
-        if self.transactional and self.apart is not None:
+        if self.transactional and self.isolation is not None:
             here = [(task, output) for task, output in self.sent if output in self._open]
             told = [one for one in here if self._is_bad(one[1])]
             if self._moods.unnamed:
-                told = with_their_batch(told, here, self.apart)
+                told = with_their_batch(told, here, self.isolation)
             self.refused = [Refused(task, INVALID, one, sent=True) for task, one in told]
 
     def send_offsets(self, offsets: Any, group_metadata: bytes, timeout_ms: int) -> None:
@@ -147,11 +147,11 @@ class CollectorWorld(PollingWorld):
     def new_producer(self) -> MoodyLedger:
         return MoodyLedger(self)
 
-    def renew_producer(self, within_ms: int | None = None, *, apart: Apart | None = None) -> Steps[None]:
+    def renew_producer(self, within_ms: int | None = None, *, isolation: BatchIsolation | None = None) -> Steps[None]:
         """In steps, as the product does: the new producer is there at once, and of use once it is initialised."""
         self.clients.renewed += 1
         old, new = self.producer, self.new_producer()
-        self.clients.producer, new.apart = new, apart
+        self.clients.producer, new.isolation = new, isolation
         if not new.transactional:
             old.close()
             return

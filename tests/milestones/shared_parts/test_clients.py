@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from milestones.baseline.committing import Transaction
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SecurityError
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import to_the_end
 from milestones.shared_parts.clients import ThreadClients
@@ -38,7 +38,7 @@ class Making:
     def restore_consumer(self) -> FakeConsumer:
         return self.consumer()
 
-    def producer(self, *, apart: Apart | None = None) -> FakeProducer:
+    def producer(self, *, isolation: BatchIsolation | None = None) -> FakeProducer:
         if self.construction_error is not None:
             raise self.construction_error
         made = FakeProducer(transactional=self.world.config.exactly_once)
@@ -127,7 +127,7 @@ def test_a_commit_that_was_made_stays_made_when_no_other_producer_can_be_made(
     making = Making()
     made, world = making.make(), making.world
     (first,) = making.producers
-    first.disconnected, first.apart = disconnected, None if disconnected else Apart()
+    first.disconnected, first.isolation = disconnected, None if disconnected else BatchIsolation()
     making.construction_error = NO_THREADS
     offsets = {TopicPartition("in", 0): OffsetAndMetadata(1)}
     transaction = Transaction(world.context, made, lambda stage: None)
@@ -142,7 +142,7 @@ def test_without_transactions_a_producer_that_cannot_be_replaced_is_used_on() ->
     making = Making(processing_guarantee="at_least_once")
     made, world = making.make(), making.world
     (first,) = making.producers
-    first.apart = Apart()
+    first.isolation = BatchIsolation()
     making.construction_error = NO_THREADS
     to_the_end(OffsetCommit(world.context, made).end({}))
     assert (made.producer, first.closed) == (first, False)

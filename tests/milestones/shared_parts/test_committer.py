@@ -13,7 +13,7 @@ from milestones.baseline.processing import InlineProcessing
 from milestones.common import serdes
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, TaskMigratedError
-from milestones.common.kafka.apart import Apart
+from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.commit_set import freeze
@@ -250,14 +250,14 @@ def test_a_commit_that_was_made_stays_made_when_the_next_producer_is_not_ready()
 @pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
 def test_a_commit_ends_a_producer_that_tells_outputs_apart_once_it_is_made(guarantee: str) -> None:
     c = Committing(processing_guarantee=guarantee)
-    c.world.producer.apart = Apart()
+    c.world.producer.isolation = BatchIsolation()
     if guarantee == AT_LEAST_ONCE:
         c.world.member.commit_errors.append(CommitRetriableError("no answer"))
         with pytest.raises(CommitRetriableError):
             c.commit()
-        assert c.world.producer.apart
+        assert c.world.producer.isolation
     c.commit()
-    assert not c.world.producer.apart
+    assert not c.world.producer.isolation
     assert c.world.state.offset(A) == 2, "what Kafka has acknowledged passes on to the new one"
 
 

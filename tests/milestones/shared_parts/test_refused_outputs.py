@@ -17,7 +17,7 @@ from milestones.common.errors import (
     TaskCorruptedError,
     TimeoutExceededError,
 )
-from milestones.common.kafka.apart import Apart, suspects
+from milestones.common.kafka.batch_isolation import BatchIsolation, suspects
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.refusals import Refused
 from milestones.common.records import Emitted, Headers, Output, TaskId
@@ -408,7 +408,7 @@ def test_an_output_that_fails_its_transaction_and_is_not_given_up_ends_the_threa
 
 def test_an_output_that_is_too_large_for_the_broker_is_the_handlers_business_where_it_is_told_apart() -> None:
     producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE), KafkaError.MSG_SIZE_TOO_LARGE)
-    producer.apart = Apart()
+    producer.isolation = BatchIsolation()
     with pytest.raises(TaskCorruptedError):
         to_the_end(collection.flush())
     assert len(handler.asked) == 1

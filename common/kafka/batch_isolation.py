@@ -1,4 +1,4 @@
-"""`Apart`: how outputs are sent so that it is known which of them Kafka refuses.
+"""`BatchIsolation`: how outputs are sent so that it is known which of them Kafka refuses.
 
 A broker that refuses a record refuses its whole batch, and doesn't always name the record. So this producer sends small
 batches, and reports each output. If a batch is refused and the broker names no record, there are few suspects. When
@@ -20,7 +20,7 @@ Suspect = tuple[str, bytes | None, bytes | None]
 
 
 @dataclass(frozen=True)
-class Apart:
+class BatchIsolation:
     """`most`: records in a batch; `alone`: outputs of which each is a batch of its own."""
 
     most: int = 1

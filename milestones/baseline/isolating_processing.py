@@ -20,61 +20,61 @@ if TYPE_CHECKING:
     from milestones.parts import CloseMode
 
 
-class ApartProcessing(InlineProcessing):
+class IsolatingProcessing(InlineProcessing):
     """*Owns*: the failures that aren't reported yet, and which tasks have failed, besides what `InlineProcessing`
     owns."""
 
     def __init__(self, context: ThreadContext) -> None:
         super().__init__(context)
-        self._untold: list[tuple[TaskId, BaseException]] = []
-        self._apart: set[TaskId] = set()
+        self._unreported: list[tuple[TaskId, BaseException]] = []
+        self._isolated: set[TaskId] = set()
 
     def take_failed(self) -> Sequence[tuple[TaskId, BaseException]]:
-        untold, self._untold = self._untold, []
-        return untold
+        unreported, self._unreported = self._unreported, []
+        return unreported
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
-        self._apart.discard(task)
+        self._isolated.discard(task)
         super().remove(task, close_mode)
 
     def apply(self, task: Task) -> None:
-        self._call(task, lambda: super(ApartProcessing, self).apply(task))
+        self._call(task, lambda: super(IsolatingProcessing, self).apply(task))
 
     def _call(self, task: Task, call: Callable[[], object]) -> None:
         error = caught(call, Exception)
         if error is not None:
-            self._set_apart(task, error)
+            self._isolate(task, error)
 
-    def _set_apart(self, task: Task, error: BaseException) -> None:
+    def _isolate(self, task: Task, error: BaseException) -> None:
         """Note that the task has failed, and call it no more."""
-        self._untold.append((task.id, error))
-        self._apart.add(task.id)
+        self._unreported.append((task.id, error))
+        self._isolated.add(task.id)
         for kept in (self._new, self._going, self._fed, self._to_flush):
             kept.pop(task.id, None)
         self._alarms.forget(task.id)
         self._changed[task] = None
 
     def _let_go_on(self, task: Task) -> None:
-        if task.id not in self._apart:
+        if task.id not in self._isolated:
             super()._let_go_on(task)
 
     def _worked(self, task: Task) -> None:
-        if task.id not in self._apart:
+        if task.id not in self._isolated:
             super()._worked(task)
 
     def _initialise_task(self, task: Task) -> None:
-        self._call(task, lambda: super(ApartProcessing, self)._initialise_task(task))
+        self._call(task, lambda: super(IsolatingProcessing, self)._initialise_task(task))
 
     def _write_task(self, task: Task, now_ms: int, *, due: bool) -> None:
-        self._call(task, lambda: super(ApartProcessing, self)._write_task(task, now_ms, due=due))
+        self._call(task, lambda: super(IsolatingProcessing, self)._write_task(task, now_ms, due=due))
 
     def _flush_task(self, task: Task) -> None:
-        self._call(task, lambda: super(ApartProcessing, self)._flush_task(task))
+        self._call(task, lambda: super(IsolatingProcessing, self)._flush_task(task))
 
     def _take_turn(self, task: Task, now_ms: int) -> int:
-        self._call(task, lambda: super(ApartProcessing, self)._take_turn(task, now_ms))
+        self._call(task, lambda: super(IsolatingProcessing, self)._take_turn(task, now_ms))
         return self._clock.monotonic_ms()
 
     def _punctuate_task(self, task: Task) -> bool:
-        self._call(task, lambda: super(ApartProcessing, self)._punctuate_task(task))
+        self._call(task, lambda: super(IsolatingProcessing, self)._punctuate_task(task))
         return True

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from milestones.baseline.apart import ApartProcessing
+from milestones.baseline.isolating_processing import IsolatingProcessing
 from milestones.common.testing.clock import StepClock
 from milestones.parts import CloseMode
 from tests.milestones.work import Work
@@ -47,16 +47,16 @@ class Failing(Work):
         super().apply(last=last)
 
 
-def both(at: str) -> tuple[ApartProcessing, Failing, Work]:
+def both(at: str) -> tuple[IsolatingProcessing, Failing, Work]:
     clock = StepClock()
     context: Any = SimpleNamespace(clock=clock)
-    part, bad, good = ApartProcessing(context), Failing(clock, at), Work(clock, 1, waiting=3, record_ms=0)
+    part, bad, good = IsolatingProcessing(context), Failing(clock, at), Work(clock, 1, waiting=3, record_ms=0)
     for task in (bad, good):
         part.add(task)  # type: ignore[arg-type]  # as far as it goes
     return part, bad, good
 
 
-def turn(part: ApartProcessing, task: Work) -> None:
+def turn(part: IsolatingProcessing, task: Work) -> None:
     part.run_once(task.clock.monotonic_ms())
     part.prepare_commit(task.clock.monotonic_ms())
     task.clock.advance(100)
