@@ -27,15 +27,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import Enum
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from milestones.common.errors import OwnershipError
+from milestones.common.identity_enum import IdentityEnum
 from milestones.common.records import TaskId
 
 
-class TaskState(Enum):
+class TaskState(IdentityEnum):
     """The state of a task."""
 
     CREATED = "created"
@@ -52,9 +52,6 @@ class TaskState(Enum):
     """Its user code failed; the task waits for its next try."""
     CLOSING = "closing"
     CLOSED = "closed"
-
-    # The members are singletons; the hash of Enum is a Python call.
-    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
 _S = TaskState

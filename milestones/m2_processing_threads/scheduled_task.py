@@ -23,9 +23,9 @@ A task's place has three names, each for its own level:
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from milestones.common.identity_enum import IdentityEnum
 from milestones.common.task.lifecycle import TaskState
 
 if TYPE_CHECKING:
@@ -34,16 +34,13 @@ if TYPE_CHECKING:
     from milestones.parts import CloseMode
 
 
-class SchedulerPlace(enum.Enum):
+class SchedulerPlace(IdentityEnum):
     """Where the scheduler has a task."""
 
     IDLE = "idle"
     LEASED = "leased"
     LOCKED = "locked for commit"
     QUARANTINED = "quarantined"
-
-    # The members are singletons; the hash of Enum is a Python call.
-    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
 class Job(enum.Enum):

@@ -8,12 +8,13 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from milestones.common.identity_enum import IdentityEnum
 
 
-class CommitStage(enum.Enum):
+class CommitStage(IdentityEnum):
     """Where the transaction of a thread is. At least once there is none, but the same steps lead to an OffsetCommit."""
 
     OPEN = "tasks add to it; no commit is under way"
@@ -28,11 +29,8 @@ class CommitStage(enum.Enum):
     COMMITTING_OFFSETS = "an OffsetCommit is under way"
     COMMITTING_OFFSETS_BESIDE = "an OffsetCommit is under way, and tasks' next outputs are sent meanwhile"
 
-    # The members are singletons; the hash of Enum is a Python call.
-    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
-
-class CommitEvent(enum.Enum):
+class CommitEvent(IdentityEnum):
     """What happens to the transaction."""
 
     OUTPUTS_MADE = "tasks have made outputs"
@@ -46,10 +44,8 @@ class CommitEvent(enum.Enum):
     LAST_COMMIT_FAILED = "the commit of a thread that is to stop fails"
     OUTPUTS_LEFT = "tasks leave, and without transactions nothing fences what the client still has of them"
 
-    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
-
-class CommitAction(enum.Enum):
+class CommitAction(IdentityEnum):
     """What is done about an event."""
 
     SEND = "the outputs are handed to the client"
@@ -67,8 +63,6 @@ class CommitAction(enum.Enum):
     TRY_ONCE_MORE = "the error is recovered from, and the commit is tried once more"
     FLUSH = "Kafka takes them, or they are thrown away with the producer"
     REPLACE_PRODUCER = "they are thrown away with the producer, and those of tasks that stay are sent by the next one"
-
-    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
 Answers: TypeAlias = Mapping[tuple[CommitStage, CommitEvent], CommitAction]

@@ -33,13 +33,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from milestones.common.errors import OwnershipError
+from milestones.common.identity_enum import IdentityEnum
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task, TaskStorage
 
 
-class Phase(Enum):
+class Phase(IdentityEnum):
     """Where a task of the thread is."""
 
     WAITING = "waiting"
@@ -71,9 +71,6 @@ class Phase(Enum):
     ENDED = "ended"
     """It has failed for good, and nothing of it is open; the thread still has it."""
     GONE = "gone"
-
-    # The members are singletons; the hash of Enum is a Python call.
-    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
 _P = Phase
