@@ -126,7 +126,7 @@ class ProcessingError(MilestonesError):
 
 class UserExitError(MilestonesError):
     """The user's code left a function by an error that isn't an `Exception`, such as that of `sys.exit()`. The text
-    names the function. Nothing is skipped, or tried again. `__cause__` is what was raised."""
+    names the function. Nothing is skipped, or retried. `__cause__` is what was raised."""
 
 
 class SuppressBufferFullError(MilestonesError):

@@ -99,7 +99,7 @@ PASSING_DELIVERY = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
     }
 )
-"""Codes of a record that the client has given up after `message.timeout.ms`, and that may succeed when sent again."""
+"""Codes of a record that the client has given up after `message.timeout.ms`, and that may succeed when resent."""
 
 UNDELIVERED = frozenset({KafkaError._TIMED_OUT, KafkaError._INCONSISTENT})
 """Codes of a transaction some of whose records had no answer in time, or failed by their delivery reports."""

@@ -128,7 +128,7 @@ class OutputProducer(BegunCalls):
     @property
     def disconnected(self) -> bool:
         """Whether a connection has broken since the producer was made, by the last poll. The answer to the end of a
-        transaction may have been lost then, and the end sent again: the first request may still arrive, and end the
+        transaction may have been lost then, and the end resent: the first request may still arrive, and end the
         next transaction of this producer."""
         return self._watch.lost
 

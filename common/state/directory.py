@@ -173,7 +173,7 @@ class StateDirectory:
 
     def _write(self, **fields: Any) -> None:
         """Write fields of the manifest down, if one changes. Called under the lock. The disk has them first: what can't
-        be written isn't known as written, and is tried again."""
+        be written isn't known as written, and is retried."""
         manifest = replace(self._manifest, **fields)
         if manifest != self._manifest:
             manifest.write(self.path)

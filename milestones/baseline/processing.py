@@ -106,7 +106,7 @@ class InlineProcessing:
         return {}
 
     def failing(self) -> dict[TaskId, str]:
-        """None is tried again."""
+        """None is retried."""
         return {}
 
     def hold(self, held: bool) -> None:

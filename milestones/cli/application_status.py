@@ -124,7 +124,7 @@ class Scraped:
     """What an instance's metrics say. `numbers`: `commit_age_ms` of a thread that commits, `records` and `busy` of a
     processing thread. By task: records restored and still to restore, a standby's lag, the stores that a state updater
     restores; the error's class of one in quarantine, and of one that has ended; their texts, and how long the former is
-    tried again. `calls` that have been under way for a second or longer. `memory`: bytes by what they are for;
+    retried. `calls` that have been under way for a second or longer. `memory`: bytes by what they are for;
     `client_queues_max` may be taken, `resident` is all of the process."""
 
     client_id: str
@@ -153,7 +153,7 @@ class TaskRow:
 
     In records: `input_lag` not yet committed of its inputs; `behind` a standby's lag or what is left to restore;
     `restored` since the restoration began; `stores` that aren't there yet, from m1 on. `error` of a task in quarantine,
-    from m2 on, which is tried again for `seconds_left`, and of one that has ended; `error_class` of both.
+    from m2 on, which is retried for `seconds_left`, and of one that has ended; `error_class` of both.
     """
 
     task: str

@@ -90,7 +90,7 @@ class Ending:
 class Status:
     """One instance at a glance. Lags count records not yet processed; `restoring` counts changelog records to go.
     `error`: why the client is in state ERROR, or couldn't be closed in time; `failing`: the error of the last try, by
-    task that is tried again; `calls` of your functions that have been running for a second or longer; `places`: the
+    task that is retried; `calls` of your functions that have been running for a second or longer; `places`: the
     task's place on its way from its assignment to its close, by task: "waiting", "waiting for its lock", "opening",
     "positioning", "restoring", "starting", "processing", "locked for commit", "quarantined", "returning" for a
     roll-back, "standby", "leaving", "ended"; `ended`: the error of each task that has failed for good."""

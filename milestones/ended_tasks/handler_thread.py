@@ -1,7 +1,7 @@
 """`HandlerThread`, in which the user's handlers run, and `HandlerCalls`, which has them called from the polling thread.
 
 *Guarantees*: calls about one task come in order, from one thread at a time; calls about different tasks don't wait for
-each other. A thread that can't be started is tried again each `AGAIN_MS`: the calls wait for that.
+each other. A thread that can't be started is retried each `AGAIN_MS`: the calls wait for that.
 A call that raises, whatever it raises, ends the polling thread by its error.
 *Assumes*: `HandlerCalls` is driven by the polling thread.
 """
@@ -28,7 +28,7 @@ log: Final = logging.getLogger(__name__)
 A = TypeVar("A")
 
 AGAIN_MS = 1_000
-"""The time before a thread is tried again that couldn't be started."""
+"""The time before a thread is retried that couldn't be started."""
 
 CALLS_OF_A_THREAD = 16
 """Calls that a thread makes at most, so that its answers find room."""

@@ -46,7 +46,7 @@ FIRST_MS, LOOK_MS = 60_000, HOUR_MS
 """The time from the start to the first look, and between two looks."""
 
 MARGIN_MS: Final = 7 * DAY_MS
-"""How much longer than needed versions are kept: the time that an application has to be started again after all of its
+"""How much longer than needed versions are kept: the time that an application has to be restarted after all of its
 instances have died."""
 
 GROUP: Final = "the group"

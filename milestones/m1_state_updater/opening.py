@@ -165,7 +165,7 @@ class ThreadedOpening(OpeningByMessage):
 
     def _start_opener(self) -> None:
         """Start another opener when all others have something to do, if the system lets us: otherwise requests wait
-        for those that there are, and without any it is tried again in each turn."""
+        for those that there are, and without any it is retried in each turn."""
         if len(self._openers) >= min(OPENERS, self._unanswered):
             return
         name = f"{self.context.identity.helper('StoreOpener')}-{len(self._openers) + 1}"

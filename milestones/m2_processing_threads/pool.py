@@ -2,7 +2,7 @@
 
 *Guarantees*: no two threads have one name at a time. A thread that isn't wanted any more ends once it has given its
 task back, however much there is to do; after the end of the stream thread it ends when all is closed. A thread that the
-system doesn't start is tried again by each later call: the others do its work until then.
+system doesn't start is retried by each later call: the others do its work until then.
 *Assumes*: driven by the stream thread.
 """
 

@@ -25,7 +25,7 @@ def is_permanent(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """What keeps a task in quarantine: the last error; since when the task fails, when it is tried again, when it has
+    """What keeps a task in quarantine: the last error; since when the task fails, when it is retried, when it has
     failed for too long (monotonic ms)."""
 
     error: BaseException
@@ -40,7 +40,7 @@ class TaskFailure:
 
     @property
     def final(self) -> bool:
-        """Whether the task isn't tried again: its stream thread ends."""
+        """Whether the task isn't retried: its stream thread ends."""
         return self.again_ms == NEVER
 
 

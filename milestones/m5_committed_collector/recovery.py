@@ -1,4 +1,4 @@
-"""Recovery after which what a transaction held is sent again.
+"""Recovery after which what a transaction held is resent.
 
 The decisions are those of `InPlaceRecovery`. Here they are steps, and tasks are processed between them. After a
 recovery in place the intervals are resent. At least once there is nothing to abort. What the old producer has queued is

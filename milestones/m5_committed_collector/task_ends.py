@@ -1,7 +1,7 @@
 """Task ends of M5: whose outputs Kafka refuses is found out by sending them again, not by processing them again.
 
 *Guarantees*: as `SingleTaskEnds`. No task is suspected where outputs that are told apart will say whose it is; one
-whose outputs are to be sent again is committed alone meanwhile.
+whose outputs are to be resent is committed alone meanwhile.
 *Assumes*: as `SingleTaskEnds`.
 """
 

@@ -10,7 +10,7 @@ records of the task for the same topics wait, too; otherwise an older record wou
                                  WaitingOutputs --at the cut: take--> sent, before the interval's offsets
 
 At the cut the boundary's last outputs pass `let_through` before `take`; what was taken is sent before later outputs of
-the task. What comes later is the next interval's: no key is collapsed over a cut. An interval that is sent again is the
+the task. What comes later is the next interval's: no key is collapsed over a cut. An interval that is resent is the
 one that was taken.
 
 | | |

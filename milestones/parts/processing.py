@@ -105,11 +105,11 @@ class Processing(CommitGate, Protocol):
         ...
 
     def failing(self) -> Mapping[TaskId, str]:
-        """By task that is tried again: the text of the error of its last try."""
+        """By task that is retried: the text of the error of its last try."""
         ...
 
     def take_failed(self) -> Sequence[tuple[TaskId, BaseException]]:
-        """The tasks that have failed for good since the last call, which aren't tried again, each with its error. A
+        """The tasks that have failed for good since the last call, which aren't retried, each with its error. A
         part that calls user code in the calling thread raises the error in `run_once` instead."""
         ...
 

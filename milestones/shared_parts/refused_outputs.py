@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Asks what to do about a refused output: `error` follows unless the output is left out, or sent again.
-    `may_be_left_out`: False for a changelog's, which may only be sent again."""
+    """Asks what to do about a refused output: `error` follows unless the output is left out, or resent.
+    `may_be_left_out`: False for a changelog's, which may only be resent."""
 
     refused: Refused
     context: ErrorContext

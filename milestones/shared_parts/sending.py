@@ -87,18 +87,18 @@ UP_TO_THE_HOUSEKEEPER = "its records are made again, unless it turns out that th
 """Of an internal topic that a broker doesn't know."""
 
 ACKNOWLEDGED_MS = 2_000
-"""How long a commit without a transaction waits while nothing is acknowledged. Then it is tried again, later."""
+"""How long a commit without a transaction waits while nothing is acknowledged. Then it is retried, later."""
 
 
 class Deciding(Protocol):
     """What becomes of a refused output, once the user's handler has decided."""
 
     def leave_out(self, refused: Refused, letters: Sequence[Output], error: ProductionError) -> None:
-        """Leave the output out, and send the dead letters in its place; or raise what has all sent again without."""
+        """Leave the output out, and send the dead letters in its place; or raise what has all resent without."""
         ...
 
     def send_again(self, refused: Refused, error: ProductionError) -> None:
-        """Raise what has the output sent again."""
+        """Raise what has the output resent."""
         ...
 
     def all_decided(self) -> None:

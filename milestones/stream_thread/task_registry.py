@@ -140,7 +140,7 @@ class AssignedTask:
     rolled_back: bool = False
     locked_out: bool = False
     next_try_ms: int = 0
-    """When a task that was locked out is opened again."""
+    """When a task that was locked out is reopened."""
     damage: dict[str, object] = field(default_factory=dict)
     """By store that isn't to be trusted: why."""
     failure: TaskFailed | None = None

@@ -41,7 +41,7 @@ TAKE_MS = 100
 """How long a turn takes back what is closed; the last one may take longer."""
 
 LOCK_PAUSE_MS = 100
-"""After this time a task whose directory another thread holds is opened again."""
+"""After this time a task whose directory another thread holds is reopened."""
 
 
 class TaskRemoval:

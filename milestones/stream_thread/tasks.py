@@ -117,7 +117,7 @@ class ThreadTasks:
         return {entry.id: entry.failure.error for entry in self._registry if entry.failure is not None}
 
     def failing(self) -> dict[TaskId, str]:
-        """The error of the last try, by task that fails and is tried again."""
+        """The error of the last try, by task that fails and is retried."""
         return {**self.unplaced(), **self._processing.failing()}
 
     def unplaced(self) -> dict[TaskId, str]:

@@ -43,7 +43,7 @@ FETCH_MS = 50
 """How long a fetch waits for the first record."""
 
 RETRY_MS = 20
-"""Between two looks at a last commit that is to be tried again."""
+"""Between two looks at a last commit that is to be retried."""
 
 LAST_CLOSE_MS = 10_000
 

@@ -24,7 +24,7 @@ COMMIT = "OffsetCommit"
 
 
 class PendingCommits:
-    """A queue whose head may have to wait before it is tried again."""
+    """A queue whose head may have to wait before it is retried."""
 
     def __init__(self, settings: MemberSettings, now_ms: int) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class PendingCommits:
         return code
 
     def next_ms(self) -> int:
-        """The time at which the first commit can be tried again, or has to be given up."""
+        """The time at which the first commit can be retried, or has to be given up."""
         return min(self._resume_ms, self._waiting[0].deadline_ms)
 
     def pause(self, until_ms: int) -> None:

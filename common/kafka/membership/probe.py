@@ -4,7 +4,7 @@ A connection that is dead, but not closed (power loss, a broken network), looks 
 answers a JoinGroup when every member has joined, after minutes if need be. So a heartbeat goes over the other
 connection, three times in a session. The answer "the group rebalances" is a sign of life. Without an answer in time the
 connection counts as lost, and the coordinator is looked up anew. A request may be lost on its way to a coordinator that
-answers heartbeats: after a session the request is sent again, over a new connection. Kafka takes a repeated JoinGroup
+answers heartbeats: after a session the request is resent, over a new connection. Kafka takes a repeated JoinGroup
 for the first one.
 
 *Guarantees*: no step waits for more than this one answer. Only an answer about the member's session counts for the

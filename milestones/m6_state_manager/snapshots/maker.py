@@ -5,7 +5,7 @@
 
 *Guarantees*: no step waits for Kafka, a bucket or the helper. A checkpoint is of a moment at which no task is between
 two steps of a write; tasks of which there is no such moment are left out. Whatever is wrong is a warning and a metric,
-and tried again after the interval.
+and retried after the interval.
 *Assumes*: driven by the state thread. The checkpoints' directory is on the disk of the databases.
 """
 
