@@ -239,7 +239,8 @@ class CommitDriver:
             step = self._register.step
             if self._go_on(wait_ms):
                 return True
-            if self._register.step in (step, CommitStage.RESOLVING):  # Kafka hasn't answered
+            # Kafka hasn't answered, or it takes long to find out how the commit ended.
+            if self._register.step in (step, CommitStage.RESOLVING):
                 break
         return False
 

@@ -136,7 +136,8 @@ class GroupAnswers:
             self._recoveries.recover(error, now_ms)
 
     def _commit(self, now_ms: int) -> None:
-        """Where what isn't committed is kept, an error before the cut is followed by another try."""
+        """Cut the commit, and begin it. Should the sending before the cut fail, the register says whether the group is
+        answered all the same, or there is another try."""
         self._cut = self._register.answer(CommitEvent.CUT_FAILED) is CommitAction.ANSWER
         self._ends.stop_isolating()
         self._collect()

@@ -137,11 +137,12 @@ class UnansweredErrors:
 
 
 class TransactionRegister:
-    """*Owns*: how far the commit under way is, the boundaries that are to be committed once more.
+    """*Owns*: how far the commit under way is.
 
-    `retained`: those boundaries; `cut_off`: tasks that are given away and whose last commit was cut. A call of user
-    code that was too long for that commit may end in them later: nothing of it may be sent, as no commit has its
-    offsets.
+    Others write into it what its answers depend on. `errors`: those that aren't recovered from yet, by `Recoveries`.
+    `retained`: the boundaries that are to be committed once more, by `CommitDriver`. `cut_off`: tasks that are given
+    away and whose last commit was cut, by `GroupAnswers`. A call of user code that was too long for that commit may end
+    in them later: nothing of it may be sent, as no commit has its offsets.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class TransactionRegister:
 
     @property
     def stage(self) -> CommitStage:
+        """Where the transaction is, with what failed commits and errors make of it: what `answer` goes by."""
         if self._commit is not CommitStage.OPEN:
             # Nothing more is sent by a producer that is to be recovered, nor before what comes first.
             beside = self._commit is CommitStage.COMMITTING_OFFSETS_BESIDE
