@@ -60,6 +60,7 @@ def test_a_commit_that_is_answered_is_one_transaction_with_the_same_producer() -
     assert c.first.calls == ["begin", "send_offsets", "commit", "poll"]
     assert c.first.committed == TRIED
     assert c.world.clients.renewed == 0
+    assert c.moves == [], "the member may join"
 
 
 def test_a_passing_error_is_answered_by_the_same_call_again() -> None:
@@ -79,6 +80,7 @@ def test_a_commit_whose_answer_is_lost_and_that_was_made_is_confirmed(errors: li
     c.confirm()
     assert c.world.clients.renewed == 1
     assert c.first.closed
+    assert c.moves == [CommitStage.RESOLVING], "the group is asked under the member's generation"
 
 
 @pytest.mark.parametrize("errors", UNANSWERED.values(), ids=UNANSWERED)

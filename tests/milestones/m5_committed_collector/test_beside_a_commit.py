@@ -7,15 +7,19 @@ from typing import Any
 import pytest
 
 from milestones import StreamsBuilder, serdes
-from milestones.common.kafka.membership import CommitRetriableError, JoinNeeded
+from milestones.common.kafka.batch_isolation import BatchIsolation
+from milestones.common.kafka.membership import CommitRetriableError, JoinNeeded, Lost
 from milestones.common.records import TaskId
+from milestones.parts.transaction import CommitStage
 from tests.milestones.fakes import CHANGELOG
 from tests.milestones.m5_committed_collector.collecting import (
     ALOS,
+    DEAD,
     CollectorWorld,
     RunningCollector,
     answer,
     committing,
+    withhold,
 )
 
 CALLS = pytest.mark.parametrize("call", ["flush", "send_offsets", "commit"])
@@ -100,6 +104,89 @@ def test_the_member_joins_while_the_end_of_a_transaction_has_no_answer() -> None
     joins = len(r.world.member.joins)
     r.hear(JoinNeeded("a test"))
     assert len(r.world.member.joins) == joins + 1
+
+
+def resolving(**settings: Any) -> RunningCollector:
+    """A thread whose transaction's end has failed; the group doesn't answer what is committed."""
+    r = committing("commit", **settings)
+    r.world.producer.fail("commit", DEAD)
+    r.world.member.holds = True
+    r.world.producer.withheld.clear()
+    r.until(lambda: r.loop._register.step is CommitStage.RESOLVING)
+    return r
+
+
+def group_answers(r: RunningCollector) -> None:
+    r.world.member.holds = False
+    r.world.member.answer()
+
+
+def test_the_member_does_not_join_while_the_group_is_asked_how_a_transaction_ended() -> None:
+    r = resolving()
+    joins = len(r.world.member.joins)
+    r.hear(JoinNeeded("a test"), steps=5)
+    assert len(r.world.member.joins) == joins
+    group_answers(r)
+    r.until(lambda: len(r.world.member.joins) > joins)
+    assert (r.offset(), r.sent()) == (1, [("k", 1)])
+
+
+def test_who_lost_the_membership_waits_until_it_is_known_how_a_transaction_ended() -> None:
+    r = resolving()
+    r.hear(Lost("session timeout"), steps=3)
+    assert r.tasks.owned
+    group_answers(r)
+    r.until(lambda: not r.tasks.owned)
+    assert not r.commits.under_way
+
+
+def test_at_least_once_the_member_does_not_join_during_an_offset_commit() -> None:
+    r = committing("OffsetCommit", processing_guarantee=ALOS)
+    joins = len(r.world.member.joins)
+    r.hear(JoinNeeded("a test"), steps=5)
+    assert (len(r.world.member.joins), r.offset()) == (joins, None)
+    answer(r)
+    r.until(lambda: len(r.world.member.joins) > joins)
+    assert r.offset() == 1
+
+
+def failed(**settings: Any) -> RunningCollector:
+    """A thread whose commit has failed, and is to be made once more."""
+    r = committing("OffsetCommit", processing_guarantee=ALOS, **settings)
+    r.world.member.commit_errors.append(CommitRetriableError("no answer"))
+    r.feed("b", steps=5)
+    answer(r)
+    assert r.loop._register.stage is CommitStage.RETAINED
+    return r
+
+
+def test_before_the_member_joins_a_failed_commit_is_made_and_then_what_came_since() -> None:
+    r = failed()
+    joins = len(r.world.member.joins)
+    r.hear(JoinNeeded("a test"), steps=1)
+    r.until(lambda: len(r.world.member.joins) > joins)
+    assert r.offset() == 2
+
+
+def test_who_lost_the_membership_does_not_wait_for_a_failed_commit() -> None:
+    r = failed()
+    r.hear(Lost("session timeout"), steps=1)
+    assert (r.tasks.owned, r.offset()) == (frozenset(), None)
+
+
+def test_a_producer_that_isolates_batches_sends_nothing_during_an_offset_commit() -> None:
+    """It is replaced at the end, with all that it has."""
+    r = RunningCollector(processing_guarantee=ALOS)
+    r.run(0, 1)
+    r.world.producer.isolation = BatchIsolation()
+    withhold(r, "OffsetCommit")
+    r.feed("a", steps=10, ms=5)
+    r.until(lambda: r.loop._register.step is CommitStage.COMMITTING_OFFSETS)
+    r.feed("b", steps=5)
+    assert r.sent() == [("k", 1)]
+    answer(r)
+    r.until_committed(2)
+    assert r.sent() == [("k", 1), ("k", 2)]
 
 
 def test_one_changelog_record_per_key_and_interval_and_every_update_is_emitted() -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError
 
 from milestones.common.errors import StateCorruptError, TaskCorruptedError
 from milestones.common.records import StoreId
+from milestones.m3_fencing_tolerance.errors import RolledBackError
 from tests.milestones.fakes import A, B, kafka_error, put
-from tests.milestones.m5_committed_collector.collecting import ALOS, EXACTLY_ONCE, RunningCollector, answer, committing
+from tests.milestones.m5_committed_collector.collecting import (
+    ALOS,
+    DEAD,
+    EXACTLY_ONCE,
+    RunningCollector,
+    answer,
+    committing,
+)
 
 GUARANTEES = pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, ALOS])
 DAMAGED = StateCorruptError("damaged", [StoreId(A, "counts")])
@@ -63,6 +73,19 @@ def test_it_goes_back_once_the_commit_that_is_under_way_is_over(call: str) -> No
     assert r.rolled_back() == {A: 1}
     assert r.world.written() == [("k", 1), ("k", 2)]
     assert sorted(r.world.user_code.seen) == ["a", "b", "b", "x"]
+
+
+def test_the_error_of_a_commit_that_fails_meanwhile_is_answered_first() -> None:
+    r = committing("commit")
+    recovery: Any = r.loop._recoveries._recovery
+    begin, answered = recovery.begin, list[type[Exception]]()
+    recovery.begin = lambda error: (answered.append(type(error)), begin(error))
+    r.world.producer.fail("commit", DEAD)
+    with r.turn():
+        r.loop._recoveries.recover(TaskCorruptedError("a test", [B]), 0)
+    r.world.producer.withheld.clear()
+    r.until(lambda: not r.loop._recoveries.under_way)
+    assert answered == [RolledBackError, TaskCorruptedError]
 
 
 def test_a_failure_that_is_found_together_with_a_damaged_store_of_another_task_is_told_too() -> None:

@@ -197,6 +197,45 @@ def test_a_commit_is_made_at_once_if(settings: Any, states: Any) -> None:
         assert s.after(1) == commits
 
 
+def test_what_a_commit_has_does_not_count_against_the_bound_until_the_commit_fails() -> None:
+    s = Scheduled(statestore_uncommitted_max_bytes=1_000, processing_guarantee="at_least_once")
+    s.withheld, s.task.bytes = True, 1_000
+    s.after(100)
+    assert not s.schedule.pace.behind
+    s.withheld, s.error = False, CommitRetriableError("no answer")
+    s.after(1)
+    assert s.schedule.pace.failing
+    assert s.schedule.pace.behind
+
+
+def test_tasks_are_of_a_commit_while_it_is_under_way_and_not_after_it_has_failed() -> None:
+    s = Scheduled(processing_guarantee="at_least_once")
+    s.withheld = True
+    s.after(100)
+    assert list(s.schedule.committing) == [s.task]
+    s.withheld, s.error = False, CommitRetriableError("no answer")
+    s.after(1)
+    assert list(s.schedule.committing) == []
+
+
+def test_while_a_commit_waits_for_a_new_generation_the_bound_holds() -> None:
+    s = Scheduled(statestore_uncommitted_max_bytes=1_000)
+    s.world.member.gate, s.task.bytes = True, 1_000
+    assert (s.after(1), s.schedule.pace.behind) == (0, True)
+    s.world.member.gate = False
+    assert (s.after(1), s.schedule.pace.behind) == (1, False)
+
+
+def test_a_task_whose_failed_commit_is_to_be_made_once_more_is_not_cut_with_those_that_come_first() -> None:
+    s = Scheduled()
+    s.processing[B] = other = FakeTask(B)
+    s.register.retained = {s.task: object()}  # type: ignore[dict-item]
+    s.world.producer.begin()
+    s.world.producer.contributors = {B}
+    s.after(100)
+    assert s.commits == [[other]]
+
+
 def test_fifty_tasks_of_each_thread_ask_for_a_commit_before_the_instance_has_more_than_its_limit() -> None:
     s = Scheduled(statestore_uncommitted_max_bytes=100_000, commit_interval_ms=10_000)
     s.processing.update({id: FakeTask(id) for id in (TaskId(0, number) for number in range(50))})
@@ -300,6 +339,26 @@ def test_repartition_topics_are_purged_up_to_what_was_committed_and_no_other_top
     assert len(s.world.requests.purges) == 1
 
 
+def test_a_purge_is_asked_for_once_per_interval() -> None:
+    s = purging()
+    asked = []
+    for offset, ms in ((5, 1_000), (6, 100), (7, 899), (8, 1)):
+        s.offsets = {INTERNAL: OffsetAndMetadata(offset)}
+        s.after(ms)
+        asked.append(len(s.world.requests.purges))
+    assert asked == [1, 1, 1, 2]
+
+
+def test_after_the_first_commit_a_changelog_is_trimmed_once_per_interval() -> None:
+    s = purging()
+    s.task.times = {CHANGELOG_AT: 5}
+    asked = []
+    for ms in (100, 100, 799, 1):
+        s.after(ms)
+        asked.append(len(s.world.requests.trims))
+    assert asked == [1, 1, 1, 2]
+
+
 def test_it_is_told_what_is_gone_of_changelogs_with_the_first_commit_and_with_each_purge() -> None:
     """Soon, as a changelog may be kept for too short a time; a store whose time stands still costs nothing."""
     s = purging()
@@ -340,6 +399,16 @@ def test_a_transaction_of_that_age_is_not_held_back_by_a_rebalance_either() -> N
     s.world.producer.begin()
     s.world.producer.age = 4_000
     assert s.after(100) == 1
+
+
+def test_after_one_of_that_age_the_next_commit_waits_for_the_new_generation_as_long_as_any_other() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    s.world.member.gate = True
+    s.world.producer.begin()
+    s.world.producer.age = 4_000
+    assert s.after(100) == 1
+    s.world.producer.in_transaction = False
+    assert [s.after(ms) for ms in (100, 1_999, 1)] == [1, 1, 2]
 
 
 def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError
 
+from milestones.common.errors import TaskCorruptedError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from tests.milestones.fakes import assignment, kafka_error
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
@@ -36,6 +39,21 @@ def test_a_thread_commits_before_it_joins() -> None:
     r = busy()
     assert joined_after_ms(r) <= 2 * STEP_MS
     assert committed(r) == 1
+
+
+def test_the_group_is_answered_without_another_try_after_a_commit_that_fails_before_its_cut() -> None:
+    """Its tasks are rolled back: there is nothing left to commit."""
+    r = busy()
+
+    def fail() -> None:
+        raise TaskCorruptedError("a test", r.tasks.owned)
+
+    answering: Any = r.loop._answering
+    answering._collect = fail
+    with r.turn():
+        assert answering.may_join(r.world.clock.monotonic_ms())
+    assert r.tasks.roll_backs.count == 1
+    assert committed(r) is None
 
 
 @pytest.mark.parametrize("call", ["flush", "send_offsets"])

@@ -30,6 +30,8 @@ WAYS = {
     **{end: (*TO_OFFSETS, end) for end in ENDS},
     CommitStage.RESOLVING: (*TO_OFFSETS, CommitStage.ENDING, CommitStage.RESOLVING),
 }
+BEFORE_KAFKA_IS_ASKED = {CommitStage.SENDING, CommitStage.FLUSHING}
+MAY_BE_MADE = {CommitStage.OFFSETS, *ENDS, CommitStage.RESOLVING}
 EVERY_MILESTONE = [pytest.param(TO_M4, id="to m4"), pytest.param(FROM_M5, id="from m5")]
 
 
@@ -111,10 +113,56 @@ def test_a_failed_commit_decides_about_events_that_the_register_leaves_open_and_
 
 
 def test_what_kafka_may_have_committed_is_never_abandoned() -> None:
-    may_be_made = {CommitStage.OFFSETS, *ENDS, CommitStage.RESOLVING}
     for answers in (TO_M4, FROM_M5):
         abandoned = {stage for (stage, _), action in {**ANSWERS, **answers}.items() if action is CommitAction.ABANDON}
-        assert not abandoned & may_be_made
+        assert not abandoned & MAY_BE_MADE
+
+
+ONLY_IN: list[tuple[CommitEvent, CommitAction, set[CommitStage]]] = [
+    (CommitEvent.TURN, CommitAction.BEGIN, {CommitStage.OPEN}),
+    (CommitEvent.TURN, CommitAction.BEGIN_ONCE_MORE, {CommitStage.RETAINED, CommitStage.RETAINED_BEHIND}),
+    (CommitEvent.TURN, CommitAction.STEP, {*BEFORE_KAFKA_IS_ASKED, *MAY_BE_MADE}),
+    (CommitEvent.JOIN_NEEDED, CommitAction.COMMIT, {CommitStage.OPEN}),
+    (CommitEvent.JOIN_NEEDED, CommitAction.ANSWER, {CommitStage.ENDING}),
+    (CommitEvent.TASKS_LEAVE, CommitAction.COMMIT, {CommitStage.OPEN}),
+    (CommitEvent.TASKS_LEAVE, CommitAction.ANSWER, set()),
+    (CommitEvent.TIME_IS_UP, CommitAction.ABANDON, BEFORE_KAFKA_IS_ASKED),
+    (CommitEvent.TIME_IS_UP, CommitAction.WAIT, MAY_BE_MADE),
+    (CommitEvent.MEMBERSHIP_LOST, CommitAction.ABANDON, BEFORE_KAFKA_IS_ASKED),
+    (CommitEvent.MEMBERSHIP_LOST, CommitAction.WAIT, MAY_BE_MADE),
+]
+
+
+@pytest.mark.parametrize(
+    ("event", "action", "stages"),
+    ONLY_IN,
+    ids=[
+        "a commit is begun in open",
+        "a failed one is begun once more whichever transaction comes first",
+        "each commit under way takes steps",
+        "what came since is committed before a join once nothing else comes first",
+        "the member joins during an end that needs no generation",
+        "what tasks that leave have done is committed once nothing else comes first",
+        "tasks leave during no commit",
+        "after the time what kafka can not have committed is dropped",
+        "after the time what kafka may have committed is waited for",
+        "who lost the membership drops what kafka can not have committed",
+        "who lost the membership waits for what kafka may have committed",
+    ],
+)
+def test_each_answer_is_given_in_these_stages_and_in_no_other(
+    event: CommitEvent, action: CommitAction, stages: set[CommitStage]
+) -> None:
+    assert {stage for stage in CommitStage if ANSWERS[stage, event] is action} == stages
+
+
+def test_up_to_m4_an_error_drops_what_kafka_can_not_have_committed_and_from_m5_on_no_commit() -> None:
+    for stage in BEFORE_KAFKA_IS_ASKED:
+        assert TO_M4[stage, CommitEvent.ERROR] is CommitAction.ABANDON
+    for stage in MAY_BE_MADE - {CommitStage.COMMITTING_OFFSETS_BESIDE}:
+        assert TO_M4[stage, CommitEvent.ERROR] is CommitAction.FINISH
+    for stage in BEFORE_KAFKA_IS_ASKED | MAY_BE_MADE:
+        assert FROM_M5[stage, CommitEvent.ERROR] is CommitAction.GO_ON
 
 
 def test_nothing_is_sent_while_the_producer_belongs_to_a_commit_or_a_recovery() -> None:
