@@ -60,3 +60,16 @@ def test_a_commit_has_an_age_while_it_is_under_way() -> None:
     assert commit.age_ns == 0
     assert commit.steps[CommitStage.SENDING].calls == 1
     assert commit.calls == 0
+
+
+def test_the_time_until_it_is_known_how_a_transaction_ended_counts_for_its_end() -> None:
+    register = TransactionRegister(lambda task: True, {})
+    stepping: Any = Stepping(register)
+    stepping.stages.insert(-1, CommitStage.RESOLVING)
+    commit = TimedCommit(stepping, register)
+    commit.begin({})
+    while register.step is not CommitStage.RESOLVING:
+        commit.run_once(0)
+    assert commit.steps[CommitStage.ENDING].calls == 0
+    commit.run_once(0)
+    assert [time.calls for time in commit.steps.values()] == [1, 1, 1, 1]
