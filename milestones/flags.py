@@ -36,7 +36,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("m4", "polling_thread", ("processing_threads",),
           "one consumer, one producer, one group member per instance"),
     Stage("m5", "committed_collector", ("polling_thread", "fencing_tolerance"),
-          "one shared collector; processing goes on during commits"),
+          "one collector keeps outputs until Kafka has confirmed them; a failed transaction is resent"),
     Stage("m6", "state_manager", ("committed_collector",),
           "one owner of all stores: a database per sub-topology, tasks as ranges"),
 )  # fmt: skip
