@@ -1,10 +1,10 @@
 """Collection of the baseline: outputs go from the task straight to the producer.
 
-While anything is left for which the client has no room, the thread processes nothing, answers its group, and may be
-stopped; when nothing at all has left for `task_timeout_ms`, it ends.
+While outputs wait for room in the client, the thread processes nothing. It still answers its group, and can be stopped.
+If no output has left for `task_timeout_ms`, the thread ends.
 
-*Guarantees*: those of `OutputSender`; and only outputs of finished boundaries are sent. An output that a handler gives
-up in a transaction that failed of it is left out when the transaction is made again.
+*Guarantees*: those of `OutputSender`. Only outputs of finished boundaries are sent. If a transaction fails because of
+an output and a handler gives this output up, it is left out when the transaction is repeated.
 *Assumes*: driven by the thread that owns the producer and the tasks.
 """
 
@@ -32,22 +32,25 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 _Mark = tuple[TaskId, Output]
-"""What identifies an output when its record is processed once more: all of it, except what its refusal wasn't about."""
+"""Identifies an output when its record is processed once more: all its fields, without its timestamp unless the
+timestamp was refused."""
 
 
 @dataclass
 class GivenUp:
-    """An output that a handler gave up in a transaction that failed of it. `letters`: its dead letters; `counted`:
-    whether it counts as dropped by now, which it does once, however often its transaction is made again."""
+    """An output that a handler gave up after the transaction had failed because of it. `letters`: its dead letters.
+    `counted`: True if the output has been counted as dropped. It counts once, however often its transaction is
+    repeated."""
 
     letters: Sequence[Output]
     counted: bool = False
 
 
 class DirectCollection:
-    """Sends as tasks process; `flush` waits for Kafka's word.
+    """Sends outputs while tasks process. `flush` waits until Kafka has acknowledged them.
 
-    `dropped`: by task, the number of outputs left out, as the handler said. `held`: some outputs wait for room.
+    `dropped`: for each task, the number of outputs that the handler has left out. `held`: True while outputs wait for
+    room.
     """
 
     room_ms = ROOM_MS
@@ -55,7 +58,7 @@ class DirectCollection:
     """Nothing is kept."""
 
     def __init__(self, context: ThreadContext, clients: Sending, handler: ProductionHandler | None = None) -> None:
-        """`handler`: by default the user's is asked in the calling thread."""
+        """`handler`: asks the user's handler; the default asks it in the calling thread."""
         self._sender = OutputSender(context, clients, self, handler)
         self._config, self._clients, self._clock = context.config, clients, context.clock
         self._retry_policy = context.retry_policy
@@ -85,12 +88,12 @@ class DirectCollection:
         return sent
 
     def _take(self, task: Task) -> list[Emitted]:
-        """What may be sent now."""
+        """Take the task's outputs that may be sent now."""
         return task.take_outputs()
 
     def _hand_over_or_put_back(self, task: Task, outputs: Sequence[Emitted], room_ms: int) -> Sequence[Emitted]:
-        """As `_hand_over`. When no transaction could be begun for the outputs, the task isn't rolled back of the error:
-        its next commit must have them."""
+        """Do as `_hand_over`. On an error, put the outputs back. If no transaction could begin for them, the task isn't
+        rolled back because of this error, so its next commit must have them."""
         try:
             self._sender.must_be_in_session()
             return self._hand_over(task, outputs, room_ms)
@@ -99,13 +102,14 @@ class DirectCollection:
             raise
 
     def _hold(self, held: bool) -> None:
-        """Outputs wait for room, so processing is to wait, too."""
+        """Note whether outputs wait for room, so that processing must wait, too."""
         self.held = held
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
-        """At least once, Kafka gets the records of stores that log at a commit once it has the outputs: a crash between
-        the two loses no result that such a store has no more. So these records never wait among a task's outputs: a
-        commit that fails is thawed, or rolled back, and the next one makes them again."""
+        """Send the outputs of these boundaries, then the changelog records of stores that log at a commit. Under
+        `at_least_once` these records are sent only after Kafka has acknowledged the outputs: so a crash in between
+        loses no result that such a store has already removed. These records never wait among a task's outputs: when a
+        commit fails, it is thawed, or rolled back, and the next commit makes them once more."""
         outputs: dict[Task, Sequence[Emitted]] = {task: boundary.outputs for task, boundary in commit_set.items()}
         try:
             logs: dict[Task, Sequence[Emitted]] = {task: [*at.changelog()] for task, at in commit_set.items()}
@@ -116,14 +120,15 @@ class DirectCollection:
             if complete and any(logs.values()) and not self._config.exactly_once:
                 yield from self._sender.flush()
             complete = complete and (yield from self._push_all(logs, within_ms))
-        finally:  # also when one task's outputs can't be sent: the others' are still to be
+        finally:  # if the outputs of one task can't be sent, those of the others are put back, too
             for task, rest in outputs.items():
                 if rest:
                     task.put_back(rest)
         return complete
 
     def _push_all(self, unsent: dict[Task, Sequence[Emitted]], within_ms: int) -> Steps[bool]:
-        """Send what each task has, and leave in `unsent` what couldn't be sent; whether that is nothing."""
+        """Send the outputs of each task, and leave in `unsent` those that couldn't be sent. Returns True if none is
+        left."""
         for task, outputs in unsent.items():
             if outputs:
                 self._sender.must_be_in_session()
@@ -133,7 +138,7 @@ class DirectCollection:
         return True
 
     def _push(self, task: Task, outputs: Sequence[Emitted], within_ms: int) -> Steps[Sequence[Emitted]]:
-        """Send them; what is left once nothing has left for `within_ms`: a slow Kafka is waited for."""
+        """Send the outputs, and wait for a slow Kafka. Returns the rest, when no output has left for `within_ms`."""
         before, wait_ms, until_ms = len(outputs) + 1, 0, 0
         while True:
             if len(outputs) < before:
@@ -146,7 +151,7 @@ class DirectCollection:
             wait_ms = yield
 
     def _hand_over(self, task: Task, outputs: Sequence[Emitted], wait_ms: int) -> Sequence[Emitted]:
-        """Send them; the rest for which the client has had no room within `wait_ms`."""
+        """Send the outputs. Returns those for which the client had no room within `wait_ms`."""
         if self._given_up:
             outputs = self._without_given_up(task.id, outputs)
             if not self._sender.send_letters(wait_ms):
@@ -168,7 +173,7 @@ class DirectCollection:
         return kept
 
     def again(self, tasks: Mapping[TaskId, Task]) -> None:
-        """Nothing is kept: tasks make their outputs again."""
+        """Do nothing: no outputs are kept, and tasks make theirs once more."""
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
         self._clients.producer.let_go(tasks)
@@ -190,7 +195,7 @@ class DirectCollection:
         raise UnsentError(f"{error}; its records are processed again", [refused.task])
 
     def all_decided(self) -> None:
-        """Nothing waits for that."""
+        """Do nothing: nothing waits for this."""
 
     def take_changelog_offsets(self, task: Task) -> dict[str, int]:
         self._given_up = {mark: given_up for mark, given_up in self._given_up.items() if mark[0] != task.id}
@@ -198,6 +203,7 @@ class DirectCollection:
 
 
 def _mark(task: TaskId, output: Output, timed: bool) -> _Mark:
-    """Not `timed`: whatever its timestamp, which a punctuation by the wall clock gives anew each time."""
+    """The mark of the output. Without `timed` its timestamp doesn't count: a wall-clock punctuation sets another one
+    each time."""
     headers: Any = tuple(output.headers or ())
     return task, output._replace(headers=headers, timestamp=output.timestamp if timed else UNKNOWN_TIMESTAMP)

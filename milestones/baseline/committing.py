@@ -1,6 +1,8 @@
-"""A commit of the baseline: the stream thread takes all its steps at once, and Kafka confirms it by one transaction.
+"""A commit of the baseline: the stream thread takes all its steps in one call. Under `exactly_once_v2` the commit is
+one transaction.
 
-*Guarantees*: those of `Committer`. A transaction whose end has no answer in time costs the thread its tasks.
+*Guarantees*: those of `Committer`. If Kafka doesn't answer the end of a transaction in time, the thread loses its
+tasks.
 *Assumes*: those of `Committer`.
 """
 
@@ -19,7 +21,7 @@ from milestones.shared_parts.next_producer import ready_for_the_next
 
 
 class WaitingCommitter(Committer):
-    """Takes all steps at once; the stream thread waits."""
+    """Takes all steps of a commit in one call; the stream thread waits."""
 
     def run_once(self, wait_ms: int) -> Offsets | None:
         return until_done(super().run_once)
@@ -45,7 +47,7 @@ class Transaction(InTransaction):
         return min(CALL_MS, self.context.longest_wait_ms)
 
     def _retrying(self, begin: Callable[[], None], what: str) -> Steps[None]:
-        """When the outcome stays unknown, the thread gives its tasks up."""
+        """Retry the call. If its outcome stays unknown, the thread gives its tasks up."""
         try:
             yield from self.context.retry_policy.steps(begin, self.clients.producer.returned, is_retriable)
         except KafkaException as exception:

@@ -1,7 +1,7 @@
-"""Failed commits up to M4: nothing of them is kept frozen.
+"""Failed commits up to M4: no boundary of them stays frozen.
 
-*Guarantees*: at least once the boundaries are thawed, and the next commit has what they had; exactly once the recovery
-that follows rolls the tasks back to their last commit.
+*Guarantees*: under `at_least_once` the boundaries are thawed, and the next commit has their content. Under
+`exactly_once_v2` a recovery follows, which rolls the tasks back to their last commit.
 *Assumes*: as `FailedCommit`.
 """
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from milestones.parts import Clients
 
 ANSWERS: Final[Answers] = {
-    # The commit's tasks are rolled back, or lost, in any case: what Kafka can't have committed isn't waited for.
+    # The commit's tasks are rolled back, or lost, in any case. In these stages Kafka can't have committed, so no one
+    # waits.
     **{(stage, CommitEvent.ERROR): CommitAction.ABANDON for stage in (CommitStage.SENDING, CommitStage.FLUSHING)},
     **{
         (stage, CommitEvent.ERROR): CommitAction.FINISH
@@ -34,7 +35,7 @@ ANSWERS: Final[Answers] = {
 
 
 class DroppedCommit:
-    """Thaws or rolls back, by the processing guarantee."""
+    """Thaws the boundaries of a failed commit, or leaves them to a roll-back, as the processing guarantee says."""
 
     answers = ANSWERS
 
@@ -42,7 +43,8 @@ class DroppedCommit:
         self._config = context.config
 
     def failed(self, commit_set: CommitSet) -> None:
-        """At least once: thaw. Exactly once nothing: what follows is up to the recovery."""
+        """Thaw the boundaries under `at_least_once`. Do nothing under `exactly_once_v2`: the recovery decides what
+        follows."""
         if not self._config.exactly_once:
             for task, boundary in commit_set.items():
                 task.thaw(boundary)
@@ -51,17 +53,17 @@ class DroppedCommit:
         return {}
 
     def reached(self, task: Task, frozen: PendingCommit | None) -> Mapping[TopicPartition, int]:
-        """As far as it has processed: outputs of what came since the cut are in the transaction, too."""
+        """Everything that the task has processed: outputs that were made after the cut are in the transaction, too."""
         return task.reached()
 
     def most_bytes_of_commit(self, most_bytes: int) -> int:
         return most_bytes
 
     def added_bytes(self, uncommitted_bytes: int, committing_bytes: int) -> int:
-        """What came since the cut: all of it goes back with the commit, or the commit takes its part away."""
+        """Only the bytes that were added since the cut count during a commit."""
         return uncommitted_bytes - committing_bytes
 
     def rest_ms(self, took_ms: int) -> int:
-        """As long as the commit took, `commit_interval_ms` at most: during a commit tasks fill up, as nothing of theirs
-        is sent, and a slow Kafka would leave one turn of processing to each commit."""
+        """As long as the commit took, but `commit_interval_ms` at most. During a commit nothing is sent, so the tasks'
+        buffers fill up. Without this time a slow Kafka would leave only one turn of processing between two commits."""
         return min(took_ms, self._config.commit_interval_ms)

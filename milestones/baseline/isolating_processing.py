@@ -1,6 +1,7 @@
-"""Processing before M2 where a task ends alone (`task_failed`): an error of one task is reported for that task.
+"""Processing before M2 if tasks end alone (`task_failed`): the error of a task is reported for this task, not raised.
 
-*Guarantees*: as `InlineProcessing`. A task that has failed isn't called again; the others are, in the same round.
+*Guarantees*: as `InlineProcessing`. After a task has failed, it isn't called any more. The other tasks are called in
+the same round.
 *Assumes*: as `InlineProcessing`; a task that has failed is removed soon.
 """
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class IsolatingProcessing(InlineProcessing):
-    """*Owns*: the failures that aren't reported yet, and which tasks have failed, besides what `InlineProcessing`
+    """*Owns*: the failures that aren't reported yet, the names of the failed tasks, and all that `InlineProcessing`
     owns."""
 
     def __init__(self, context: ThreadContext) -> None:

@@ -1,6 +1,6 @@
 """Store opening of the baseline: the stream thread opens and closes stores itself.
 
-*Guarantees*: `run_once` takes `STORES_MS` at most, and the time of its last request.
+*Guarantees*: `run_once` begins no request after `STORES_MS`; the request that is under way then is finished.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -33,7 +33,7 @@ class InlineOpening:
         self._requests.append(OpenRequest(task))
 
     def cancel(self, task: TaskId) -> None:
-        """The request is carried out all the same."""
+        """Do nothing: the request is carried out all the same."""
 
     def set_aside(self, task: TaskId, stores: TaskStorage, damage: Mapping[str, object]) -> None:
         self._requests.append(SetAsideRequest(task, stores, damage))

@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 SLICE_MS = 50
-"""The time after which the stream thread is to poll and commit again."""
+"""The time after which the stream thread must poll and commit once more."""
 
 TURN_MS = 10
-"""The longest turn of a task, by what its records have taken so far; one record may take longer."""
+"""The longest turn of a task, estimated by the time of its earlier records. One record may take longer."""
 
 MOST_RECORDS = 500
-"""The most records of a turn."""
+"""The most records that one turn processes."""
 
 
 class InlineProcessing:
-    """The tasks that are ready, processed in rounds.
+    """Processes ready tasks in rounds.
 
-    *Owns*: the tasks between `add` and `remove`; which of them are to be initialised (`_new`), may have input (`_fed`),
-    may be called (`_going`), have changed; the number of records of each task's next turn (`_limits`).
+    *Owns*: the tasks between `add` and `remove`. It knows which of them must be initialised (`_new`), may have input
+    (`_fed`), may be called (`_going`), or have changed, and how many records the next turn of each has (`_limits`).
     """
 
     def __init__(self, context: ThreadContext) -> None:
@@ -59,7 +59,7 @@ class InlineProcessing:
         self._retiring: deque[tuple[Task, CloseMode]] = deque()
         self._limits: dict[TaskId, int] = {}
         self._waiting = Alarms()
-        """When tasks are to write the commits that wait."""
+        """The times at which tasks must write their waiting commits."""
         self._held = False
         self._held_back: Set[TaskId] = frozenset()
         self.processed: int = 0
@@ -68,11 +68,11 @@ class InlineProcessing:
         loop.run_once(self._clock.monotonic_ms())
 
     def may_wait(self) -> bool:
-        """True: a step of a commit is all that there is to do."""
+        """Always True: while a step of a commit waits, the thread has nothing else to do."""
         return True
 
     def keep(self) -> BaseException | None:
-        """None: no other thread makes turns."""
+        """Do nothing, and return None: no other thread makes turns."""
         return None
 
     def add(self, task: Task) -> None:
@@ -106,15 +106,15 @@ class InlineProcessing:
         return {}
 
     def failing(self) -> dict[TaskId, str]:
-        """None is retried."""
+        """Always empty: no task is retried."""
         return {}
 
     def hold(self, held: bool) -> None:
-        """While this holds nothing is processed, nor punctuated."""
+        """While `held` is true, no record is processed and no punctuation runs."""
         self._held = held
 
     def pause(self, subtopologies: frozenset[int]) -> None:
-        """Leave the tasks of these sub-topologies, and only of these, alone (KIP-834)."""
+        """Pause the tasks of these sub-topologies, and no others (KIP-834)."""
         self._paused = subtopologies
         self._going.clear()
         for task in self._tasks.values():
@@ -128,7 +128,7 @@ class InlineProcessing:
             self.pause(self._paused)
 
     def at_rest(self, tasks: Set[TaskId]) -> bool:
-        """The thread that asks is the one that works."""
+        """Always True: the calling thread is the one that processes."""
         return True
 
     def _let_go_on(self, task: Task) -> None:
@@ -137,13 +137,14 @@ class InlineProcessing:
             self._alarms.set_at_once(task)
 
     def _worked(self, task: Task) -> None:
-        """Something was called that may have scheduled a punctuation, changed the task, or put into its caches."""
+        """Note that user code was called: it may have scheduled a punctuation, changed the task, or filled its
+        caches."""
         self._changed[task] = None
         self._to_flush[task.id] = task
         self._alarms.set(task)
 
     def _initialise(self) -> bool:
-        """Initialise new tasks; True when some are left, as the time is over."""
+        """Initialise new tasks. Returns True if some are left because the time is over."""
         until_ms = self._clock.monotonic_ms() + SLICE_MS
         for task in list(self._new.values()):
             self._initialise_task(task)
@@ -159,14 +160,16 @@ class InlineProcessing:
         self._let_go_on(task)
 
     def take_removed(self) -> list[RemovedTask]:
-        """One at a time, closed as its close mode says: that takes time, which the caller may need for other tasks."""
+        """Close one removed task as its close mode says, and return it. One call closes only one task, as that takes
+        time that the caller may need for other tasks."""
         return [retire(*self._retiring.popleft())] if self._retiring else []
 
     def run_once(self, now_ms: int) -> bool:
-        """Initialise new tasks; rounds over all until the slice is over or nothing is left; punctuations that are due.
+        """1. initialise new tasks; 2. process records in rounds until the slice is over or none is left; 3. call
+        punctuations that are due.
 
-        What was fetched is worked off where time allows: a partition that fills up is paused, which throws away what
-        the client has prefetched.
+        Fetched records are processed as far as time allows. If a partition's buffer filled up, the partition would be
+        paused, and the client would throw its prefetched records away.
         """
         more = self._initialise()
         self._write(now_ms)
@@ -178,8 +181,8 @@ class InlineProcessing:
         return self._punctuate() or more or self.processed > before
 
     def _write(self, now_ms: int) -> None:
-        """Have tasks whose commits have waited for long enough write them, as far as time allows. No busy engine is
-        waited for: the next commit does that."""
+        """Have tasks write their commits that have waited for long enough, as far as time allows. Don't wait for a busy
+        engine: the next commit does that."""
         until_ms = self._clock.monotonic_ms() + SLICE_MS
         for task in filter(None, map(self._tasks.get, self._waiting.ring(now_ms))):
             self._write_task(task, now_ms, due=self._clock.monotonic_ms() < until_ms)
@@ -198,9 +201,9 @@ class InlineProcessing:
             self._waiting.set(task.id, due_ms)
 
     def _round(self, until_ms: int) -> bool:
-        """One turn for each task with input; False when nothing was left to do, or the time is over.
+        """Give each task with input one turn. Returns False when nothing was left to do, or the time is over.
 
-        A list of its own: a task may be taken away by what a round calls."""
+        The round has its own list of tasks, because the code that it calls may take a task away."""
         now_ms, before = self._clock.monotonic_ms(), self.processed
         for id, task in list(self._fed.items()):
             if id in self._going:
@@ -210,8 +213,8 @@ class InlineProcessing:
         return self.processed > before
 
     def _take_turn(self, task: Task, now_ms: int) -> int:
-        """Process the task's next records, and return the time. A task with more of them is the last of the next
-        round."""
+        """Process the task's next records, and return the time. If the task has more records, it is the last in the
+        next round."""
         id, limit = task.id, self._limits[task.id]
         try:
             done = task.process(limit, now_ms)
@@ -229,7 +232,7 @@ class InlineProcessing:
         return ended_ms
 
     def _punctuate(self) -> bool:
-        """Call what the wall clock makes due, as far as time allows; whether there was anything."""
+        """Call the wall-clock punctuations that are due, as far as time allows. Returns True if there were any."""
         called, until_ms = False, self._clock.monotonic_ms() + SLICE_MS
         for number, task in enumerate([self._going[id] for id in self._alarms.ring() if id in self._going]):
             if number and self._clock.monotonic_ms() >= until_ms:
@@ -269,7 +272,7 @@ class InlineProcessing:
         self._write_later(task)
 
     def _apply_later(self, task: Task, pause_ms: int) -> None:
-        """Wait for a busy engine, for as long as the group keeps a thread that waits."""
+        """Wait for a busy engine, but only as long as the group keeps a thread that doesn't answer."""
         until_ms = self._clock.monotonic_ms() + self._context.longest_wait_ms
         while pause_ms:
             self._clock.sleep_ms(pause_ms)

@@ -1,11 +1,11 @@
 """Transaction recovery of the baseline: as Kafka Streams does it.
 
-*Guarantees*: after an abortable error, or a stale generation, the transaction is aborted, and no queued output is sent
-any more. All processing tasks of the thread are rolled back in place; the group itself says whether the member still
-belongs to it. After a fatal error a new producer has fenced the old one, the thread's tasks are lost, and the thread
-rejoins.
-*Assumes*: an engine has confirmed writes only, and knows its changelog offset: a lost task's next owner restores the
-rest.
+*Guarantees*: after an abortable error, or with a stale generation, the transaction is aborted, and no queued output is
+sent any more. All processing tasks of the thread are rolled back in place. Whether the member still belongs to the
+group is left to the group to say. After a fatal error a new producer fences the old one, the thread's tasks are lost,
+and the thread rejoins.
+*Assumes*: an engine has only confirmed writes, and knows its changelog offset. So a lost task's next owner can restore
+the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class RejoinRecovery(RecoveryAtOnce):
-    """Aborts where that is enough, otherwise gives the tasks up."""
+    """Aborts the transaction, if that is enough. Otherwise gives the tasks up."""
 
     fenced: int
     lost: int
@@ -53,7 +53,7 @@ class RejoinRecovery(RecoveryAtOnce):
             case TaskCorruptedError() | StaleGenerationError() | StateCorruptError():
                 return self._abort(error)
             case RefusedInTransactionError() if error.unknown_topic:
-                # A topic that is still unknown then makes the client itself refuse the output, with the topic's name.
+                # If the topic is still unknown then, the client itself refuses the output, and names the topic.
                 return self._abort(error)
             case KafkaException() if classify(error) is ErrorClass.ABORTABLE:
                 return self._abort(error)
@@ -74,7 +74,7 @@ class RejoinRecovery(RecoveryAtOnce):
         if failed is not None:
             return self._lost(failed)
         if isinstance(error, RefusedTogetherError):
-            # One that isn't ready, or wasn't made, fails as the next transaction begins.
+            # A producer that isn't ready, or wasn't made, fails when the next transaction begins.
             self._renew(isolation=BatchIsolation())
         else:
             to_the_end(ready_for_the_next(self._context, self._clients))
@@ -92,8 +92,9 @@ class RejoinRecovery(RecoveryAtOnce):
         return False
 
     def _renew(self, *, isolation: BatchIsolation | None = None) -> KafkaUnreachableError | None:
-        """A producer that isn't ready in time is replaced when the next transaction fails as it begins; meanwhile the
-        stream thread answers its group. Returns why it isn't ready."""
+        """Replace the producer. Returns why the new one isn't ready in time, or None. If it isn't, the next transaction
+        fails as it begins, and then the producer is replaced once more. Meanwhile the stream thread answers its
+        group."""
         within_ms = patience_ms(self._context)
         renewal = self._clients.renew_producer(within_ms, isolation=isolation)
         unready = caught(lambda: to_the_end(renewal), KafkaUnreachableError)

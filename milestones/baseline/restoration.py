@@ -27,15 +27,16 @@ BATCH = 1_000
 """The number of changelog records per round."""
 
 PERIOD_MS, STANDBYS_SHARE_MS = 5_000, 1_000
-"""A period, and the part of it in which standbys read, too. Periods are long because a standby that stands back loses
-its prefetched records."""
+"""The length of a period, and the part of it in which standbys read, too. Periods are long because a standby that stops
+reading loses its prefetched records."""
 
 LOOK_MS = 10
 """The longest wait for input while a task restores: the stream thread restores nothing while it waits."""
 
 
 class InlineHooks:
-    """The hooks of the baseline. *Owns*: the time since which active tasks have had much to restore."""
+    """Decides for the baseline when standbys read. *Owns*: the time since which active tasks have had much to
+    restore."""
 
     def __init__(self) -> None:
         self._active_since_ms: int | None = None
@@ -49,7 +50,7 @@ class InlineHooks:
         apply()
 
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
-        """Whether the period is in the part that belongs to active tasks alone."""
+        """True in the part of a period in which only active tasks read."""
         if remaining < MUCH:
             self._active_since_ms = None
             return False

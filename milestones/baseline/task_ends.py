@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ThreadEnds:
-    """Ends the thread with each task."""
+    """Ends the thread when a task fails for good."""
 
     isolating = False
 

@@ -1,6 +1,6 @@
 """Engines' statistics as metrics: the seed's RocksDB metrics thread, one per client.
 
-*Guarantees*: no thread waits for it while it runs; a store that is gone takes its metrics along.
+*Guarantees*: no thread waits for it while it runs. When a store is gone, its metrics are removed.
 *Assumes*: statistics are cheap to ask for, and may be asked for by any thread.
 """
 
@@ -31,7 +31,7 @@ Statistics = Callable[[], Mapping[tuple["TaskId", str], Mapping[str, int]]]
 class EngineMetricsThread(Observer):
     """*Owns*: the metrics of all engines. *Receives*: a request to stop.
 
-    `read`: by task and store, RocksDB's numbers."""
+    `read`: returns RocksDB's numbers, keyed by task and store."""
 
     def __init__(self, name: str, read: Statistics, metrics: Metrics, clock: Clock) -> None:
         super().__init__(name=name, daemon=True)

@@ -1,7 +1,7 @@
-"""Where tasks change hands between a stream thread and one state updater.
+"""Passes tasks between a stream thread and one state updater, in both directions.
 
-*Guarantees*: a task that was put in comes out once: answered, or, when the updater ends, handed out with its error. A
-task that comes too late, because its stream thread has ended, is closed here. No call waits.
+*Guarantees*: a task that was put in comes out once: in an answer, or, when the updater ends, with the updater's error.
+If a task comes out after its stream thread has ended, it is closed here. No call waits.
 *Assumes*: the stream thread puts requests in, the updater takes them and answers.
 """
 
@@ -37,8 +37,8 @@ log: Final = logging.getLogger(__name__)
 class TaskHandover:
     """One updater's mailboxes, and the tasks that it has.
 
-    *Owns*, on the updater's side: `held`. *Concurrency*: `progress` is an immutable mapping, by the number of a stay,
-    swapped whole by the updater and read by the stream thread.
+    *Owns*, on the updater's side: `held`. *Concurrency*: `progress` is an immutable mapping, keyed by the number of a
+    stay. The updater replaces it as a whole, and the stream thread reads it.
     """
 
     def __init__(self, name: str, answers: Mailbox[Answer]) -> None:
@@ -51,11 +51,11 @@ class TaskHandover:
     # -- the stream thread's side
 
     def put(self, request: Request) -> bool:
-        """False: the updater has ended, and won't read it."""
+        """Send a request to the updater. Returns False if the updater has ended and won't read it."""
         try:
             if self.requests.try_put(request):
                 return True
-        except BaseException:  # a closed mailbox raises what its reader died of, whatever that is
+        except BaseException:  # a closed mailbox raises the error that its reader died of, of any type
             if not self.requests.closed:
                 raise
             return False
@@ -64,7 +64,7 @@ class TaskHandover:
     # -- the updater's side
 
     def take(self) -> list[Request]:
-        """What was asked for; all tasks in it are the updater's from now on, whatever becomes of the first of them."""
+        """Take the requests. All tasks in them belong to the updater from now on, even if the first request fails."""
         return self._hold(self.requests.drain())
 
     def _hold(self, requests: list[Request]) -> list[Request]:
@@ -74,7 +74,8 @@ class TaskHandover:
         return requests
 
     def has(self, number: int, id: TaskId) -> bool:
-        """Whether this stay of the task hasn't ended. `held` may have a later one, of the same batch of requests."""
+        """True if this stay of the task hasn't ended. `held` may have a later stay of the same task, from the same
+        batch of requests."""
         return id in self.held and self.held[id][0] == number
 
     def restored(self, task: Task) -> None:
@@ -87,7 +88,7 @@ class TaskHandover:
         self._hand_out(task, Removed(task))
 
     def end(self, error: BaseException | None) -> None:
-        """The updater ends: hand out all it has, and what was sent to it in vain."""
+        """End the updater's side: hand out all tasks that it has, and those in requests that it hasn't read."""
         self.requests.close(error)
         self._answer(Ended(error))
         if len(self.requests):
@@ -107,7 +108,7 @@ class TaskHandover:
             _close(task)
 
     def _answer(self, answer: Answer) -> bool:
-        """False: the stream thread has ended."""
+        """Send an answer to the stream thread. Returns False if the stream thread has ended."""
         try:
             if self.answers.try_put(answer):
                 return True

@@ -22,8 +22,8 @@ CAPACITY = 100_000
 
 @dataclass(frozen=True)
 class Add:
-    """Restore this active task. `number`: of this stay, for what is published about it. `committed`: its inputs'
-    offsets, read stable before."""
+    """Restore this active task. `number`: identifies this stay of the task at the updater; published progress carries
+    it. `committed`: the committed offsets of its inputs, read while no transaction was pending on them."""
 
     number: int
     task: Task
@@ -32,7 +32,7 @@ class Add:
 
 @dataclass(frozen=True)
 class AddStandby:
-    """Keep this standby up."""
+    """Keep this standby up to date."""
 
     number: int
     task: StandbyTask
@@ -40,7 +40,7 @@ class AddStandby:
 
 @dataclass(frozen=True)
 class Remove:
-    """Give the task back, open. `number`: of the stay that is to end; a stay that has ended is on its way back already.
+    """Give the task back, open. `number`: the stay that must end. If it has ended already, the task is on its way back.
     `recycled`: the task changes its role."""
 
     number: int
@@ -50,14 +50,14 @@ class Remove:
 
 @dataclass(frozen=True)
 class Pause:
-    """Leave tasks of these sub-topologies, and only these, alone."""
+    """Pause the tasks of these sub-topologies, and no others."""
 
     subtopologies: frozenset[int]
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What the group has committed, as far as standbys have to know it."""
+    """The group's committed offsets that standbys need."""
 
     committed: Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -79,14 +79,14 @@ class Restored:
 
 @dataclass(frozen=True)
 class Removed:
-    """A task that was to be given back."""
+    """A task that is given back, as `Remove` asked for."""
 
     task: Task | StandbyTask
 
 
 @dataclass(frozen=True)
 class RestorationFailed:
-    """A task that can't be restored. `died`: since the updater died."""
+    """A task that can't be restored. `died`: True if the reason is that the updater died."""
 
     task: Task | StandbyTask
     error: BaseException
@@ -95,7 +95,7 @@ class RestorationFailed:
 
 @dataclass(frozen=True)
 class Ended:
-    """The updater has ended, by an error or by request. Its tasks follow."""
+    """The updater has ended, because of an error or a request. Its tasks follow as the next messages."""
 
     error: BaseException | None
 
@@ -105,8 +105,8 @@ Answer = Restored | Removed | RestorationFailed | Ended
 
 @dataclass(frozen=True)
 class RestoreProgress:
-    """How far a task is: the sum of its stores' offsets; of an active one the records `remaining`; of a standby its
-    `lag`, None while it isn't known."""
+    """How far a task is: the sum of its stores' offsets. An active task also has the number of records `remaining`; a
+    standby has its `lag`, None while it isn't known."""
 
     position: int
     remaining: int | None = None

@@ -1,6 +1,6 @@
 """The metrics of a state updater: its own, and the progress of each store that it restores.
 
-*Guarantees*: nothing is measured per record. What is gone takes its metrics along.
+*Guarantees*: nothing is measured per record. When a store or the updater is gone, its metrics are removed.
 *Assumes*: made and driven by the updater's thread.
 """
 
@@ -43,7 +43,7 @@ class UpdaterMeasures:
         self._before = (0, 0, 0)
 
     def turn(self, now_ms: int, elapsed_ns: int) -> None:
-        """A round is over. `elapsed_ns`: its time without its waits."""
+        """Note the end of a round. `elapsed_ns`: the time of the round without its waits."""
         self._busy_ns += elapsed_ns
         if now_ms - self._published_ms >= PUBLISH_INTERVAL_MS:
             self._publish(now_ms)
@@ -65,7 +65,7 @@ class UpdaterMeasures:
         self._follow(now_ms)
 
     def _counts(self) -> tuple[int, int, int, int]:
-        """Active tasks and standbys that are worked on, then those that are paused."""
+        """Four counts: active tasks and standbys that aren't paused, then those that are paused."""
         reader = self._reader
         active = sum(id.subtopology in reader.paused for id in reader.active)
         standbys = sum(id.subtopology in reader.paused for id in reader.standbys)

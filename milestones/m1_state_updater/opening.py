@@ -1,12 +1,12 @@
 """Store opening from M1 on: openers, threads of their own, open and close stores.
 
-*Guarantees*: no call uses a disk, and none but `wait` and `close` waits for one. A store that takes long to open keeps
-up another one for `SLOW_S` at most, unless `OPENERS` of them do; stores are closed before others are opened. Stores
-that are opened after the end of the stream thread are closed by their opener.
+*Guarantees*: no call uses a disk. Only `wait` and `close` wait for one. A store that takes long to open delays another
+store for `SLOW_S` at most, unless `OPENERS` stores take long. Stores are closed before others are opened. If stores are
+opened after the end of the stream thread, their opener closes them.
 *Assumes*: driven by the stream thread.
 
-rocksdict holds Python's global lock while it opens a database. Several openers at once would hold it all the time, and
-be no faster. So openers take turns, and leave the lock to other threads for a while after each opening.
+rocksdict holds Python's global lock while it opens a database. Several openers at the same time would hold it all the
+time, and be no faster. So openers take turns, and leave the lock to other threads for a while after each opening.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log: Final = logging.getLogger(__name__)
 NOBODY = object()
 
 OPENERS = 4
-"""Threads that open stores, at most: each is begun when all others have something to do."""
+"""The most threads that open stores. Another one is started when all others are busy."""
 
 SLOW_S = 0.25
-"""When another opener takes the turn over: the one that has it waits for a disk, or for a lock."""
+"""After this time another opener takes the turn over: the opener that has the turn waits for a disk, or for a lock."""
 
 REST_MS = 100
 """An opener leaves the global lock to others for as long as its opening took, but no longer than this."""
@@ -50,7 +50,7 @@ class Turn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """The turn is this thread's in the block, until another one takes it."""
+        """Take the turn for the block. Another thread may take it over meanwhile."""
         own = object()
         with self._changed:
             while self._is_kept_up_by(self._holder):
@@ -71,7 +71,7 @@ class Turn:
 
 
 TURN = Turn()
-"""Of all openers of the process, as Python's global lock is the process's."""
+"""The turn of all openers in the process, because the whole process shares Python's global lock."""
 
 
 class StoreOpener:
@@ -83,7 +83,7 @@ class StoreOpener:
         """Called with the error that has ended the opener's thread."""
 
     def run_once(self, wait_ms: int) -> bool:
-        """Carry out a request, if one comes within `wait_ms`. False: none will come any more."""
+        """Carry out a request, if one comes within `wait_ms`. Returns False if no more requests will come."""
         try:
             request = self._requests.get(wait_ms)
         except MailboxClosedError:
@@ -112,7 +112,8 @@ class StoreOpener:
 
 
 class OpenerThread(threading.Thread):
-    """Drives a `StoreOpener` until its mailbox is closed and empty, or by an error, which is its last message."""
+    """Drives a `StoreOpener` until its mailbox is closed and empty. If an error ends it, the error is its last
+    message."""
 
     def __init__(self, name: str, opener: StoreOpener) -> None:
         super().__init__(name=name, daemon=True)
@@ -143,7 +144,7 @@ class ThreadedOpening(OpeningByMessage):
         launch: Callable[[str, StoreOpener], OpenerHandle] = start,
         wait: Callable[[Mailbox[StoreAnswer], int], object] = Mailbox.wait,
     ) -> None:
-        """`launch` starts an opener, in a thread of this name; others than the defaults are for tests."""
+        """`launch` starts an opener, in a thread of this name. Tests pass other functions than the defaults."""
         super().__init__(context, wait)
         self._launch = launch
         self._requests: Mailbox[StoreRequest] = Mailbox(CAPACITY, f"{context.name} stores to open and to close")
@@ -164,8 +165,8 @@ class ThreadedOpening(OpeningByMessage):
         return self._requests.drain() if len(self._requests) else ()
 
     def _start_opener(self) -> None:
-        """Start another opener when all others have something to do, if the system lets us: otherwise requests wait
-        for those that there are, and without any it is retried in each turn."""
+        """Start another opener when all others are busy. If the system can't start a thread, requests wait for the
+        present openers; if there are none, each turn retries."""
         if len(self._openers) >= min(OPENERS, self._unanswered):
             return
         name = f"{self.context.identity.helper('StoreOpener')}-{len(self._openers) + 1}"
@@ -186,7 +187,7 @@ class ThreadedOpening(OpeningByMessage):
         return answers
 
     def close(self, timeout_ms: int) -> None:
-        """Openers end once they have done what was asked for, and closed what was opened too late."""
+        """Let the openers end. They first carry out all requests, and close stores that were opened too late."""
         self.take_no_more_answers()
         self._requests.close()
         clock = self.context.clock

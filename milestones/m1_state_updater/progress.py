@@ -1,4 +1,4 @@
-"""How far restorations are: per store, in numbers for metrics and in one line for the log.
+"""Calculates how far restorations are: numbers per store for metrics, and one line for the log.
 
 *Guarantees*: pure arithmetic; a rate is that of the last `WINDOW_MS`.
 *Assumes*: looked at about once a second.
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 WINDOW_MS = 10_000
 MOST_NAMED = 4
-"""Stores in one line of the log."""
+"""The most stores that one log line names."""
 
 
 @dataclass(frozen=True)
 class StoreRestoreProgress:
-    """One store: records and, about, bytes left; records per second; seconds left, None while nothing comes."""
+    """The progress of one store: records left, bytes left (estimated), records per second, and seconds left, None while
+    no records come."""
 
     task: TaskId
     store: str
@@ -43,15 +44,15 @@ class StoreRestoreProgress:
 
 
 class RestoreRate:
-    """Records per second of something that counts up."""
+    """Calculates records per second from a counter."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, int]] = deque()
 
     def per_second(self, now_ms: int, count: int) -> float:
-        """As of now; 0 at the first look."""
+        """The rate now; 0 at the first look."""
         marks = self._marks
-        if marks and count < marks[-1][1]:  # begun anew
+        if marks and count < marks[-1][1]:  # the counter has begun anew
             marks.clear()
         marks.append((now_ms, count))
         while len(marks) > 2 and marks[1][0] <= now_ms - WINDOW_MS:
@@ -61,7 +62,8 @@ class RestoreRate:
 
 
 def line(restoring: Collection[StoreRestoreProgress], lags: Collection[int]) -> str:
-    """All that is restored, and what standbys lack, in one line; what takes longest is named."""
+    """One line about all stores that are being restored, and how far standbys are behind. It names the stores that will
+    take longest."""
     parts: list[str] = []
     if restoring:
         records, rate = sum(one.records_left for one in restoring), sum(one.rate for one in restoring)

@@ -1,7 +1,8 @@
 """The decisions of a state updater about reading changelogs: shares by weight, errors one by one.
 
-*Guarantees*: an error of one task ends that task's restoration only; while active tasks have much to restore standbys
-get one record for `restore_active_weight` of theirs, and those in proportion to their sub-topologies' weights.
+*Guarantees*: an error of one task ends only the restoration of this task. While active tasks have much to restore,
+standbys get one record for every `restore_active_weight` records of active tasks. The active tasks share theirs in
+proportion to the weights of their sub-topologies.
 *Assumes*: made and driven by the updater's thread, as the `ChangelogReader` that calls it.
 """
 
@@ -28,21 +29,22 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 BATCH = 2_000
-"""Records per round, about what one write to an engine takes: a round is what a message to the updater waits for."""
+"""Records per round, about as many as one write to an engine takes. A message to the updater waits for the end of a
+round, so a round is short."""
 
 SAMPLES = 8
-"""Records of a batch whose bytes are counted."""
+"""The number of records in a batch whose bytes are counted."""
 
 WAIT_MS = 10
-"""For the first record of a round, while an active task restores."""
+"""How long a round waits for its first record, while an active task restores."""
 
 
 class UpdaterHooks:
     """*Owns*: the tasks that failed, until `take_errors`; the quota of active tasks and standbys; the shares of
     sub-topologies.
 
-    For metrics, all ints: `active_records`, `standby_records` taken; `active_ns`, `standby_ns` that applying them
-    took; `calls` of fetch that brought any.
+    For metrics, all ints: `active_records` and `standby_records`: the records taken; `active_ns` and `standby_ns`: the
+    time of applying them; `calls`: the fetches that brought records.
     """
 
     active_records: int
@@ -85,7 +87,7 @@ class UpdaterHooks:
             self.standby_records, self.standby_ns = self.standby_records + len(messages), self.standby_ns + taken_ns
 
     def _weigh(self, partition: TopicPartition, messages: list[Message]) -> None:
-        """A few of them, as that is for an estimate only."""
+        """Count the bytes of a few of the messages; that is enough for an estimate."""
         sample = messages[:: max(1, len(messages) // SAMPLES)]
         size = sum(len(message) + len(message.key() or b"") for message in sample) / len(sample)
         self.bytes_per_record[partition] = 0.8 * self.bytes_per_record.get(partition, size) + 0.2 * size

@@ -1,7 +1,8 @@
 """Restoration by a state updater, as the stream thread sees it.
 
 *Guarantees*: no call but `close` waits. A task that was added comes back once: by `take_restored`, `take_removed` or
-`take_failed`. An updater that dies is replaced by the next task that is added; what it had failed with its error.
+`take_failed`. When an updater has died, the next added task starts a new one. The tasks of the dead updater fail with
+its error.
 *Assumes*: driven by the stream thread.
 """
 
@@ -46,10 +47,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 LOOK_MS, LONG_LOOK_MS, FAR = 10, 50, 20_000
-"""How often the stream thread looks for answers; how often while at least `FAR` records are to be restored."""
+"""`LOOK_MS`: how often the stream thread looks for answers. `LONG_LOOK_MS`: how often it looks while at least `FAR`
+records are left to restore."""
 
 MOST_DEATHS, SERIES_MS = 3, 60_000
-"""If this number of updaters dies within this time, the stream thread dies of the last one."""
+"""If `MOST_DEATHS` updaters die within `SERIES_MS`, the stream thread ends with the error of the last one."""
 
 
 class UpdaterHandle(Protocol):
@@ -60,8 +62,8 @@ class UpdaterHandle(Protocol):
 
 
 class PendingRestoration:
-    """A task that was sent to the updater, and isn't back. `number`: of its stay; `position`: when it was sent;
-    `removing`: `Remove` was sent for it."""
+    """A task that was sent to the updater and isn't back yet. `number`: of its stay. `position`: its position when it
+    was sent. `removing`: True if `Remove` was sent for it."""
 
     number: int
     position: int
@@ -81,12 +83,13 @@ class UpdaterRestoration:
     def __init__(
         self, context: ThreadContext, clients: Clients, launch: Callable[[TaskHandover], UpdaterHandle] | None = None
     ) -> None:
-        """`launch` starts an updater that serves this handover; the default starts a thread, others are for tests."""
+        """`launch` starts an updater that serves this handover. The default starts a thread; tests pass another
+        function."""
         self._context, self._clients = context, clients
         self._launch = self._start if launch is None else launch
         self._answers: Mailbox[Answer] = Mailbox(CAPACITY, f"{context.name} answers of the state updater")
         self._handover: TaskHandover | None = None
-        self._threads: list[UpdaterHandle] = []  # the newest last; one that has died may still be closing its consumer
+        self._threads: list[UpdaterHandle] = []  # the newest last; a dead one may still be closing its consumer
         self._pending: dict[TaskId, PendingRestoration] = {}
         self._numbers = count(1)
         self._paused: frozenset[int] = frozenset()
@@ -104,8 +107,8 @@ class UpdaterRestoration:
 
     @property
     def poll_interval_ms(self) -> int:
-        """How often answers are looked for: seldom while much is to be restored, as each look takes Python's global
-        lock from the updater."""
+        """How often the thread looks for answers. It looks less often while much is left to restore, as each look takes
+        Python's global lock from the updater."""
         return LONG_LOOK_MS if sum(self.remaining().values()) >= FAR else LOOK_MS
 
     # -- requests
@@ -132,7 +135,7 @@ class UpdaterRestoration:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         try:
             self._threads.append(self._launch(handover))
-        except RuntimeError as error:  # no thread can be started: that is a death, too
+        except RuntimeError as error:  # if no thread can be started, that counts as a death, too
             handover.end(error)
 
     def remove(self, task: TaskId, *, recycled: bool = False) -> None:
@@ -155,15 +158,15 @@ class UpdaterRestoration:
             self._tell(Limit(self._limit))
 
     def _tell(self, request: Remove | Pause | Limit | StopUpdater) -> None:
-        """An updater that has ended needs no request: its tasks are on their way back, and the next updater gets them
-        all."""
+        """Send the request to the present updater. An updater that has ended doesn't need it: its tasks are on their
+        way back, and the next updater gets all requests."""
         if self._handover is not None:
             self._handover.put(request)
 
     # -- answers
 
     def run_once(self, now_ms: int) -> bool:
-        """Take the answers that came."""
+        """Take the answers that have come."""
         answers = self._answers.drain()
         for answer in answers:
             self._take_answer(answer, now_ms)
@@ -185,7 +188,7 @@ class UpdaterRestoration:
                 self._take_back(failed, lambda: self._failed.append(FailedTask(failed, error, again)))
 
     def _take_back(self, task: Task | StandbyTask, keep: Callable[[], None]) -> None:
-        """A task came back; one that is being removed isn't kept, whatever has become of it."""
+        """Take a task that came back. If it is being removed, it isn't kept, even if it is restored or has failed."""
         if self._pending.pop(task.id).removing:
             self._removed.append(task)
         else:
@@ -196,7 +199,8 @@ class UpdaterRestoration:
         self._restored.append(task)
 
     def _note_death(self, error: BaseException, now_ms: int) -> None:
-        """What is known to last, and what kills one updater after the other, is the stream thread's end."""
+        """Note that an updater has died. The stream thread ends with this error if the error is known to be permanent,
+        or if one updater after the other dies."""
         self._deaths = [at for at in self._deaths if now_ms - at < SERIES_MS] + [now_ms]
         lasting = isinstance(error, MilestonesError | KafkaException)
         self._again = not lasting and len(self._deaths) < MOST_DEATHS
@@ -231,8 +235,8 @@ class UpdaterRestoration:
         return {id: lag for id, lag in lags.items() if lag is not None}
 
     def positions(self) -> Mapping[TaskId, int]:
-        """The positions of the updater's tasks, and of those that came back. The updater answers before it takes a task
-        out of `progress`: read in the other order, no task is missed."""
+        """The positions of the updater's tasks, and of those that came back. The updater sends its answer before it
+        takes a task out of `progress`. This method reads both in the other order, so it misses no task."""
         away = {id: self._progress_of(pending) for id, pending in self._pending.items()}
         self.run_once(self._context.clock.monotonic_ms())
         back = [*self._removed, *(failed.task for failed in self._failed)]

@@ -1,18 +1,20 @@
-"""Whose records are read next: restoring active tasks first, standbys in proportion.
+"""Decides whose records are read next: active tasks that restore come first, and standbys get a share.
 
-*Guarantees*: while active tasks have much to restore, standbys that have something to read get one record for `weight`
-of theirs, up to a quantum; else all tasks read.
-*Assumes*: told of all records that were taken.
+*Guarantees*: while active tasks have much to restore, standbys with something to read get one record for every `weight`
+records of active tasks; the difference is one quantum at most. Otherwise all tasks read.
+*Assumes*: `took` is called with all records that were taken.
 """
 
 from __future__ import annotations
 
 QUANTUM = 50_000
-"""Records that standbys may take in one turn. A turn's end throws away what was prefetched for them, 20,000 and more of
-each, so it isn't short; at the usual 300,000 records/s standbys wait two thirds of a second for theirs."""
+"""The number of records that standbys may take in one turn. It is large because the end of a turn throws away the
+records that were prefetched for them, 20,000 and more for each standby. At the usual 300,000 records/s standbys wait
+two thirds of a second for their turn."""
 
 MOST_TURNS = 5
-"""The most quanta that standbys may be owed when their turn comes. Prefetched records of active tasks come first."""
+"""The most quanta that standbys can be owed when their turn comes. They may have to wait, because prefetched records of
+active tasks come first."""
 
 
 class RestoreQuota:
@@ -29,7 +31,7 @@ class RestoreQuota:
         self._owed = min(most, self._owed + active / self._weight) - standby
 
     def standbys_read(self, *, contended: bool) -> bool:
-        """Whether standbys read now. `contended`: active tasks have much to restore."""
+        """True if standbys read now. `contended`: True while active tasks have much to restore."""
         if not contended:
             self._owed, self._turn = 0.0, False
             return True

@@ -1,12 +1,12 @@
-"""Which sub-topologies' active tasks restore now: those of greater weight first, in proportion.
+"""Decides which sub-topologies' active tasks restore now, in proportion to the sub-topologies' weights.
 
     far: records by weight    heavy |------->           light stands back once it is a quantum farther than a heavier
                               light |---------------->  one, until that one is as far
 
-*Guarantees*: of sub-topologies that have much to restore each gets records in proportion to its weight, up to a
-quantum. None stands back for one that is as light, or that has little left, and none for longer than `LONGEST_MS` in
-one go. Equal weights: all read.
-*Assumes*: told of all records of active tasks that were taken.
+*Guarantees*: each sub-topology that has much to restore gets records in proportion to its weight; the difference is one
+quantum at most. A sub-topology never waits for one of the same or a smaller weight, nor for one with little left to
+restore. It never waits longer than `LONGEST_MS` at a time. If all weights are equal, all read.
+*Assumes*: `took` is called with all records of active tasks that were taken.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from typing import Final
 from milestones.restoration.changelog_reader import MUCH
 
 QUANTUM: Final = 50_000
-"""Records by weight, as in `restore_quota`: a turn's end throws away what was prefetched."""
+"""The number of records, divided by the weight, after which a sub-topology waits. It is large for the same reason as in
+`restore_quota`: the end of a turn throws prefetched records away."""
 
 LONGEST_MS: Final = 10_000
-"""How long one stands back in one go, whatever the heavier ones get: their brokers may be away."""
+"""The longest time for which a sub-topology waits at a time, even if the heavier ones read nothing: their brokers may
+be away."""
 
 
 class RestoreShares:
-    """*Owns*: how far each sub-topology is, and which of them stand back."""
+    """*Owns*: how far each sub-topology is, and which of them wait."""
 
     def __init__(self, weights: Mapping[int, int], quantum: int = QUANTUM) -> None:
         """`weights`: `task_priorities`."""
@@ -33,7 +35,7 @@ class RestoreShares:
         self._back: dict[int, int] = {}
 
     def took(self, subtopology: int, records: int) -> None:
-        """Note that this number of records of its active tasks was taken."""
+        """Note that this number of records was taken for active tasks of the sub-topology."""
         if subtopology in self._far:
             self._far[subtopology] += records / self._weight(subtopology)
 
@@ -41,8 +43,8 @@ class RestoreShares:
         return self._weights.get(subtopology, 1)
 
     def stand_back(self, now_ms: int, left: Mapping[int, int]) -> frozenset[int]:
-        """Those whose active tasks don't read now. `left`: records to restore, by sub-topology, of those that could
-        read."""
+        """The sub-topologies whose active tasks don't read now. `left`: the records that are left to restore, for each
+        sub-topology whose tasks could read."""
         much = {number for number, records in left.items() if records >= MUCH}
         begun = min((far for number, far in self._far.items() if number in much), default=0.0)
         self._far = {number: self._far.get(number, begun) for number in much}

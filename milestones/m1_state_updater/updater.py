@@ -1,9 +1,10 @@
 """The state updater: restores active tasks and updates standbys, in a thread of its own.
 
-*Guarantees*: every task that the updater is given it hands out once. A request waits for one round at most: a write to
-the store of each partition that has records, 10 ms (`WAIT_MS`) for records, a second for room in the housekeeper's
-mailbox.
-*Assumes*: tasks come open, in transit, their inputs' committed offsets read stable before.
+*Guarantees*: the updater hands every task that it gets out once. A request waits for one round at most. A round writes
+to the store of each partition that has records, waits 10 ms (`WAIT_MS`) at most for records, and a second at most for
+room in the housekeeper's mailbox.
+*Assumes*: tasks come open and in transit. The committed offsets of their inputs were read while no transaction was
+pending on them.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ log: Final = logging.getLogger(__name__)
 
 PUBLISH_MS = 100
 FIRST_IDLE_MS, LONGEST_IDLE_MS = 5, 100
-"""How long the updater waits for a request after a round without work: twice as long each time. Standbys can wait for
-so long; while active tasks restore, the wait stays the first one."""
+"""How long the updater waits for a request after a round without work. The wait doubles each time; standbys can afford
+that. While active tasks restore, it stays at `FIRST_IDLE_MS`."""
 NOTHING_TO_DO_MS = 1_000
 
 
 class StateUpdater:
     """A step function, made and driven by one thread.
 
-    *Owns*: the restore consumer, the tasks that `handover` says it holds. *Receives*: `Request`s, `Bounds`. *Sends*:
-    `Answer`s, `AskBounds`; publishes `RestoreProgress`s.
+    *Owns*: the restore consumer; the tasks in `handover.held`. *Receives*: `Request`s, `Bounds`. *Sends*: `Answer`s,
+    `AskBounds`; publishes `RestoreProgress`s.
     """
 
     def __init__(self, context: ThreadContext, clients: Clients, handover: TaskHandover) -> None:
@@ -63,7 +64,8 @@ class StateUpdater:
             context.metrics.profile.follow_thread(handover.name, [(self, {"run_once": "restores, follows changelogs"})])
 
     def run_once(self, now_ms: int) -> bool:
-        """1. do what was asked for; 2. read and apply a batch; 3. hand out what is restored or failed; 4. publish."""
+        """Make one round: 1. carry out requests; 2. read and apply a batch; 3. hand out tasks that are restored or have
+        failed; 4. publish the progress."""
         began, waited = perf_counter_ns(), self._reader.blocked_ns
         requests = self._handover.take()
         for request in requests:
@@ -123,7 +125,7 @@ class StateUpdater:
         self._handover.progress = MappingProxyType(progress)
 
     def close(self) -> None:
-        """Let the restore consumer and the metrics go."""
+        """Close the restore consumer, and remove the metrics."""
         self._measures.close()
         self._reader.close(0)
 
@@ -131,7 +133,8 @@ class StateUpdater:
 class UpdaterThread(threading.Thread):
     """Drives a `StateUpdater` until it is stopped, or dies.
 
-    *Owns*: the updater. *Receives* and *sends* what that does; at its end `Ended`, and every task it still has.
+    *Owns*: the updater. *Receives* and *sends* the same as the updater. At its end it sends `Ended`, and every task
+    that it still has.
     """
 
     def __init__(self, context: ThreadContext, clients: Clients, handover: TaskHandover) -> None:
@@ -139,7 +142,8 @@ class UpdaterThread(threading.Thread):
         self._surroundings, self._clients, self._handover = context, clients, handover
 
     def run(self) -> None:
-        with self._surroundings.thread_registry.helping(self._surroundings.number):  # it calls the user's listeners
+        # This thread calls the user's listeners.
+        with self._surroundings.thread_registry.helping(self._surroundings.number):
             self._run()
 
     def _run(self) -> None:
@@ -157,7 +161,7 @@ class UpdaterThread(threading.Thread):
 
 
 def end(handover: TaskHandover, updater: StateUpdater | None, failure: BaseException | None) -> None:
-    """Hand out every task, close the updater; nothing keeps from that."""
+    """Hand out every task, and close the updater, even if one of these steps fails."""
     handover.end(failure)
     try:
         if updater is not None:

@@ -1,10 +1,10 @@
 """Reads changelogs for the tasks in restoration and for standbys, by one restore consumer, a batch per round.
 
-*Guarantees*: active tasks are completed, standbys follow their changelogs, as `changelogs.py` defines. A store that
-proves damaged is rebuilt, a task whose engine is busy waits for it, and no other task notices. A stage decides the rest
-by its `ReaderHooks`: how much is fetched, when standbys stand back, and what any other error of one task leads to.
-*Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
-thread that owns the restore consumer.
+*Guarantees*: active tasks are completed, standbys follow their changelogs, as `changelogs.py` defines. A damaged store
+is rebuilt, and a task whose engine is busy waits for it, without an effect on other tasks. A milestone decides the rest
+by its `ReaderHooks`: how much is fetched, when standbys don't read, and what other errors of one task lead to.
+*Assumes*: `add` gets the committed offsets of a task's inputs, which were read while no transaction was pending on
+them. Driven by the thread that owns the restore consumer.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ log: Final = logging.getLogger(__name__)
 C = TypeVar("C", bound=Changelogs)
 
 MUCH = 10_000
-"""The number of changelog records of active tasks from which on standbys stand back."""
+"""If active tasks have this number of changelog records left to restore, standbys may have to wait."""
 
 CHECK_INTERVAL_MS = 60_000
-"""The time between two questions whether a standby's changelogs are still the same topics."""
+"""How often the reader asks whether a standby's changelogs are still the same topics."""
 
 
 class ReaderHooks(Protocol):
-    """The decisions of a stage about reading changelogs. The reader calls each hook in the reader's thread."""
+    """The decisions of a milestone about reading changelogs. The reader calls each hook in its own thread."""
 
     def fetch(self, consumer: AssignedConsumer, *, restoring: bool) -> Fetched:
-        """The next batch. `restoring`: a changelog of an active task is among those that are read."""
+        """Fetch the next batch. `restoring`: True if a changelog of an active task is being read."""
         ...
 
     def apply(
@@ -61,17 +61,18 @@ class ReaderHooks(Protocol):
         ...
 
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
-        """Whether only active tasks read now. `remaining`: the records that active tasks still have to read, without
-        those of paused tasks."""
+        """True if only active tasks read now. `remaining`: the number of records that active tasks still have to read;
+        paused tasks don't count."""
         ...
 
     def stand_back(self, now_ms: int, left: Mapping[int, int]) -> Set[int]:
-        """The sub-topologies whose active tasks don't read now. `left`: the records that those have still to read
-        which could, by sub-topology."""
+        """The sub-topologies whose active tasks don't read now. `left`: for each sub-topology, the number of records
+        that its tasks still have to read, as far as they could read now."""
         ...
 
     def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
-        """The task can't be restored. True: the reader drops it; False: the reader raises the error."""
+        """Note that the task can't be restored. Returns True if the reader must drop the task, False if it must raise
+        the error."""
         ...
 
 
@@ -113,7 +114,7 @@ class ChangelogReader:
 
     @property
     def restores(self) -> bool:
-        """Whether an active task restores, or is about to."""
+        """True if an active task restores, or is about to restore."""
         return any(id.subtopology not in self._paused for id in self._active)
 
     def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
@@ -141,7 +142,7 @@ class ChangelogReader:
         self._guarded(changelogs, self._prepare)
 
     def _prepare(self, changelogs: Changelogs) -> None:
-        """Request snapshots of empty stores; the changelogs' ends are asked for after these have come."""
+        """Request snapshots for empty stores. The reader asks for the changelogs' ends only after these have come."""
         changelogs.fetching = self._context.snapshots.ask(changelogs.task)
         if changelogs.fetching is None:
             self._ask(changelogs)
@@ -200,8 +201,9 @@ class ChangelogReader:
         return {task: changelogs.position() for task, changelogs in everything.items()}
 
     def run_once(self, now_ms: int) -> bool:
-        """1. note the answers that came; 2. take snapshots in, a step of each; 3. write what engines were too busy for;
-        4. choose what is read now; 5. apply a batch; 6. hand out what is complete."""
+        """Make one round: 1. note the answers that came; 2. take one step of each snapshot that is being loaded; 3.
+        write records for which engines were too busy before; 4. choose which partitions are read now; 5. apply a batch;
+        6. hand out complete tasks."""
         if not self._active and not self._standbys:
             return False
         self._take_bounds(now_ms)
@@ -318,8 +320,8 @@ class ChangelogReader:
             self._begin_again(changelogs)
 
     def _unanswered(self, changelogs: Changelogs, error: Exception, now_ms: int) -> None:
-        """Note an error in place of an answer. The question is asked again after a pause; for an active task until
-        its time is up, for a standby without a limit."""
+        """Note that a question had an error instead of an answer. It is asked once more after a pause: for an active
+        task until its time is up, for a standby without a limit."""
         if changelogs.failing_since_ms is None:
             changelogs.failing_since_ms = now_ms
             log.info("task %s can't learn the ends of its changelogs now: %s", changelogs.task.id, error)
@@ -331,14 +333,16 @@ class ChangelogReader:
             ) from error
 
     def _begin_again(self, changelogs: Changelogs) -> None:
-        """Ask for the changelogs' bounds again, as a changelog has changed; the task reads nothing before the answer.
-        An answer under way doesn't count: it may name an end that the task has passed since."""
+        """Ask for the changelogs' bounds once more, because a changelog has changed. The task reads nothing before the
+        answer. An earlier answer that is still under way doesn't count: it may name an end that the task has already
+        passed."""
         self._consumer.unassign(changelogs.stores)
         changelogs.lose_ends(self._answers(changelogs.task.id))
         self._ask(changelogs)
 
     def _topic_unknown(self, partition: TopicPartition, changelogs: Changelogs) -> None:
-        """One broker doesn't know the topic. Only the housekeeper, which looks twice, concludes that it was deleted."""
+        """Handle a topic that one broker doesn't know. Only the housekeeper, which looks twice, may conclude that the
+        topic was deleted."""
         log.warning("task %s: a broker doesn't know changelog %s; it is asked again", changelogs.task.id, partition)
         self._begin_again(changelogs)
 
@@ -364,7 +368,7 @@ class ChangelogReader:
         return {id: sum(active.missing().values()) for id, active in going.items()}
 
     def _left(self, missing: Mapping[TaskId, int]) -> Mapping[int, int]:
-        """Those of tasks that could read now, by sub-topology."""
+        """For each sub-topology: the missing records of those of its tasks that could read now."""
         left = Counter[int]()
         for id, records in missing.items():
             if records and self._active[id].reading():

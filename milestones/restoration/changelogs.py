@@ -1,4 +1,4 @@
-"""One task on its way along its changelogs.
+"""Restores one task, or follows as a standby: knows how far it is in its changelogs.
 
 *Guarantees*: a store whose offset is outside of its changelog, or whose changelog is another topic of the same name, is
 rebuilt; the task's other stores stay. An active task is complete when its position has reached the ends that the
@@ -44,17 +44,17 @@ EMPTIED: Final = (
 )
 
 KnownEnd = Callable[[TopicPartition], "int | None"]
-"""Gives the end of a partition as of its last fetch; None before the first."""
+"""Returns the end of a partition that its last fetch reported; None before the first fetch."""
 
 
 class Changelogs:
     """A task and its positions in its changelogs. `ends` is None until the changelogs' bounds are known (`begin`).
 
-    `answers` is this object's mailbox alone: the answer to an earlier question about the same task would name an end
-    that the changelog has outgrown. `asked`: a question is under way; `heard_ms`: the time of the last answer;
-    `failing_since_ms`: the time since which answers have been errors. `fetching`: the request for snapshots.
-    `restored`: the number of records taken so far; `counts`: the same by partition. `refused`: since when what was
-    restored waits for a busy engine, until `again_ms`.
+    `answers` is a mailbox of this object alone. In a shared one, the answer to an earlier question about the same task
+    could name an end that the changelog has outgrown. `asked`: True while a question is under way. `heard_ms`: the time
+    of the last answer. `failing_since_ms`: the time since which all answers have been errors. `fetching`: the request
+    for snapshots. `restored`: the number of records taken so far; `counts`: the same for each partition. `refused`: the
+    time since which records wait for a busy engine; they are tried once more at `again_ms`.
     """
 
     answers: Mailbox[Bounds]
@@ -88,16 +88,16 @@ class Changelogs:
 
     @property
     def preparing(self) -> bool:
-        """Whether snapshots are on their way or being taken in, so that it isn't known yet where reading begins."""
+        """True while snapshots are being downloaded or loaded, so that it isn't known yet where reading begins."""
         return self.fetching is not None or self._beginning is not None
 
     @property
     def ingesting(self) -> bool:
-        """Whether `advance` has a step to do."""
+        """True if `advance` has a step to do."""
         return self._beginning is not None
 
     def brought(self, now_ms: int) -> bool:
-        """Whether the request for snapshots is answered or given up."""
+        """True if the request for snapshots was answered or given up."""
         if self.fetching is None:
             return False
         found = self.fetching.take(now_ms)
@@ -106,13 +106,13 @@ class Changelogs:
         return found is not None
 
     def begin(self, answer: Bounds) -> None:
-        """Take the changelogs' bounds: clear stores that don't fit, and take snapshots in. Does the first step of that.
-        `StateError`."""
+        """Take the changelogs' bounds, and do the first step of what follows: clear stores that don't fit, and load
+        snapshots. Raises `StateError`."""
         self._beginning = self._begin(answer)
         self.advance()
 
     def advance(self) -> None:
-        """Do the next step of what `begin` began. `StateError`."""
+        """Do the next step of the work that `begin` began. Raises `StateError`."""
         if self._beginning is not None and next(self._beginning, DONE) is DONE:
             self._beginning = None
 
@@ -138,8 +138,9 @@ class Changelogs:
             offset = offsets[store]
             if offset is None and 0 < first == end and store in self._trimmed:
                 log.warning(EMPTIED, self.task.id, store, partition, end)
-            # An offset, since the client would have to ask for "the beginning", and waits half a second when it can't
-            # yet. A changelog without anything left to read is read all the same: lags are told by the store's offset.
+            # A number, not "the beginning": for that the client would have to ask Kafka, and it waits half a second
+            # when it can't ask yet. A changelog with nothing left to read is read all the same: lags come from the
+            # store's offset.
             beginning = first if first < end else OFFSET_BEGINNING
             self.positions[partition] = beginning if offset is None else offset
         self.ends = ends
@@ -152,8 +153,8 @@ class Changelogs:
         self._note_ends()
 
     def give_up(self) -> None:
-        """Delete the snapshots on their way, as the task leaves. A store with half of a snapshot has no offset: it is
-        emptied when it is opened next, so the task's stores have to be closed."""
+        """Delete the snapshots that are being downloaded or loaded, because the task leaves. A store with half of a
+        snapshot has no offset. It is emptied when it is next opened, so the task's stores must be closed."""
         if self.fetching is not None:
             self.fetching.close()
         if self._beginning is not None:
@@ -167,7 +168,7 @@ class Changelogs:
         return ends
 
     def other_topics(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
-        """The reason, by store, why its offset belongs to a topic that was deleted since."""
+        """The stores whose offset belongs to a topic that was deleted since, each with the reason."""
         known, offsets = self.task.changelog_ids(), self.task.changelog_offsets()
         return {
             store: f"its topic was deleted and made anew (topic id {known[store]} then, {id} now)"
@@ -176,7 +177,7 @@ class Changelogs:
         }
 
     def _leave_other_topics(self, topic_ids: Mapping[str, str]) -> None:
-        """Clear the stores of deleted topics, then write down the ids of the present ones: in this order a crash in
+        """Clear the stores of deleted topics, then write down the ids of the present topics. In this order a crash in
         between does no harm."""
         others = self.other_topics(topic_ids)
         for partition, store in self.stores.items():
@@ -193,7 +194,7 @@ class Changelogs:
         return None if self.ends is None else self.ends.get(partition)
 
     def missing(self) -> dict[TopicPartition, int]:
-        """The number of records up to the known ends, by partition that hasn't reached its end."""
+        """For each partition that hasn't reached its end: the number of records up to the known end."""
         if self.ends is None:
             return {}
         return {p: end - at for p, end in self.ends.items() if (at := max(0, self.positions.get(p, 0))) < end}
@@ -202,8 +203,7 @@ class Changelogs:
         return self.ends is not None and not self.missing() and not self.task.unwritten
 
     def reading(self) -> dict[TopicPartition, int]:
-        """The partitions that are to be read now, each with the offset to read next; none while the task's engine is
-        busy."""
+        """The partitions to read now, each with the offset to read next; none while the task's engine is busy."""
         if self.task.unwritten:
             return {}
         return {partition: self.positions[partition] for partition in self.missing()}
@@ -215,9 +215,9 @@ class Changelogs:
         return sum(max(0, at) for at in self.positions.values())
 
     def apply(self, partition: TopicPartition, messages: list[Message], position: int) -> bool:
-        """Apply the messages read up to `position`. False: the records after the offset in `reading` have to be read
-        again, since they are beyond the limit, or since the store was damaged and is empty now. `StateCorruptError` of
-        another store: nothing is applied."""
+        """Apply the messages that were read up to `position`. Returns False if the records after the offset in
+        `reading` must be read once more: they are beyond the limit, or the store was damaged and is empty now. Raises
+        `StateCorruptError` if another store is damaged; then nothing is applied."""
         end = self.limit(partition)
         within = True
         if end is not None and position > end:
@@ -229,7 +229,7 @@ class Changelogs:
             self.task.restore(self.stores[partition], messages, position)
         except StateCorruptError as error:
             if error.damaged - {StoreId(self.task.id, self.stores[partition])}:
-                raise  # of another store, of which something has waited for the disk
+                raise  # the error of another store, which had writes that waited for the disk
             self.clear(partition, str(error))
             self.positions[partition] = OFFSET_BEGINNING
             return False
@@ -314,8 +314,8 @@ class ActiveChangelogs(Changelogs):
 
 
 class StandbyChangelogs(Changelogs):
-    """The changelogs of a standby. `committed`: the group's committed offsets, of source topics that serve as
-    changelogs, too; such a partition without one isn't read."""
+    """The changelogs of a standby. `committed`: the group's committed offsets. If a source topic serves as changelog, a
+    partition of it without a committed offset isn't read."""
 
     committed: Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -336,7 +336,7 @@ class StandbyChangelogs(Changelogs):
         self.know(committed)
 
     def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Take what the group has committed."""
+        """Take the offsets that the group has committed."""
         self.committed = committed
         self.task.know(committed)
 
@@ -374,8 +374,8 @@ class StandbyChangelogs(Changelogs):
         return {p: at for p, at in self.positions.items() if (limit := limits[p]) is None or max(0, at) < limit}
 
     def _end(self, partition: TopicPartition) -> int:
-        """The highest known end: the one of `begin` counts too, as the client may remember an older end of an earlier
-        assignment."""
+        """The highest known end. The end that `begin` got counts, too: the client may remember an older end from an
+        earlier assignment."""
         end = self.limit(partition)
         return max(self._known_end(partition) or 0, (self.ends or {}).get(partition, 0)) if end is None else end
 

@@ -1,8 +1,8 @@
-"""`ingest`: takes a downloaded snapshot into an empty store.
+"""`ingest`: loads a downloaded snapshot into an empty store.
 
-*Guarantees*: the store has all of the snapshot and its offset, or it is empty, at offset None. A snapshot that doesn't
-fit, or is damaged, is a warning. The snapshot's files are deleted at the end.
-*Assumes*: the store is empty; an owner that stops half-way opens the store anew.
+*Guarantees*: at the end the store has the whole snapshot and its offset, or it is empty and its offset is None. If a
+snapshot doesn't fit, or is damaged, a warning is logged. The snapshot's files are deleted at the end.
+*Assumes*: the store is empty. If its owner stops half-way, it opens the store anew.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ log: Final = logging.getLogger(__name__)
 def ingest(
     task: ChangelogTask, store: str, snapshot: LocalSnapshot, changelog_id: str | None, first: int, end: int
 ) -> Generator[object, None, None]:
-    """Take the snapshot in, a step per item. `changelog_id`, `first`, `end`: the changelog as it is now
-    (`SnapshotManifest.misplaced`). `StateError`."""
+    """Load the snapshot; each item of the generator is one step. `changelog_id`, `first`, `end`: the changelog's
+    present id and bounds (see `SnapshotManifest.misplaced`). Raises `StateError`."""
     manifest = snapshot.manifest
     why = manifest.misplaced(changelog_id, first, end)
     try:
@@ -51,6 +51,6 @@ def ingest(
 
 
 def _expire(task: ChangelogTask, store: str, spans: Collection[Span]) -> Iterator[None]:
-    """Take out what is gone since the files were written; a step per try, while the engine is busy."""
+    """Delete entries that have expired since the files were written. While the engine is busy, each try is one step."""
     while spans and not written(partial(task.expire, store, spans)):
         yield
