@@ -1,6 +1,6 @@
 """Time, as a value that comes in through the constructor.
 
-*Guarantees*: no part reads the machine's clock but through a `Clock`, so that a step clock can drive it.
+*Guarantees*: every part reads the time only through a `Clock`, so that a test can drive it with a step clock.
 *Assumes*: nothing.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: wall time for timestamps that others see, monotonic time for intervals and deadlines."""
+    """Two clocks: the wall clock for timestamps that others see, the monotonic clock for intervals and deadlines."""
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -40,7 +40,8 @@ class SystemClock:
 
 
 JUMP_MS = 1_000
-"""A wall clock that gains so much on the monotonic one between two looks has jumped. Less may be its being adjusted."""
+"""If the wall clock gains this much on the monotonic clock between two looks, it has jumped. A smaller gain may be an
+ordinary adjustment of the wall clock."""
 
 
 class _Seen(NamedTuple):
@@ -50,15 +51,15 @@ class _Seen(NamedTuple):
 
 
 class Standstill:
-    """The time for which the machine has stood still, as far as its clocks tell.
+    """Measures how long the machine has stood still, as far as its clocks can tell.
 
-    A monotonic clock doesn't count the time for which a machine is suspended, nor, under most hypervisors, that for
-    which it is paused; other machines count that time. When the machine wakes up, it or its time service puts the wall
-    clock forward: the sudden gain counts. A wall clock that is put forward by hand counts, too, and makes a caller more
-    careful than it need be, once. A wall clock that is put back changes nothing.
+    While a machine is suspended, its monotonic clock stands still. Under most hypervisors it also stands still while
+    the machine is paused. For other machines this time passes. When the machine wakes up, it or its time service puts
+    the wall clock forward. This sudden gain counts as standing still. If someone puts the wall clock forward by hand,
+    that counts, too. Then a caller is once more careful than necessary. A wall clock that is put back changes nothing.
 
-    *Concurrency*: any thread may ask; the state is one immutable value, swapped whole. Two threads that look at the
-    same time find the same jump, which counts once.
+    *Concurrency*: any thread may ask. The state is one immutable value that is replaced as a whole. If two threads look
+    at the same moment, both find the same jump, and it counts once.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -66,7 +67,7 @@ class Standstill:
         self._seen = _Seen(clock.monotonic_ms(), clock.wall_ms(), 0)
 
     def ms(self) -> int:
-        """Milliseconds since this was made; never goes back."""
+        """For how many ms the machine has stood still since this object was made. Never decreases."""
         seen, now_ms, wall_ms = self._seen, self._clock.monotonic_ms(), self._clock.wall_ms()
         gained_ms = (wall_ms - seen.wall_ms) - (now_ms - seen.monotonic_ms)
         still_ms = seen.still_ms + (gained_ms if gained_ms >= JUMP_MS else 0)

@@ -4,11 +4,11 @@
 |---|---|
 | numbers, texts, bytes, times, enums, frozen classes whose fields can't be changed | itself |
 | `dict`, `list`, `tuple`, `set`, `bytearray` | one with copies of what is in it |
-| any other object | that of `copy.deepcopy`; itself, if that refuses (a lock, a connection) |
+| any other object | the copy of `copy.deepcopy`; the object itself, if that fails (a lock, a connection) |
 
-*Guarantees*: equal to the value, and nothing that can be changed is in both. Whether a class can be changed is found
-out once.
-*Assumes*: what is in a set, and the keys of a dict, can't be changed.
+*Guarantees*: a copy is equal to the value, and the two share no object that can be changed. Whether objects of a class
+can be changed is found out once per class.
+*Assumes*: the elements of a set and the keys of a dict can't be changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ UNCHANGEABLE: Final[frozenset[type]] = frozenset({
     datetime.time, datetime.timedelta, datetime.timezone, type, FunctionType, BuiltinFunctionType, MethodType,
     ModuleType,
 })  # fmt: skip
-"""Classes whose objects are their own copies. Callers on the path of records look here first: it is quicker."""
+"""Classes whose objects are their own copies. Code that runs for every record looks here first, because it is
+quicker."""
 
 
 def copy_of(value: Any) -> Any:
@@ -40,12 +41,12 @@ def copy_of(value: Any) -> Any:
         return value
     try:
         return (_COPIERS.get(kind) or _copier_of(kind))(value)
-    except RecursionError:  # it is in itself
+    except RecursionError:  # the value contains itself
         return _deep(value)
 
 
 def _copied(value: Any) -> Any:
-    """`copy_of`, inside."""
+    """As `copy_of`, for values inside a value: recursion errors pass."""
     kind = value.__class__
     return (_COPIERS.get(kind) or _copier_of(kind))(value)
 
@@ -87,7 +88,7 @@ def _deep(value: Any) -> Any:
 _COPIERS: Final[dict[type, Callable[[Any], Any]]] = {
     dict: _dict, list: _list, tuple: _tuple, set: set, frozenset: _same, bytearray: bytearray,
 }  # fmt: skip
-"""By class, as far as they were met."""
+"""By class, for the classes met so far."""
 
 
 def _copier(kind: type) -> Callable[[Any], Any]:
@@ -105,8 +106,8 @@ def _object(value: Any) -> Any:
 
 
 def _is_plain(kind: type) -> bool:
-    """Whether the objects of a dataclass are nothing but their dictionaries, as `deepcopy` would find, too, in ten
-    times as long."""
+    """True if the class is a dataclass whose objects consist of their dictionaries only. `deepcopy` would find this,
+    too, but takes ten times as long."""
     return (
         is_dataclass(kind)
         and all(base is object or (base.__flags__ & _HEAP_TYPE and not vars(base).get("__slots__"))
@@ -122,10 +123,10 @@ _HOOKS: Final = ("__deepcopy__", "__setstate__", "__getnewargs_ex__", "__getnewa
 
 
 def is_unchangeable(kind: Any) -> bool:
-    """Whether a frozen class has only fields that can't be changed. False where that isn't known."""
+    """True if a frozen class has only fields that can't be changed. False where that isn't known."""
     try:
         return not any(map(is_mutable, all_kinds(kinds.type_info(kind))))
-    except Exception:  # no class that can be written as JSON
+    except Exception:  # msgspec can't describe the class: it can't be written as JSON
         return False
 
 
@@ -157,7 +158,7 @@ _MUTABLE = (
 
 
 def is_mutable(kind: kinds.Type) -> bool:
-    """Whether values of the type itself can be changed, whatever they are made of."""
+    """True if values of the type itself can be changed, whatever they are made of."""
     if isinstance(kind, kinds.StructType):
         return not kind.cls.__struct_config__.frozen
     if isinstance(kind, kinds.DataclassType):

@@ -25,16 +25,17 @@ HEADER_PARTITION: Final = "__streams.errors.partition"
 HEADER_OFFSET: Final = "__streams.errors.offset"
 
 SAID: Final = (HEADER_STACKTRACE, HEADER_MESSAGE)
-"""What is said of the error, in the order in which it is left out of a letter that is too large."""
+"""The headers that describe the error, in the order in which they are left out of a letter that is too large."""
 
 
 def is_dead_letter(headers: Headers | None) -> bool:
-    """Whether these are the headers of a letter that a built-in handler wrote."""
+    """True if these are the headers of a letter that a built-in handler wrote."""
     return bool(headers) and any(name == HEADER_EXCEPTION for name, _ in headers or ())
 
 
 def smaller(headers: Headers | None) -> Headers | None:
-    """The headers of a dead letter with less said of the error; None where nothing is said, or this is no letter."""
+    """The headers of a dead letter without one more header that describes the error. None if there is none left, or if
+    this is no dead letter."""
     if headers is None or not is_dead_letter(headers):
         return None
     names = {name for name, _ in headers}

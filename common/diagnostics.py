@@ -1,10 +1,10 @@
-"""The bound of what is said about an error: in texts, in the log, in `status`, in the headers of a dead letter.
+"""Shortens texts about errors, for error texts, the log, `status` and the headers of a dead letter.
 
-An error of user code often holds the record that it is about, and its traceback holds the text once more. What is said
-of it is kept short, so that it fits where it goes: the record itself is in its topic.
+The text of an error of user code often contains the whole record, and its traceback contains the text once more. The
+texts are shortened to fit where they go. No data is lost by that, as the record itself is in its topic.
 
-*Guarantees*: no text is longer than its bound; one that fits is left as it is. Nothing here raises, whatever the
-methods of an error do.
+*Guarantees*: no text is longer than its bound. A text that fits is left as it is. No function here raises an error,
+whatever the methods of an error do.
 *Assumes*: nothing.
 """
 
@@ -14,14 +14,14 @@ import traceback
 from typing import Final
 
 MOST_CHARACTERS: Final = 2_000
-"""Of one text. A traceback may have `MOST_LINES` times as many."""
+"""The most characters of one text. A traceback may have `MOST_LINES` times as many."""
 MOST_LINES: Final = 8
 
 _LEFT_OUT: Final = " ... ({:,} characters in all) ... "
 
 
 def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
-    """The text, or its beginning and its end with their length between them."""
+    """Return the text if it fits. Otherwise return its beginning and its end, with the text's length between them."""
     if len(text) <= most:
         return text
     between = _LEFT_OUT.format(len(text))
@@ -30,7 +30,7 @@ def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error, shortened; also of one whose `__str__` raises."""
+    """The text of an error, shortened. Works also if the error's `__str__` raises."""
     try:
         return shortened(str(error))
     except BaseException as second:
@@ -38,24 +38,24 @@ def text_of(error: BaseException) -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """The same in one line."""
+    """The text of an error, shortened, in one line."""
     return " ".join(text_of(error).split())
 
 
 def class_of(error: BaseException) -> str:
-    """The name of the error's class, or of the error of user code behind it: what a metric may have as a label."""
+    """The name of the error's class, or of its cause's class if it has a cause. Short enough for a metric's label."""
     return type(error.__cause__ or error).__name__
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback of an error and of those that led to it, shortened."""
+    """The traceback of an error and of the errors that led to it, shortened."""
     lines = traceback.format_exception(brief(error))
     return shortened("".join(map(shortened, lines)), MOST_LINES * MOST_CHARACTERS)
 
 
 def brief(error: BaseException) -> BaseException:
-    """The error to log with its traceback: itself, or, where its text or that of one that led to it is too long, one of
-    the same name with the same traceback and a shortened text."""
+    """Return the error to log with its traceback. If the error's text, or the text of an error that led to it, is too
+    long, this is another error with the same class name and traceback, and a shortened text."""
     return _brief(error, set())
 
 

@@ -1,14 +1,14 @@
-"""Every error that a user can meet, each with what to do about it and the exit code it leads to.
+"""Every error that a user can meet, and the exit code that each leads to.
 
-*Guarantees*: a `MilestonesError` has a message that names what, where and what to do; `exit_code` is one of the
-table below. Errors that only steer the runtime (`TaskMigratedError`, `TaskCorruptedError`, `StateBusyError`) never
-reach a user.
+*Guarantees*: the message of a `MilestonesError` says what happened, where, and what to do. `exit_code` is one of the
+table below. Three kinds of errors only steer the runtime, and never reach a user: `TaskMigratedError`,
+`TaskCorruptedError` and `StateBusyError`.
 *Assumes*: nothing.
 
 | exit code | meaning |
 |---|---|
 | 0 | ok |
-| 1 | failed; or closed by `close_timeout_ms`, with threads that hadn't come back |
+| 1 | failed, or some threads had not ended when `close_timeout_ms` was over |
 | 2 | bad config or topology |
 | 3 | Kafka unreachable |
 | 4 | state unusable |
@@ -24,13 +24,15 @@ from milestones.common.secrets import shown, without_credentials
 
 
 class MilestonesError(Exception):
-    """Any error of this package. `exit_code` is what the process ends with when nothing handles it."""
+    """Base class of all errors of this package. `exit_code`: the exit code of the process if nothing handles the
+    error."""
 
     exit_code = 1
 
 
 class ConfigError(MilestonesError):
-    """A config value that can't be used: names the key, the value, the reason; secrets are hidden in all of them."""
+    """A config value can't be used. The error names the key, the value and the reason. Secrets are hidden in all
+    three."""
 
     key: str
     value: object
@@ -44,13 +46,13 @@ class ConfigError(MilestonesError):
 
 
 class TopologyError(MilestonesError):
-    """A topology that can't be built or run as written."""
+    """A topology can't be built or run as it is written."""
 
     exit_code = 2
 
 
 class SourceTopicError(MilestonesError):
-    """A source topic is missing, was deleted, or changed its partition count under a running application."""
+    """A source topic is missing, was deleted, or changed its partition count while the application was running."""
 
     exit_code = 2
 
@@ -68,7 +70,7 @@ class StateError(MilestonesError):
 
 
 class StateLockedError(StateError):
-    """Another live process or thread holds the state; retried while that may end."""
+    """Another live process or thread holds the state. The runtime retries for as long as the other may end."""
 
 
 class StateFullError(StateError):
@@ -76,7 +78,7 @@ class StateFullError(StateError):
 
 
 class StateCorruptError(StateError):
-    """Files of stores are damaged. `damaged`: the stores, if they are known; their content can be rebuilt from their
+    """Files of stores are damaged. `damaged`: the stores, if they are known. Their content can be rebuilt from their
     changelogs."""
 
     def __init__(self, message: str, damaged: Iterable[StoreId] = ()) -> None:
@@ -85,12 +87,12 @@ class StateCorruptError(StateError):
 
 
 class StateBusyError(StateError):
-    """A write isn't possible now: RocksDB would stall it, or the disk is full. Steers the runtime only: nothing of what
-    was confirmed is lost, and the write is made again.
+    """A write isn't possible now, because RocksDB would stall it or the disk is full. This error only steers the
+    runtime: confirmed data stays safe, and the write is retried.
 
-    `pause_ms`: the time before the next try. `where`: the stores; `reason`: what has to pass; `remedy`: what helps.
-    `limit_ms`: for how long a write is made again at most; None: for as long as it takes. `full`: as the disk is;
-    `told`: the log has it already."""
+    `pause_ms`: the time before the next try. `where`: the stores. `reason`: why no write is possible. `remedy`: what
+    helps. `limit_ms`: for how long the write is retried at most. None: for as long as it takes. `full`: the disk is
+    full. `told`: the log has this error already."""
 
     def __init__(
         self, where: str, reason: str, remedy: str, pause_ms: int, limit_ms: int | None = None, *, full: bool = False
@@ -101,8 +103,8 @@ class StateBusyError(StateError):
 
 
 class StateFormatError(StateError):
-    """A manifest or layout that this version doesn't know. `newer`: a version that it doesn't know has written it, as
-    far as damage and a new version can be told apart."""
+    """This version doesn't know the format of a manifest or layout. `newer`: a newer version has probably written it. A
+    damaged file can look the same."""
 
     def __init__(self, message: str, *, newer: bool = False) -> None:
         super().__init__(message)
@@ -114,7 +116,7 @@ class SerializationError(MilestonesError):
 
 
 class ProcessingError(MilestonesError):
-    """The user's code raised while processing a record, and the handler chose to fail."""
+    """The user's code raised an error while it processed a record, and the handler chose to fail."""
 
     task: TaskId
     node: str | None
@@ -125,13 +127,13 @@ class ProcessingError(MilestonesError):
 
 
 class UserExitError(MilestonesError):
-    """The user's code left a function by an error that isn't an `Exception`, such as that of `sys.exit()`. The text
-    names the function. Nothing is skipped, or retried. `__cause__` is what was raised."""
+    """A function of the user raised an error that isn't an `Exception`, such as that of `sys.exit()`. The text names
+    the function. The record is neither skipped nor retried. `__cause__` is the error that was raised."""
 
 
 class SuppressBufferFullError(MilestonesError):
-    """A suppress buffer would exceed its bounds, and may not emit early. Nothing is lost: what was processed since the
-    last commit is read again."""
+    """A suppress buffer would exceed its bounds, and may not emit early. No data is lost: the records since the last
+    commit are read once more after a restart."""
 
 
 class ProductionError(MilestonesError):
@@ -149,11 +151,12 @@ class TimeoutExceededError(MilestonesError):
 
 
 class MembershipError(MilestonesError):
-    """The group refused this member for good: protocol, authorisation, or a duplicate static id."""
+    """The group refused this member for good, because of its protocol, a missing right, or a duplicate static id."""
 
 
 class OffsetsRefusedError(MembershipError):
-    """Kafka doesn't take the offsets of these `partitions`; those of others in the same commit it may have taken."""
+    """Kafka refused to commit the offsets of these `partitions`. It may have committed the other offsets of the same
+    request."""
 
     def __init__(self, message: str, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(message)
@@ -161,37 +164,40 @@ class OffsetsRefusedError(MembershipError):
 
 
 class SecurityError(MembershipError):
-    """Kafka refused the login, or TLS with it isn't possible: `security_protocol`, or a `sasl_` or `ssl_` setting; or
-    the principal has no right to the group, or to a transactional id."""
+    """Kafka refused the login, TLS with it isn't possible, or the principal lacks the right to the group or to a
+    transactional id. In the first two cases check `security_protocol` and the settings that begin with `sasl_` or
+    `ssl_`."""
 
     exit_code = 2
 
 
 class TransactionalIdError(MilestonesError):
-    """A transactional id that can't be used: another process uses it too, or the user may not."""
+    """A transactional id can't be used: another process uses it, too, or the user has no right to it."""
 
     exit_code = 2
 
 
 class ApplicationShutdownError(MilestonesError):
-    """Some instance asked the whole application to shut down (KIP-671); the message says which, and why."""
+    """An instance asked the whole application to shut down (KIP-671). The message says which instance, and why."""
 
 
 class CloseTimeoutError(MilestonesError):
-    """A client that closes, or its process, waits no longer: threads hang in user code or in calls to Kafka."""
+    """Threads hang in user code or in calls to Kafka, and a closing client, or its process, has stopped waiting for
+    them."""
 
 
 class OwnershipError(MilestonesError):
-    """A bug: a thread touched an object that another thread owns."""
+    """A bug in this package: a thread used an object that another thread owns."""
 
 
 class TaskMigratedError(MilestonesError):
-    """Other members may own this thread's tasks now: drop them and rejoin. Steers the runtime only."""
+    """Other members may own this thread's tasks now. The thread drops them and rejoins the group. This error only
+    steers the runtime."""
 
 
 class TaskCorruptedError(MilestonesError):
-    """The uncommitted work of these `tasks` is void; their thread rolls all its processing tasks back. Steers the
-    runtime only."""
+    """The uncommitted work of these `tasks` is void. Their thread rolls all of its processing tasks back. This error
+    only steers the runtime."""
 
     def __init__(self, message: str, tasks: Iterable[TaskId]) -> None:
         super().__init__(message)
@@ -199,20 +205,21 @@ class TaskCorruptedError(MilestonesError):
 
 
 class UnsentError(TaskCorruptedError):
-    """Outputs of these `tasks` aren't in Kafka, and the tasks aren't at fault. Kept outputs are resent."""
+    """Outputs of these `tasks` aren't in Kafka, but the tasks did nothing wrong. The outputs that were kept are
+    resent."""
 
 
 class LeftOutError(UnsentError):
-    """The handler answered CONTINUE: the transaction that failed is repeated without the refused outputs."""
+    """The handler answered CONTINUE: the failed transaction is repeated without the outputs that Kafka refused."""
 
 
 class SendAgainError(UnsentError):
-    """The handler answered RETRY: the outputs of these tasks are resent, for `task_timeout_ms` at most."""
+    """The handler answered RETRY: the outputs of these tasks are resent, for at most `task_timeout_ms`."""
 
 
 class RefusedTogetherError(UnsentError):
-    """Kafka refused a batch of outputs of these tasks because of one in it. They are resent in smaller batches to find
-    out which one. `suspects`: the outputs of the batch, as far as they are known."""
+    """Kafka refused a whole batch of outputs of these tasks because of one output in it. The outputs are resent in
+    smaller batches, to find out which one. `suspects`: the outputs of the batch, as far as they are known."""
 
     def __init__(self, message: str, tasks: Iterable[TaskId], suspects: Iterable[Output] = ()) -> None:
         super().__init__(message, tasks)
@@ -220,4 +227,4 @@ class RefusedTogetherError(UnsentError):
 
 
 class RejectionIdentifiedError(TaskCorruptedError):
-    """The output that Kafka refuses is known. The producer needn't send small batches any more."""
+    """It is known now which output Kafka refuses. The producer needn't send small batches any more."""

@@ -1,8 +1,8 @@
-"""Which functions of a user can't be called per record.
+"""Finds functions of a user that can't be called for each record.
 
-*Guarantees*: pure. A coroutine function is told whether it is plain, a method, wrapped in `functools.partial`, or an
-object's `__call__`.
-*Assumes*: a plain function that returns a coroutine can't be told before it is called.
+*Guarantees*: the functions here are pure. They recognise a coroutine function in every form: a plain function, a
+method, wrapped in `functools.partial`, or an object's `__call__`.
+*Assumes*: a plain function that returns a coroutine can't be recognised before it is called.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ AWAITED_BY_NOBODY = (
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Whether a call of `function` does nothing until it is awaited."""
+    """True if a call of `function` does nothing until it is awaited."""
     return _holds(inspect.iscoroutinefunction, function) or _holds(inspect.isasyncgenfunction, function)
 
 
 def is_generator_function(function: object) -> bool:
-    """Whether a call of `function` does nothing until its result is iterated over."""
+    """True if a call of `function` does nothing until its result is iterated over."""
     return _holds(inspect.isgeneratorfunction, function)
 
 
@@ -33,5 +33,5 @@ def _holds(test: Callable[[object], bool], function: object) -> bool:
         function = function.func
     if test(function):
         return True
-    # An object's own call; a class's call makes an object, whatever that is called with later.
+    # For an object, its own `__call__` counts. A class is left out: calling it makes an object.
     return callable(function) and not isinstance(function, type) and test(type(function).__call__)

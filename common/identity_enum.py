@@ -1,7 +1,7 @@
-"""`IdentityEnum`: an enumeration for hot dictionaries.
+"""`IdentityEnum`: an enumeration whose members are keys of dictionaries that are used very often.
 
-*Guarantees*: a member is found in a dictionary without a Python call: the hash of `Enum` is one.
-*Assumes*: members are singletons; they are compared and looked up, not ordered.
+*Guarantees*: looking up a member in a dictionary calls no Python code. With a plain `Enum` its hash is a Python method.
+*Assumes*: members are singletons. They are compared and looked up, not ordered.
 """
 
 from __future__ import annotations

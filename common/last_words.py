@@ -1,7 +1,7 @@
 """Reports the error that ends a thread, in the log and elsewhere.
 
-*Guarantees*: nothing here raises, whatever the methods of the error and the log handlers of the program do. So a thread
-may log the error that it dies of before it tells its owner, or after.
+*Guarantees*: no function here raises an error, whatever the methods of the error and the program's log handlers do. So
+a thread may log the error that it dies of before or after it informs its owner.
 *Assumes*: nothing.
 """
 
@@ -23,25 +23,26 @@ def typed(error: BaseException) -> str:
 
 
 def like(error: BaseException) -> BaseException:
-    """An error of the same class and content, with `error` as its cause; `error` itself where its class makes none."""
+    """Make an error of the same class and content, with `error` as its cause. If the class doesn't allow that, return
+    `error` itself."""
     kind = type(error)
     try:
         own = kind.__new__(kind, *error.args)
         own.args = error.args
         own.__dict__.update(error.__dict__)
-    except Exception:  # whatever a class of the user's does
+    except Exception:  # a class of the user may do anything
         return error
     own.__cause__ = error
     return own
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether Ctrl-C has interrupted the program: Python raises it in the main thread, whatever runs there."""
+    """True if Ctrl-C has interrupted the program: Python raises it in the main thread, whatever runs there."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def named(error: BaseException) -> Exception:
-    """The error, or for one that isn't an `Exception` a `UserExitError` that names the function of the user's."""
+    """Return the error if it is an `Exception`. Otherwise return a `UserExitError` that names the user's function."""
     if isinstance(error, Exception):
         return error
     where = user_call(error) or "no function of the program's own"
@@ -54,13 +55,13 @@ def named(error: BaseException) -> Exception:
 
 
 def say(log: logging.Logger, text: str, *arguments: object) -> None:
-    """Log at INFO; what a log handler raises is left out."""
+    """Log at INFO. Errors of log handlers are ignored."""
     with suppress(BaseException):
         log.info(text, *arguments)
 
 
 def report(log: logging.Logger, text: str, *arguments: object, error: BaseException) -> None:
-    """Log the error with its traceback. Where a log handler raises, stderr has the line, and the handler's error."""
+    """Log the error with its traceback. If a log handler raises an error, both errors are written to stderr."""
     try:
         log.error(text, *arguments, exc_info=brief(error))
     except BaseException as second:

@@ -1,12 +1,13 @@
-"""Fields that a value has and its type hasn't: a program that reads what was written would get the value without them.
+"""Finds fields that a value has and its declared type hasn't. A program that reads the written value would get it
+without these fields.
 
 | given | where the type says | lost |
 |---|---|---|
 | a `Sub` that has a field `b` | its base class, which has none | `$.item.b (of a Sub)` |
 | a dict that has a key `b` | a `TypedDict` or a class without it | `$.item.b (of a dict)` |
 
-*Guarantees*: a subclass that has no field of its own loses nothing, nor does what a field of `Any` or `dict` holds.
-*Assumes*: a field is lost when JSON of the value has it and JSON of what was read hasn't.
+*Guarantees*: a subclass that adds no field loses nothing. Neither does a value in a field of type `Any` or `dict`.
+*Assumes*: a field is lost if the JSON that was written has it, and the JSON of the value that was read hasn't.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def refuse_loss(value: Any, written: bytes, read: bytes) -> None:
-    """`TypeError` when JSON `written` of the value has fields that JSON of what was `read` lacks."""
+    """Raise `TypeError` if JSON `written` of the value has fields that JSON of what was `read` lacks."""
     lost = [_named(value, path) for path in _lost(msgspec.json.decode(written), msgspec.json.decode(read), ())]
     if lost:
         raise TypeError(
@@ -34,7 +35,7 @@ def refuse_loss(value: Any, written: bytes, read: bytes) -> None:
 
 
 def has_derived(value: Any, known: frozenset[type]) -> bool:
-    """Whether an object in the value is of a class that derives from one of these and is none of them."""
+    """True if the value contains an object whose class derives from one of `known`, but isn't itself one of them."""
     kind = value.__class__
     if kind in UNCHANGEABLE:
         return False
@@ -50,7 +51,7 @@ def has_derived(value: Any, known: frozenset[type]) -> bool:
 
 
 def _lost(written: Any, read: Any, at: Path) -> Iterator[Path]:
-    """Where JSON that was read lacks a name of JSON that was written."""
+    """The paths of names that the written JSON has, and the JSON that was read hasn't."""
     if isinstance(written, dict) and isinstance(read, dict):
         for name, inner in written.items():
             if name in read:
@@ -63,7 +64,7 @@ def _lost(written: Any, read: Any, at: Path) -> Iterator[Path]:
 
 
 def _named(value: Any, path: Path) -> str:
-    """The path as errors of JSON's libraries write it, and the class whose field it is, where names lead to it."""
+    """The path as errors of JSON libraries write it. The class whose field it is follows, if it can be found."""
     text = "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     for step in path[:-1]:
         if isinstance(value, dict | list | tuple):

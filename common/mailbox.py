@@ -1,9 +1,10 @@
-"""How threads talk: bounded mailboxes that close, and fail with the error of a dead owner.
+"""Threads talk through mailboxes of limited size. A mailbox can be closed. If the thread that owns it dies, `put` and
+`get` raise the error it died of.
 
-*Guarantees*: items come out in the order they went in, except those that are put `first`, each once. No call waits
-without a deadline. After `close` nothing goes in; what was in it still comes out, then the error of the close is
-raised. A waiting thread wakes up at the close.
-*Assumes*: nothing; any number of threads may put and get.
+*Guarantees*: each item comes out once. Items come out in the order in which they went in, except those that are put
+`first`. No call waits without a deadline. After `close` no item goes in. The items that are in it still come out, and
+after them the error of the close is raised. `close` wakes up waiting threads.
+*Assumes*: nothing. Any number of threads may put and get.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ T = TypeVar("T")
 
 
 class MailboxClosedError(MilestonesError):
-    """The mailbox was closed without an error: its owner has ended as planned."""
+    """The mailbox is closed, and no error was given: its owner has ended as planned."""
 
 
 class MailboxFullError(MilestonesError):
-    """The mailbox had no room in time: its reader is too slow, or hangs."""
+    """The mailbox stayed full until the deadline: its reader is too slow, or hangs."""
 
 
 class Mailbox(Generic[T]):
     """A bounded queue of messages to one owner.
 
-    *Concurrency*: every field is changed under `_changed`'s lock only; the lock is never held while user code or
-    I/O runs. Waits are in real time, whatever clock the owner of the mailbox runs on.
+    *Concurrency*: fields are changed only under the lock of `_changed`. The lock is never held while user code or I/O
+    runs. Waits are in real time, whatever clock the owner of the mailbox uses.
     """
 
     def __init__(self, capacity: int, name: str = "mailbox") -> None:
@@ -45,9 +46,9 @@ class Mailbox(Generic[T]):
         self._error: BaseException | None = None
 
     def put(self, item: T, timeout_ms: int, *, first: bool = False) -> None:
-        """Add `item`, waiting up to `timeout_ms` for room. `first`: before all items that wait.
+        """Add `item`, waiting up to `timeout_ms` for room. `first`: put it before all waiting items.
 
-        `MailboxFullError` when there was none; the error of the close when it is closed.
+        Raises `MailboxFullError` if no room came. If the mailbox is closed, raises the error of the close.
         """
         with self._changed:
             if not self._wait(lambda: self._closed or len(self._items) < self._capacity, timeout_ms):
@@ -58,7 +59,7 @@ class Mailbox(Generic[T]):
             self._changed.notify_all()
 
     def take_back(self, item: T) -> bool:
-        """Take an item equal to `item` out again, unless none waits any more. Whether one did."""
+        """Remove a waiting item that is equal to `item`. Returns False if there is none any more."""
         with self._changed:
             try:
                 self._items.remove(item)
@@ -68,7 +69,8 @@ class Mailbox(Generic[T]):
             return True
 
     def try_put(self, item: T) -> bool:
-        """Add `item` if there is room; the error of the close when it is closed."""
+        """Add `item` if there is room. Returns False if there is none. If the mailbox is closed, raises the error of
+        the close."""
         with self._changed:
             if self._closed:
                 raise self._closing_error()
@@ -79,9 +81,9 @@ class Mailbox(Generic[T]):
             return True
 
     def get(self, timeout_ms: int) -> T | None:
-        """The next item, or None when none came within `timeout_ms`.
+        """Return the next item, or None if none came within `timeout_ms`.
 
-        The error of the close once it is closed and empty.
+        If the mailbox is closed and empty, raises the error of the close.
         """
         with self._changed:
             self._wait(lambda: self._closed or bool(self._items), timeout_ms)
@@ -94,14 +96,16 @@ class Mailbox(Generic[T]):
             return None
 
     def wait(self, timeout_ms: int) -> bool:
-        """Whether there is something to `get`, or it is closed; waits up to `timeout_ms` for that."""
+        """Wait up to `timeout_ms` until there is an item, or the mailbox is closed. Returns False if neither
+        happened."""
         with self._changed:
             return self._wait(lambda: self._closed or bool(self._items), timeout_ms)
 
     def drain(self) -> list[T]:
-        """All items that are waiting, at once; the error of the close when it is closed and empty."""
+        """Take all waiting items out and return them. If the mailbox is closed and empty, raises the error of the
+        close."""
         if not (self._items or self._closed):
-            return []  # as most of the time; what comes now comes out the next time
+            return []  # the usual case, without the lock; an item that comes now is taken by the next call
         with self._changed:
             if not self._items and self._closed:
                 raise self._closing_error()
@@ -111,7 +115,7 @@ class Mailbox(Generic[T]):
             return items
 
     def close(self, error: BaseException | None = None) -> None:
-        """Refuse what comes from now on, with `error` as the reason. The first close counts, the rest are harmless."""
+        """Refuse all further items, with `error` as the reason. Only the first call counts. Later ones do nothing."""
         with self._changed:
             if not self._closed:
                 self._closed, self._error = True, error
@@ -130,8 +134,8 @@ class Mailbox(Generic[T]):
         return self._changed.wait_for(ready, max(timeout_ms, 0) / 1000)
 
     def _closing_error(self) -> BaseException:
-        """An error of the caller's own: one that several threads raise would gather the frames of them all, and lose
-        those of the owner's end, which its cause has."""
+        """Make a separate error for each caller. If several threads raised the same object, its traceback would mix
+        their frames. The original error, with the frames of the owner's end, is its cause."""
         if self._error is None:
             return MailboxClosedError(f"{self.name} is closed")
         return like(self._error)

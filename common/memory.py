@@ -1,12 +1,13 @@
-"""The memory of one instance: the bounds of its threads and tasks, and the bytes that they hold.
+"""The memory of one instance: how much its threads and tasks may hold, and how much they do hold.
 
     MemoryBudget ---- pools: the caches of all stores, the values that all stores remember, commits that wait
         |
         +---- MemoryShare of each stream thread: its part of a bound, what the thread says that it holds
 
-*Guarantees*: the parts of a bound are together at most the bound, also while sharers come and go; but each part of a
-bound above 0 is at least a byte. Nothing is counted per record: owners say about once a second how much they hold.
-*Assumes*: a sharer leaves once it holds nothing any more.
+*Guarantees*: the parts of a bound together are at most the bound, also while sharers come and go. One exception: each
+part of a bound above 0 is at least one byte. Nothing is counted for each record: about once a second, owners report how
+much they hold.
+*Assumes*: a sharer leaves when it holds no memory any more.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Account(enum.Enum):
-    """What an instance's memory is for."""
+    """The purposes for which an instance uses memory."""
 
     CACHES = "caches"
     """Updates that wait in the caches of stores."""
     REMEMBERED = "remembered"
-    """Values that stores keep so as not to read them again."""
+    """Values that stores remember, to save reading them from the engine."""
     INPUT = "input"
     """Records in the input buffers of tasks."""
     OUTPUTS = "outputs"
@@ -39,13 +40,14 @@ class Account(enum.Enum):
     UNCOMMITTED = "uncommitted"
     """State that isn't in the engines yet."""
     WAITING = "waiting"
-    """Confirmed commits that aren't in the engines yet."""
+    """State of confirmed commits that isn't in the engines yet."""
     KEPT_BACK = "kept back"
     """The order of the updates that suppressions keep back."""
     ENGINES = "engines"
-    """Block cache, memtables, readers of table files; content of stores in memory; keys changed since a snapshot."""
+    """Block cache, memtables and readers of table files, the content of stores in memory, and the keys that changed
+    since a snapshot."""
     CLIENT_QUEUES = "client queues"
-    """What the Kafka clients may hold, at most: they don't tell what they hold."""
+    """The most that the Kafka clients may hold. They don't report how much they do hold."""
 
 
 BOUNDS: Final[Mapping[Account, str]] = {
@@ -56,18 +58,20 @@ BOUNDS: Final[Mapping[Account, str]] = {
     Account.UNCOMMITTED: "statestore_uncommitted_max_bytes",
     Account.WAITING: "statestore_waiting_max_bytes",
 }
-"""The setting that bounds an account. Engines and clients have bounds of their own, which their libraries keep; each
-suppression has one of its own, in records or bytes."""
+"""The setting that bounds an account. Engines and clients have bounds of their own, which their libraries enforce. Each
+suppression has a bound of its own, in records or bytes."""
 
 
 UNBOUNDED: Final = 1 << 62
-"""The part of no bound."""
+"""The part of a sharer if the account has no bound."""
 
 
 class MemoryBudget:
-    """One object per instance. `record_caches`, `read_caches`: the pools that all tasks share.
+    """The memory of one instance. There is one object per instance. `record_caches`, `read_caches`, `waiting`: pools
+    that all tasks share.
 
-    *Concurrency*: the lock guards the shares. Their tuple is swapped whole: any thread reads it at any time.
+    *Concurrency*: the lock guards changes of the shares. Their tuple is replaced as a whole, so any thread may read it
+    at any time.
     """
 
     def __init__(self, config: StreamsConfig) -> None:
@@ -85,34 +89,35 @@ class MemoryBudget:
         }
 
     def join(self) -> MemoryShare:
-        """Share with one more, from now on."""
+        """Add a sharer, and return its share."""
         share = MemoryShare(self)
         with self._lock:
             self._shares = (*self._shares, share)
         return share
 
     def leave(self, share: MemoryShare) -> None:
-        """Share with one less. Harmless when repeated."""
+        """Remove a sharer. A second call for it does nothing."""
         with self._lock:
             self._shares = tuple(other for other in self._shares if other is not share)
 
     def count(self, account: Account, held: Callable[[], int]) -> None:
-        """Have an account counted by `held`, which any thread may call, instead of by what sharers say."""
+        """Count an account by calling `held`, and no longer by what sharers report. Any thread may call `held`."""
         self._counts[account] = held
 
     def say(self, account: Account, held: int) -> None:
-        """Note the bytes that the instance holds, without those of its sharers."""
+        """Report the bytes that the instance itself holds, without those of its sharers."""
         self._own[account] = held
 
     def part(self, account: Account, among: int = 1) -> int:
-        """Bytes of the account's bound for one of `among` things of one sharer."""
+        """The bytes that one sharer may hold for this account. With `among`, the bytes for one of that many things of
+        the sharer."""
         bound = self._bounds[account]
         if bound < 0:
             return UNBOUNDED
         return min(bound, max(1, bound // (max(1, len(self._shares)) * max(1, among))))
 
     def held(self) -> dict[Account, int]:
-        """Bytes by account, as of what owners said last. From any thread."""
+        """The bytes held for each account, by the last reports of the owners. Any thread may call this."""
         return {account: self._counts.get(account, partial(self._said, account))() for account in Account}
 
     def _said(self, account: Account) -> int:
@@ -120,9 +125,9 @@ class MemoryBudget:
 
 
 class MemoryShare:
-    """What one sharer, such as a stream thread, may have and has.
+    """How much memory one sharer, such as a stream thread, may hold, and how much it does hold.
 
-    *Concurrency*: only the owner calls `say`; any thread calls the other methods.
+    *Concurrency*: only the owner calls `say`. Any thread may call the other methods.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:
@@ -145,17 +150,17 @@ class MemoryShare:
         return self._budget.waiting
 
     def part(self, account: Account, among: int = 1) -> int:
-        """Bytes of the bound that the sharer may have now; or each of `among` things of the sharer."""
+        """The bytes that the sharer may hold now. With `among`, the bytes for one of that many things of the sharer."""
         return self._budget.part(account, among)
 
     def say(self, account: Account, held: int) -> None:
-        """Note the bytes that the sharer holds. On a timer, never per record."""
+        """Report the bytes that the sharer holds. Called by a timer, not for each record."""
         self._held[account] = held
 
     def held(self, account: Account) -> int:
-        """What the sharer said last."""
+        """The bytes that the sharer reported last."""
         return self._held.get(account, 0)
 
     def leave(self) -> None:
-        """The sharer holds nothing any more. Harmless when repeated."""
+        """Remove the sharer, which must hold no memory any more. A second call does nothing."""
         self._budget.leave(self)

@@ -1,4 +1,5 @@
-"""Where a consumer begins without a committed offset: Kafka's `auto.offset.reset`, for all sources or for one.
+"""Where a consumer begins reading if there is no committed offset: Kafka's `auto.offset.reset`, for all sources or for
+one.
 
 *Guarantees*: equal policies are equal values, however they were written.
 *Assumes*: nothing.
@@ -13,7 +14,8 @@ from typing import Final, Literal, TypeAlias, get_args
 Named: TypeAlias = Literal["earliest", "latest", "none"]
 
 ResetPolicy: TypeAlias = Named | timedelta
-"""A policy: the first record, the end, an error, or the first record that is no older than this (KIP-1106)."""
+"""`earliest` is the first record, `latest` is the end, and `none` is an error. A `timedelta` is the first record that
+is no older than that (KIP-1106)."""
 
 BY_DURATION: Final = "by_duration:"
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
@@ -24,7 +26,7 @@ WANTED: Final = (
 
 
 def reset_policy(value: object) -> ResetPolicy:
-    """The policy that `value` names; `ValueError` for another value."""
+    """The policy that `value` names. Raises `ValueError` for another value."""
     if isinstance(value, timedelta) and value >= timedelta():
         return value
     if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""Where Kafka's default partitioner puts a key. Pure.
+"""Computes the partition that Kafka's default partitioner chooses for a key. The functions are pure.
 
-*Guarantees*: the same partitions as librdkafka's `murmur2_random` and Kafka's own clients.
-*Assumes*: a key; without one the client chooses at random.
+*Guarantees*: the partitions are those of librdkafka's `murmur2_random` and of Kafka's own clients.
+*Assumes*: the record has a key. Without one the client chooses at random.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """32 bits, unsigned."""
+    """The murmur2 hash: 32 bits, unsigned."""
     whole = len(data) & ~3
     h = _SEED ^ len(data)
     for at in range(0, whole, 4):

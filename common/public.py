@@ -1,7 +1,8 @@
-"""The path by which a user knows a class or a function.
+"""Gives public classes and functions the module path under which a user imports them.
 
-*Guarantees*: tracebacks, error texts, dead letters and `repr` name it as it is imported, not where it is defined.
-*Assumes*: one public module exports it, under its own name: there pickle looks it up.
+*Guarantees*: tracebacks, error texts, dead letters and `repr` show the path under which a user imports a class, not the
+module where it is defined.
+*Assumes*: one public module exports each class under its own name. Pickle looks it up there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 
 def publish(module: str) -> None:
-    """Give each class and function that this module exports the module's name."""
+    """Set `__module__` of each class and function that this module exports to the module's name."""
     exported = vars(sys.modules[module])
     for thing in map(exported.__getitem__, exported["__all__"]):
         if isinstance(thing, type) or inspect.isfunction(thing):
@@ -22,8 +23,8 @@ def publish(module: str) -> None:
 
 
 def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a module: old names stand for new ones for one release, with a DeprecationWarning. Type
-    checkers mustn't see it, as they would take any name for one of the module's."""
+    """Make the `__getattr__` of a module in which names have changed. For one release the old names still work, with a
+    DeprecationWarning. Type checkers mustn't see it, because they would then accept any name as one of the module's."""
 
     def get(name: str) -> Any:
         if name not in names:
@@ -37,6 +38,6 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def path_of(thing: object) -> str:
-    """`module:name` of a class or function, or of an object's class: as a setting names it."""
+    """`module:name` of a class or function, or of an object's class. A setting names it in this form."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}:{named.__qualname__}"

@@ -1,6 +1,6 @@
-"""The Python that runs this program, for processes of the same installation.
+"""Finds the Python interpreter that runs this program, to start more processes of the same installation.
 
-*Guarantees*: never the path of a program that isn't Python: started for its `-m`, that would begin once more itself.
+*Guarantees*: the path is never that of a frozen program. Such a program would ignore `-m`, and start itself once more.
 *Assumes*: freezers such as PyInstaller set `sys.frozen`.
 """
 
@@ -10,7 +10,8 @@ import sys
 
 
 def python(what_for: str) -> str:
-    """The path of the interpreter. `OSError` where there is none, which names what it was needed for."""
+    """The path of the interpreter. Raises `OSError` if there is none. The error's text says `what_for` it was
+    needed."""
     if getattr(sys, "frozen", False):
         raise OSError(f"{what_for} needs a Python, and this program is frozen: {sys.executable} is the program itself")
     if not sys.executable:

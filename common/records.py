@@ -1,6 +1,7 @@
-"""The small immutable values that travel between parts.
+"""The small immutable values that the parts of the runtime pass to each other.
 
-*Guarantees*: every type here is immutable and hashable, except `Record.headers`, a list that is the receiver's own.
+*Guarantees*: every type here is immutable and hashable. One exception: the list `headers` of a record can be changed.
+It belongs to the receiver of the record.
 *Assumes*: nothing.
 """
 
@@ -13,31 +14,32 @@ from typing import Any, Final, Generic, NamedTuple, Self
 from milestones.common.type_variables import KR, VR, K, V
 
 Header = tuple[str, bytes | None]
-"""One record header, as Kafka has it: a name, and bytes or nothing."""
+"""One record header as in Kafka: a name, and bytes or None."""
 
 Headers = list[Header]
-"""Headers in the order of the record; names may repeat."""
+"""Headers in the order of the record. Several may have the same name."""
 
 Change = tuple[Any, Any]
-"""An update of a table's row as it travels between table nodes: (new value, old value); None is absence."""
+"""An update of a table's row, as table nodes forward it: (new value, old value). None stands for no value."""
 
 
 class StaleChange(tuple[Any, Any]):
-    """A `Change` of a versioned table that isn't the latest of its key: it came out of order, and the row stays."""
+    """A `Change` of a versioned table that isn't the latest of its key. It came out of order, and the key's latest row
+    stays as it is."""
 
     __slots__ = ()
 
 
 def is_latest(change: Change) -> bool:
-    """Whether an update is the latest of its key. Only a versioned table has others."""
+    """True if an update is the latest of its key. Only versioned tables send other updates, too."""
     return type(change) is not StaleChange
 
 UNKNOWN_TIMESTAMP = -1
-"""A record without a timestamp, as Kafka's protocol writes it."""
+"""The timestamp of a record that has none, as in Kafka's protocol."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic. Prints as Kafka does: `topic-0`."""
+    """A partition of a topic. It prints as in Kafka: `topic-0`."""
 
     topic: str
     partition: int
@@ -47,7 +49,8 @@ class TopicPartition(NamedTuple):
 
 
 class TaskId(NamedTuple):
-    """A task: sub-topology and partition. Prints as Kafka Streams does: `0_1`; also its directory's name."""
+    """A task: the numbers of its sub-topology and its partition. It prints as in Kafka Streams, such as `0_1`. The
+    task's directory has the same name."""
 
     subtopology: int
     partition: int
@@ -57,7 +60,7 @@ class TaskId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
-        """The task that `text` names (`"0_1"`); `ValueError` when it names none."""
+        """The task that `text` names, such as `"0_1"`. Raises `ValueError` if it names none."""
         match = re.fullmatch(r"(\d+)_(\d+)", text)
         if match is None:
             raise ValueError(f"{text!r} is not a task id: expected SUBTOPOLOGY_PARTITION, such as 0_1")
@@ -65,11 +68,12 @@ class TaskId(NamedTuple):
 
 
 GLOBAL: Final = TaskId(-1, -1)
-"""In place of a task, where an instance's global stores are meant. Prints as `global`, the name of their directory."""
+"""Stands in place of a task for the global stores of an instance. It prints as `global`, the name of their
+directory."""
 
 
 class StoreId(NamedTuple):
-    """One store of one task, whatever keeps it on disk. Prints as errors name it."""
+    """One store of one task, whatever engine keeps it on disk. It prints as in error texts."""
 
     task: TaskId
     store: str
@@ -79,7 +83,7 @@ class StoreId(NamedTuple):
 
 
 class _RecordFields(NamedTuple, Generic[K, V]):
-    """What both kinds of records are made of."""
+    """The fields of both kinds of records."""
 
     key: K
     value: V
@@ -88,7 +92,7 @@ class _RecordFields(NamedTuple, Generic[K, V]):
 
 
 class _OwnHeaders(_RecordFields[K, V]):
-    """A record with a list of headers of its own, whatever it is made of."""
+    """A record that makes its own copy of the headers it is given."""
 
     __slots__ = ()
 
@@ -100,48 +104,48 @@ class _OwnHeaders(_RecordFields[K, V]):
         return cls(*iterable)
 
     def with_timestamp(self, timestamp: int) -> Self:
-        """This record at another time, ms since the epoch."""
+        """A copy of this record with another timestamp, in ms since the epoch."""
         return type(self)(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Self:
-        """This record with a copy of `headers` in place of its own."""
+        """A copy of this record with other headers. The list `headers` is copied."""
         return type(self)(self.key, self.value, self.timestamp, headers)
 
 
 class Record(_OwnHeaders[K, V]):
-    """A record as a `Processor` sees it (KIP-820): key, value, timestamp in ms since the epoch, headers. Each record
-    has a list of headers of its own, to which a processor may add."""
+    """A record as a `Processor` sees it (KIP-820): key, value, timestamp in ms since the epoch, and headers. Each
+    record has its own list of headers, and a processor may add headers to it."""
 
     __slots__ = ()
 
     def with_key(self, key: KR) -> Record[KR, V]:
-        """This record with another key, and a copy of its headers."""
+        """A copy of this record with another key. Its headers are copied, too."""
         return Record(key, self.value, self.timestamp, self.headers)
 
     def with_value(self, value: VR) -> Record[K, VR]:
-        """This record with another value, and a copy of its headers."""
+        """A copy of this record with another value. Its headers are copied, too."""
         return Record(self.key, value, self.timestamp, self.headers)
 
 
 class FixedKeyRecord(_OwnHeaders[K, V]):
-    """A record whose key stays as it is, so that nothing has to be repartitioned behind `process_values`."""
+    """A record whose key can't be changed. So no repartitioning is needed after `process_values`."""
 
     __slots__ = ()
 
     def with_value(self, value: VR) -> FixedKeyRecord[K, VR]:
-        """This record with another value, and a copy of its headers."""
+        """A copy of this record with another value. Its headers are copied, too."""
         return FixedKeyRecord(self.key, value, self.timestamp, self.headers)
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read, and a text of at most 4 KB (the broker's limit)."""
+    """A committed position: the next offset to read, and a text. The broker limits the text to 4 KB."""
 
     offset: int
     metadata: str = ""
 
 
 class RecordMetadata(NamedTuple):
-    """Where the record being processed came from. Absent (None) in a punctuation."""
+    """Where the current record came from. In a punctuation there is None in its place."""
 
     topic: str
     partition: int
@@ -149,21 +153,21 @@ class RecordMetadata(NamedTuple):
 
 
 Emitted = tuple[str, int, "bytes | None", "bytes | None", int, "Headers | None", str]
-"""The fields of an `Output` as a plain tuple: what programs and stores hand out by the million. A named one takes twice
-the time to make, and the garbage collector never lets go of it."""
+"""The fields of an `Output` as a plain tuple. Programs and stores make millions of them. A named tuple takes twice as
+long to make, and the garbage collector never stops tracking it."""
 
 
 _EMITTED_BYTES: Final = 250
-"""Memory of an output besides its key and value: the tuple, its numbers, the objects of both."""
+"""The bytes of memory that an output needs in addition to the content of its key and value."""
 _SAMPLE: Final = 32
 _PLACES: Final = tuple(int(65_536 * (place * 0.6180339887 % 1)) for place in range(_SAMPLE))
-"""Where samples are taken, in 65,536ths: at no regular distances, as a processor's outputs may be large and small by
-turns."""
+"""The places of the samples, in 65,536ths. Their distances are irregular, because a processor's outputs may be large
+and small in turn."""
 
 
 def emitted_bytes(outputs: Sequence[Emitted]) -> int:
-    """Memory of outputs, by the mean of `_SAMPLE` of them when there are many. Any thread may ask, of outputs that only
-    grow meanwhile."""
+    """Estimate the bytes of memory that outputs need. If there are many, the mean of `_SAMPLE` of them counts. Any
+    thread may ask, as long as outputs are only added meanwhile."""
     count = len(outputs)
     if not count:
         return 0
@@ -175,8 +179,8 @@ def emitted_bytes(outputs: Sequence[Emitted]) -> int:
 class Output(NamedTuple):
     """One record on its way to Kafka, already serialised.
 
-    `partition` is -1 where librdkafka's murmur2 partitioner decides; `timestamp` is ms since the epoch.
-    `node` is the sink node or the state store that wrote it, for errors.
+    `partition` is -1 if librdkafka's murmur2 partitioner is to choose. `timestamp` is in ms since the epoch. `node` is
+    the sink node or the state store that wrote the record. Error texts name it.
     """
 
     topic: str

@@ -1,7 +1,8 @@
 """Hides the secrets of settings before they are printed.
 
-*Guarantees*: a setting of TLS or SASL that isn't known to be public is hidden, a misspelt one too. The options and keys
-of snapshots are hidden as well, and the credentials and the query of a URL, in any value and in any text.
+*Guarantees*: a setting of TLS or SASL is hidden unless it is known to be public, so a misspelt one is hidden, too. The
+options and keys of snapshots are hidden as well. In every value and text, the credentials and the query of a URL are
+hidden.
 *Assumes*: names are Kafka's or ours, with dots or underscores.
 """
 
@@ -45,13 +46,13 @@ PUBLIC = frozenset(
 _OF_SNAPSHOTS = re.compile(r"snapshot.*(?:option|encr|key)")
 _SECURITY = re.compile(r"(?:^|\.)((?:ssl|sasl|https)\..*)")
 _IN_URL = re.compile(r"(?<=://)(?:[^\s'\"]*:[^\s'\"]*|[^/\s'\"]*)@|(?<=\?)[^\s'\"?]*=[^\s'\"]*")
-"""User and password, which may have a slash in it, although it mustn't; the query."""
+"""In a URL: the user with the password, which may contain a slash, although that isn't allowed; and the query."""
 _LONG_ENOUGH = 4
-"""A shorter secret may well be a part of another word."""
+"""A shorter secret could easily be part of an ordinary word."""
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of this setting is to be hidden."""
+    """True if the value of this setting is to be hidden."""
     dotted = name.replace("_", ".").lower()
     security = _SECURITY.search(dotted)
     hidden = not SECRETS.isdisjoint(dotted.split(".")) or _OF_SNAPSHOTS.search(dotted) is not None
@@ -59,7 +60,7 @@ def is_secret(name: str) -> bool:
 
 
 def shown(name: str, value: object) -> object:
-    """`value` as it may be printed: a class or a function as a setting names it."""
+    """`value` in a form that may be printed. A class or a function is shown as a setting names it."""
     if value is None or value == "":
         return value
     if is_secret(name):
@@ -79,7 +80,7 @@ def without_credentials(text: str) -> str:
 
 
 def scrubbed(text: str, settings: Mapping[str, object]) -> str:
-    """`text`, such as another library's error, without the secrets among `settings`."""
+    """`text`, such as the error text of another library, without the secrets that `settings` holds."""
     secrets = {str(value) for name, value in settings.items() if value is not None and is_secret(name)}
     for secret in sorted(secrets - {""}, key=len, reverse=True):
         if len(secret) >= _LONG_ENOUGH:

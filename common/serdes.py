@@ -1,14 +1,15 @@
-"""Serialisers and deserialisers: the bytes of Kafka's own `org.apache.kafka.common.serialization`.
+"""Serialisers and deserialisers with the bytes of Kafka's own `org.apache.kafka.common.serialization`.
 
-A serde is made of two functions, `bytes <- value` and `value <- bytes`; absence (None) never reaches them: None is
-written and read as Kafka's null. Operators call the two functions directly (`serializer`, `deserializer`), so they
-are as close to C as they can be; `serialize` and `deserialize` are the same with None and clear errors.
+A serde consists of two functions: one makes bytes from a value, the other makes a value from bytes. They never get
+None, because None is written and read as Kafka's null. Operators call the two functions directly (`serializer`,
+`deserializer`), which is fast because many of them are C functions. `serialize` and `deserialize` do the same, but take
+None, too, and raise clear errors.
 
-*Guarantees*: built-in serdes write and read Kafka's bytes. (STRING refuses what isn't UTF-8 where Java would put
-replacement characters in its place. JSON refuses NaN and infinities, which it lacks: Java's Jackson would write
-strings, such as "NaN".) Equal values have equal bytes, of a `dict` those whose keys came in the same order; each NaN is
-written as Java's. JSON reads whole numbers of any size exactly, and writes them. A serde has no state of its own and
-may be shared by threads.
+*Guarantees*: built-in serdes write and read Kafka's bytes, with two exceptions. STRING refuses bytes that aren't UTF-8,
+where Java would insert replacement characters. JSON refuses NaN and infinities, which JSON doesn't have. Java's Jackson
+would write strings, such as "NaN". Equal values have equal bytes, but two `dict`s only if their keys were added in the
+same order. Every NaN is written with the bytes of Java's. JSON reads and writes whole numbers of any size exactly. A
+serde has no state, so threads may share it.
 *Assumes*: user functions are pure.
 """
 
@@ -50,12 +51,12 @@ T = TypeVar("T")
 
 
 class Serde(Generic[T]):
-    """Bytes for values of one kind, and back.
+    """Makes bytes from values of one kind, and values from bytes.
 
-    `serialize` and `deserialize` are functions of one argument that never see None. `immutable`: decoded values can't
-    be changed, so that a store may remember and share them. `fixed_size`: bytes of every value, where
-    Kafka's list format leaves the length away. Subclass and override `serializer`/`deserializer` when the topic
-    matters (a schema registry).
+    `serialize` and `deserialize` are functions of one argument that never get None. `immutable`: the values that are
+    read can't be changed, so a store may remember and share them. `fixed_size`: the number of bytes that every value
+    has. Kafka's list format then omits the length of each element. If the topic matters, as with a schema registry,
+    write a subclass that overrides `serializer` and `deserializer`.
     """
 
     __slots__ = ("_deserialize", "_serialize", "fixed_size", "immutable", "name")
@@ -83,19 +84,19 @@ class Serde(Generic[T]):
         return f"Serde({self.name})"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Built-in serdes travel to other processes by their name."""
+        """Pickle a built-in serde by its name."""
         return (_built_in, (self.name,)) if _built_in(self.name) is self else super().__reduce_ex__(protocol)
 
     def serializer(self, topic: str) -> Callable[[T], bytes]:
-        """The function that makes bytes of a value (never None) for records of `topic`; raises what it likes."""
+        """The function that makes bytes from a value (never None) for records of `topic`. It may raise any error."""
         return self._serialize
 
     def deserializer(self, topic: str) -> Callable[[bytes], T]:
-        """The function that makes a value of bytes (never None) of `topic`; raises what it likes."""
+        """The function that makes a value from bytes (never None) of `topic`. It may raise any error."""
         return self._deserialize
 
     def serialize(self, topic: str, value: T | None) -> bytes | None:
-        """Bytes of `value`, None for None; `SerializationError` when this serde can't write it."""
+        """The bytes of `value`, None for None. Raises `SerializationError` if this serde can't write it."""
         if value is None:
             return None
         try:
@@ -104,7 +105,7 @@ class Serde(Generic[T]):
             raise unwritable(self, topic, value, error) from error
 
     def deserialize(self, topic: str, data: bytes | None) -> T | None:
-        """The value that `data` encodes, None for None; `SerializationError` when this serde can't read it."""
+        """The value that `data` encodes, None for None. Raises `SerializationError` if this serde can't read it."""
         if data is None:
             return None
         try:
@@ -114,7 +115,7 @@ class Serde(Generic[T]):
 
 
 def unwritable(serde: Serde[Any], topic: str, value: object, error: Exception) -> SerializationError:
-    """The error of a value that `serde` refused to write to `topic`."""
+    """Make the error for a value that `serde` refused to write to `topic`."""
     return SerializationError(
         f"serde {serde.name} can't write a {type(value).__qualname__} for topic {topic}: {error}. "
         "Give the operator or sink the serde of what it is given (key=..., value=...)"
@@ -122,7 +123,7 @@ def unwritable(serde: Serde[Any], topic: str, value: object, error: Exception) -
 
 
 def unreadable(serde: Serde[Any], topic: str, data: bytes, error: Exception) -> SerializationError:
-    """The error of bytes of `topic` that `serde` refused to read."""
+    """Make the error for bytes of `topic` that `serde` refused to read."""
     return SerializationError(
         f"serde {serde.name} can't read {len(data)} bytes of topic {topic}: {error}. "
         "Give the source the serde the topic was written with (key=..., value=...)"
@@ -153,7 +154,7 @@ def _number(name: str, layout: str) -> Serde[Any]:
 
 
 def _floating(name: str, layout: str) -> Serde[float]:
-    """A serde of floats. Any NaN is Java's."""
+    """Make a serde of floats. It writes every NaN with the bytes of Java's NaN."""
     serde = _number(name, layout)
     pack, nan = serde._serialize, serde._serialize(math.nan)
     return Serde(
@@ -190,7 +191,8 @@ _PART_BITS = 32, 16, 16, 16, 48
 
 
 def _read_uuid(data: bytes) -> uuid.UUID:
-    """What Java's `UUID.fromString` reads: five numbers of up to 63 bits each, of which the lowest bits count."""
+    """Read a UUID as Java's `UUID.fromString` does: five numbers of up to 63 bits each, of which only the lowest bits
+    count."""
     text = data.decode()
     found = _UUID.fullmatch(text) if len(text) <= _UUID_TEXT else None
     if found is None:
@@ -215,18 +217,18 @@ def _write_json(value: Any, dumps: Callable[[Any], bytes] = orjson.dumps) -> byt
         if "64-bit" not in str(error):
             raise
         data = dumps(_with_large_numbers(value))
-    # orjson's word for a float that JSON doesn't have, too; `find` takes twice as long, `in` three times.
+    # orjson writes null for NaN and infinities, too. `partition` is the fastest search: `find` takes twice as long.
     if data.partition(b"null")[1]:
         check_finite(value)
-    return b"%b" % data  # a copy of its own size: what orjson returns holds on to 4 KB
+    return b"%b" % data  # a copy of just the needed size: the bytes that orjson returns occupy 4 KB
 
 
 _LEAST_INT, _BEYOND_INT = -(1 << 63), 1 << 64
-"""The whole numbers that orjson writes."""
+"""The range of whole numbers that orjson can write."""
 
 
 def _with_large_numbers(value: Any) -> Any:
-    """`value` with the digits of whole numbers in place of those that orjson doesn't write."""
+    """A copy of `value` in which whole numbers that orjson can't write are replaced by their digits."""
     kind = value.__class__
     if kind is int:
         return value if _LEAST_INT <= value < _BEYOND_INT else orjson.Fragment(str(value))
@@ -241,7 +243,7 @@ def _with_large_numbers(value: Any) -> Any:
 
 
 def check_finite(value: Any) -> None:
-    """Raise `ValueError` when a float in `value` is NaN or infinite: JSON would have null in its place."""
+    """Raise `ValueError` if a float in `value` is NaN or infinite. JSON would have null in its place."""
     if not _is_finite(value):
         where, number = next(_odd_numbers(value))
         raise ValueError(f"JSON has no {number}{f' (at {where})' if where else ''}: give None or a string for it")
@@ -251,7 +253,8 @@ _WHOLE = frozenset({str, int, bool, type(None)})
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether no float in `value` is NaN or infinite. Called per record that has a None: so it knows no places."""
+    """True if no float in `value` is NaN or infinite. It is called for each record that has a None, so to be fast it
+    doesn't keep track of places."""
     kind = value.__class__
     if kind in _WHOLE:
         return True
@@ -265,7 +268,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _odd_numbers(value: Any, where: str = "") -> Iterator[tuple[str, float]]:
-    """The floats in `value` that are NaN or infinite, each with its place."""
+    """The floats in `value` that are NaN or infinite, each with its place in `value`."""
     if isinstance(value, float):
         if not math.isfinite(value):
             yield where, value
@@ -301,8 +304,8 @@ JSON: Serde[Any] = Serde(_write_json, msgspec.json.Decoder().decode, name="JSON"
 VOID: Serde[None] = Serde(_void, _void, name="VOID", immutable=True)
 
 EXACT: Final[tuple[Serde[Any], ...]] = (STRING, BYTES, BOOLEAN, SHORT, INTEGER, LONG, UUID)
-"""Serdes that read what they have written, where it is of the very type that they read: floats may lose digits, other
-serdes may round, or read a float for a whole number."""
+"""Serdes that read back exactly the value that was written, if it has the type that they read. Floats may lose digits.
+Other serdes may round, or read a float where a whole number was written."""
 
 _INT32 = struct.Struct(">i")
 _CONSTANT_SIZE, _VARIABLE_SIZE = 0, 1
@@ -310,9 +313,10 @@ _NULL_ENTRY = -1
 
 
 def list_serde(inner: Serde[T]) -> Serde[list[T | None]]:
-    """Lists of `inner`, elements may be None: the format of Kafka's `ListSerializer` (KIP-466).
+    """Make a serde of lists of `inner`, in the format of Kafka's `ListSerializer` (KIP-466). Elements may be None.
 
-    One byte tells how: 0 with the indexes of nulls for inner serdes of fixed size, 1 with a length per element.
+    The first byte names the format: 0 has the indexes of the nulls, for inner serdes of fixed size; 1 has the length of
+    each element.
     """
     return _ListSerde(inner)
 

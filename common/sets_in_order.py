@@ -1,7 +1,8 @@
-"""Values whose sets are written in one order, that of the elements' bytes. Python's is another one in each process.
+"""Makes values whose sets are written in a fixed order, that of their elements' bytes. Python's own order of a set
+differs from process to process.
 
-*Guarantees*: what is returned is written as `value` is, except the order of sets; `value` isn't changed. What has no
-set in it is returned itself.
+*Guarantees*: the result is written like `value`, except for the order of sets. `value` isn't changed. A value without
+sets is returned as it is.
 *Assumes*: encoders iterate over sets as Python does; those of msgspec and pydantic do.
 """
 
@@ -21,7 +22,7 @@ Encode = Callable[[Any], bytes]
 
 
 class _InOrder:
-    """Makes a set of a class that iterates in an order."""
+    """Makes a set iterate in the order of `elements`."""
 
     elements: list[Any]
 
@@ -38,7 +39,7 @@ class _FrozenSetInOrder(_InOrder, frozenset[Any]):
 
 
 def in_order(value: Any, encode: Encode) -> Any:
-    """`value`, or a copy of it whose sets have an order. `encode`: the bytes of an element."""
+    """Return `value`, or a copy of it whose sets iterate in a fixed order. `encode` makes the bytes of an element."""
     kind = value.__class__
     if kind in UNCHANGEABLE:
         return value
@@ -79,7 +80,8 @@ def _object(value: Any, encode: Encode) -> Any:
 
 @cache
 def written_fields(kind: Any) -> tuple[str, ...]:
-    """The names of what is written of a class's objects: a dataclass, a Struct, a pydantic model, an attrs class."""
+    """The names of the fields that are written for objects of a class: of a dataclass, a Struct, a pydantic model or an
+    attrs class."""
     if (names := getattr(kind, "__pydantic_fields__", None)) is not None:
         return (*names, "__pydantic_extra__")
     if (names := getattr(kind, "__struct_fields__", None)) is not None:

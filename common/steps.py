@@ -1,7 +1,8 @@
-"""What waits for answers, done step by step: between two steps its owner does something else.
+"""Work that waits for answers is done step by step. Between two steps its owner can do other work.
 
-*Guarantees*: a step waits no longer than it is told to. Steps that are given up end where they stand, as by an error.
-*Assumes*: one owner drives them.
+*Guarantees*: a step waits no longer than its caller allows. If the owner gives the steps up, they end where they stand,
+as after an error.
+*Assumes*: one owner drives the steps.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
 Steps: TypeAlias = Generator[None, int, T]
-"""It yields while it waits for an answer, and is sent how many ms the next step may wait for it."""
+"""A generator that yields while it waits for an answer. The caller sends it the ms that the next step may wait."""
 
 AT_ONCE_MS = 1_000
-"""How long a step may wait while nothing else is done."""
+"""How long a step may wait if its owner has no other work to do."""
 
 
 def to_the_end(steps: Steps[T]) -> T:
-    """Take all steps at once; what came of them."""
+    """Take all steps one after the other, and return their result."""
     try:
         next(steps)
         while True:
@@ -31,8 +32,8 @@ def to_the_end(steps: Steps[T]) -> T:
 
 
 def caught_in_steps(steps: Steps[object], *kinds: type[E]) -> Steps[E | None]:
-    """The error of these kinds that the steps end with, returned outside of an `except` block, as in
-    `failures.caught`; None without one."""
+    """Take the steps, and return the error that they end with if it is one of these kinds, else None. As in
+    `failures.caught`, the caller gets the error outside of an `except` block."""
     try:
         yield from steps
     except kinds as error:
@@ -41,14 +42,14 @@ def caught_in_steps(steps: Steps[object], *kinds: type[E]) -> Steps[E | None]:
 
 
 def until_returned(returned: Callable[[int], bool]) -> Steps[None]:
-    """Wait until `returned(wait_ms)` says so."""
+    """Wait until `returned(wait_ms)` returns True."""
     wait_ms = 0
     while not returned(wait_ms):
         wait_ms = yield
 
 
 def until_done(run_once: Callable[[int], T | None]) -> T:
-    """The result of something that is driven by `run_once(wait_ms)`, and has none while it is under way."""
+    """Call `run_once(wait_ms)` until it returns a result. It returns None while the work is under way."""
     while (result := run_once(AT_ONCE_MS)) is None:
         pass
     return result

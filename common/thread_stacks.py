@@ -1,8 +1,8 @@
-"""Where the threads of this process are.
+"""Tells which code the threads of this process are running.
 
-*Guarantees*: a call stops no thread. Python 3.11 holds the lock of its list of threads while it makes the answer. A
-garbage collection in that time could let a starting thread run, which waits for that lock while it holds the
-interpreter's own: a deadlock (CPython's gh-106883). So garbage collection is off meanwhile.
+*Guarantees*: a call stops no thread, and can't deadlock. Python 3.11 holds the lock of its list of threads while it
+collects their frames. If garbage were collected in that time, another thread could start. It would wait for that lock
+while it holds the interpreter's lock: a deadlock (CPython's gh-106883). So garbage collection is off meanwhile.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def frames() -> dict[int, FrameType]:
 
 
 def in_user_code(frame: FrameType | None) -> FrameType | None:
-    """The function of the user that the frame's thread is in: the one that was called by this package, at the line it
-    has come to; None when the thread is in no such function."""
+    """The frame of the user's function that the thread is running: the function that this package called. None if the
+    thread is in no such function. `frame`: the thread's innermost frame."""
     found: FrameType | None = None
     while frame is not None:
         path = frame.f_code.co_filename
@@ -45,7 +45,7 @@ def in_user_code(frame: FrameType | None) -> FrameType | None:
 
 
 def user_call(error: BaseException) -> str | None:
-    """The function of the user's that has raised the error, as called by this package; None when there is none."""
+    """The user's function, called by this package, in which the error was raised. None if there is none."""
     found: str | None = None
     step = error.__traceback__
     while step is not None:
@@ -63,7 +63,7 @@ def _is_installed(path: str) -> bool:
 
 
 def place(ident: int) -> str:
-    """Where the thread is: the user's function, and the innermost one where that is another."""
+    """What the thread is running: the user's function, and the innermost function if that is a different one."""
     innermost = frames().get(ident)
     if innermost is None:
         return "no Python code"

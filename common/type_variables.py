@@ -1,4 +1,4 @@
-"""The type variables of the public API. Where a type isn't known it is `Any`: `KStream` alone is `KStream[Any, Any]`.
+"""The type variables of the public API. A type that isn't given is `Any`: `KStream` alone means `KStream[Any, Any]`.
 
 *Guarantees*: nothing at run time.
 *Assumes*: nothing.
@@ -16,8 +16,8 @@ V = TypeVar("V", default=Any)
 """Values."""
 
 KR = TypeVar("KR", default=Any)
-"""Keys that an operator results in."""
+"""Keys of an operator's result."""
 VR = TypeVar("VR", default=Any)
-"""Values that an operator results in."""
+"""Values of an operator's result."""
 VO = TypeVar("VO", default=Any)
 """Values of the other side of a join."""

@@ -2,16 +2,16 @@
 
 | type | bytes |
 |---|---|
-| `str`, `int`, `float`, `bool`, `bytes`, `uuid.UUID`, `list` of one of these rows | Kafka's own, of its serdes |
+| `str`, `int`, `float`, `bool`, `bytes`, `uuid.UUID`, `list` of any type in this table | those of Kafka's own serdes |
 | a pydantic model | JSON by pydantic |
 | a dataclass, an attrs class, `msgspec.Struct`, `TypedDict`, `NamedTuple`, enum, `dict`, a union... | JSON by msgspec |
 
-*Guarantees*: what is read is of the type, or an error says what isn't, and where; what is written can be read, or is
-refused with the same words, unless `check=False`. Equal values have equal bytes: a set is written in the order of its
-elements' bytes, a whole number in a field of floats as a float (where it is checked).
-Values that can't be changed are known as such, so that stores share them: frozen classes whose fields can't be changed
-either.
-*Assumes*: a class is imported from where it is defined, when its serde travels to another process.
+*Guarantees*: a value that is read has the type. If not, an error says which part hasn't, and where. A value that is
+written can be read back, or is refused with the same error, unless `check=False`. Equal values have equal bytes: a set
+is written in the order of its elements' bytes. With the check, a whole number in a field of floats is written as a
+float. A serde knows if its values can't be changed, so that stores may share them. This holds for frozen classes whose
+fields can't be changed either.
+*Assumes*: if a serde is sent to another process, that process can import the class from the module that defines it.
 """
 
 from __future__ import annotations
@@ -53,19 +53,20 @@ _KAFKAS: Final[Mapping[Any, Serde[Any]]] = {
 
 
 def of(kind: SerdeLike[T]) -> Serde[T]:
-    """The serde of a type: Kafka's own where Kafka has one, else JSON. A serde is its own.
+    """Return the serde of a type: Kafka's own if Kafka has one, else a JSON serde. A serde is returned as it is.
 
-    `int` is `LONG`, `float` is `DOUBLE`, `list[T]` is Kafka's list of the serde of `T`, `dict` is `JSON`; `T | None` is
-    `T`, as every serde leaves None alone. `TypeError` for a type that JSON doesn't know.
+    `int` is `LONG`, `float` is `DOUBLE`, `dict` is `JSON`, and `list[T]` is Kafka's list format with the serde of `T`.
+    `T | None` has the serde of `T`, because every serde takes None. Raises `TypeError` for a type that can't be written
+    as JSON.
     """
     return kind if isinstance(kind, Serde) else _of(kind)
 
 
 def json(kind: type[T], *, check: bool = True) -> Serde[T]:
-    """JSON of a type, also of one that Kafka has bytes of its own for, such as `json(list[Order])`.
+    """Make a JSON serde of a type, even if Kafka has a format of its own for it, such as `json(list[Order])`.
 
-    `check`: each value that is written is read again at once, and refused where that fails. `check=False` saves the
-    time, and writes what isn't of the type, too: for topics that this application never reads."""
+    `check`: each value that is written is read back immediately, and refused if that fails. `check=False` saves that
+    time, but also writes values that aren't of the type. Use it only for topics that this application never reads."""
     return _PydanticSerde(kind, check) if _is_pydantic(kind) else _MsgspecSerde(kind, check)
 
 
@@ -84,7 +85,7 @@ def _of(kind: Any) -> Serde[Any]:
 
 
 def _is_pydantic(kind: Any) -> bool:
-    """Whether pydantic made the class, a model or a dataclass. A class that pydantic made has had pydantic imported."""
+    """True if the class is a model or a dataclass of pydantic. If it is, pydantic has already been imported."""
     return "pydantic" in sys.modules and isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
 
@@ -97,7 +98,8 @@ class JsonSerde(Serde[Any]):
         self, kind: Any, dump: Callable[[Any], bytes], load: Callable[[bytes], Any], *,
         again: Callable[[Any, bytes], bytes], plain: Callable[[Any], Any], immutable: bool, check: bool, floats: bool,
     ) -> None:  # fmt: skip
-        """`again`: the bytes of what was read, from these bytes."""
+        """`dump` writes a value, and `load` reads it. `again(read, data)` writes the value that was read from `data`.
+        `plain` makes a value of plain dicts and lists. `floats`: the type has fields of floats."""
         of_class = kind if isinstance(kind, type) and get_origin(kind) is None and _is_record(kind) else object
 
         def write(value: Any) -> bytes:
@@ -148,11 +150,11 @@ class _MsgspecSerde(JsonSerde):
             return encode(in_order(value, encode))
 
         def encode_any(value: Any) -> bytes:
-            """A subclass may have sets that the class doesn't have."""
+            """Write in order if a class has subclasses: a subclass may have sets that the class doesn't have."""
             return encode_in_order(value) if any(map(type.__subclasses__, records)) else encode(value)
 
         def encode_again(read: Any, _: bytes) -> bytes:
-            """Nothing that was read is of a subclass."""
+            """Write a value that was read: it contains no object of a subclass."""
             return encode_in_order(read) if ordered else encode(read)
 
         super().__init__(
@@ -179,7 +181,8 @@ class _PydanticSerde(JsonSerde):
             return adapter.dump_json(in_order(value, to_json) if ordered else value)
 
         def dump(value: Any) -> bytes:
-            """pydantic itself writes of an object what its type knows, and leaves out the rest."""
+            """Write a value, and refuse it if fields are lost: pydantic leaves out fields that the type doesn't
+            have."""
             data = dump_plainly(value)
             if typed_dicts or (any(map(type.__subclasses__, classes)) and has_derived(value, classes)):
                 refuse_loss(value, adapter.dump_json(value, serialize_as_any=True), data)
@@ -206,7 +209,7 @@ _MAY_HAVE_SETS_IN_SCHEMA = (
 
 
 def _classes_in(schema: Any) -> Iterator[type]:
-    """The classes that a schema of pydantic's is about."""
+    """The classes that a schema of pydantic describes."""
     if isinstance(schema, dict):
         if isinstance(schema.get("cls"), type):
             yield schema["cls"]
@@ -230,5 +233,5 @@ def _name(kind: Any) -> str:
 
 
 def _is_record(kind: type) -> bool:
-    """Whether JSON writes instances of the class by their fields, and of no other class in their place."""
+    """True if values must be instances of the class itself, because JSON writes their fields."""
     return issubclass(kind, msgspec.Struct) or is_dataclass(kind) or _is_pydantic(kind)

@@ -1,6 +1,6 @@
 """Kafka's signed varints (zig-zag): small numbers in few bytes.
 
-*Guarantees*: `read_varint` reads what `varint` writes; bytes that are cut off are a `ValueError`.
+*Guarantees*: `read_varint` reads what `varint` writes. It raises `ValueError` if the bytes are cut off.
 *Assumes*: numbers of 32 bits.
 """
 
@@ -19,7 +19,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, start: int = 0) -> tuple[int, int]:
-    """The number at `start`, and where the bytes after it begin."""
+    """Read the number at `start`. Returns it, and the position after its last byte."""
     number = shift = 0
     for position in range(start, len(data)):
         byte = data[position]

@@ -1,13 +1,14 @@
-"""`Windowed`, a key within a window of time, and its bytes, which are Kafka Streams'.
+"""`Windowed`, a key with a window of time, and its serdes. The bytes are those of Kafka Streams.
 
 | where | bytes |
 |---|---|
-| a topic, window | key, start (8) |
-| a topic, session | key, end (8), start (8) |
+| a topic, time windows | key, start (8) |
+| a topic, sessions | key, end (8), start (8) |
 | a window store's changelog | key, start (8), sequence (4) |
 | a session store's changelog | key, end (8), start (8) |
 
-*Guarantees*: a serde of a size gives back the window that it was given; of a window without a size only the start.
+*Guarantees*: a serde that knows the size of the windows reads back the window that was written. Without a size, the
+window that is read has no end.
 *Assumes*: times are ms since the epoch, not negative.
 """
 
@@ -25,7 +26,8 @@ FOREVER: Final = (1 << 63) - 1
 """The end of a window that has no end."""
 
 AFTER_GRACE, AT_ONCE = "after_grace", "at_once"
-"""When a join of two streams sends a record without a partner that comes when its window is over, but not its grace."""
+"""When a join of two streams sends a record without a partner, if the record comes after the end of its window but
+within its grace."""
 
 START: Final = struct.Struct(">q")
 START_AND_SEQUENCE: Final = struct.Struct(">qi")
@@ -33,7 +35,8 @@ END_AND_START: Final = struct.Struct(">qq")
 
 
 class Windowed(NamedTuple, Generic[K]):
-    """A key and its window: from `start` to `end`, ms. Time windows exclude their end, sessions include it."""
+    """A key and its window, from `start` to `end`, in ms since the epoch. A time window excludes its end, a session
+    includes it."""
 
     key: K
     start: int
@@ -41,8 +44,8 @@ class Windowed(NamedTuple, Generic[K]):
 
 
 class WindowedSerde(Serde[Windowed[K]]):
-    """Serde of `Windowed` keys with a window of `size_ms` (None: without an end), keys by `inner`, a serde or a type
-    that has one."""
+    """Serde of `Windowed` keys whose windows have the size `size_ms`, or no end if it is None. `inner`: the serde of
+    the keys, or a type that has one."""
 
     __slots__ = ("inner", "size_ms")
 
@@ -75,7 +78,7 @@ class WindowedSerde(Serde[Windowed[K]]):
 
 
 class SessionWindowedSerde(Serde[Windowed[K]]):
-    """Serde of `Windowed` keys with a session, keys by `inner`, a serde or a type that has one."""
+    """Serde of `Windowed` keys whose windows are sessions. `inner`: the serde of the keys, or a type that has one."""
 
     __slots__ = ("inner",)
 

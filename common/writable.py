@@ -1,16 +1,17 @@
-"""The limits within which Kafka's client writes a record as it is.
+"""Checks that Kafka's client will write a record unchanged.
 
-| | the client, left alone | here |
+| the record has | what the client would do | what happens here |
 |---|---|---|
 | a timestamp of 0 | takes it for "now" | it becomes `FIRST_TIMESTAMP`, in stores too |
-| one that is no int, is negative, too large | fails when it is sent, or writes it | an error of the record |
+| a timestamp that is no int, negative or too large | fails when it is sent, or writes it | an error of the record |
 | a header's name with a NUL | cuts it there | an error of the record |
 | a header's name that is no str | writes its `str()` | an error of the record |
 | a header's name that isn't UTF-8 (a lone surrogate) | ends the process | an error of the record |
 | a header's value that is a str | writes it in UTF-8 | an error of the record |
 
-*Guarantees*: what passes is read back from Kafka as it was written; errors come where a record's handler is asked.
-*Assumes*: keys and values are bytes or None, as serdes give them: these go as they are, empty ones too.
+*Guarantees*: a record that passes the checks is read back from Kafka as it was written. Errors are raised where the
+exception handler of the record is asked.
+*Assumes*: keys and values are bytes or None, as serdes make them. The client writes these unchanged, even empty ones.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output
 log: Final = logging.getLogger(__name__)
 
 FIRST_TIMESTAMP: Final = 1
-"""The first timestamp, ms since the epoch, that librdkafka writes as it is. 0 becomes this one in outputs and in the
-rows of stores, so that a store's rows are those of its changelog; no two timestamps change their order by it."""
+"""The first timestamp, in ms since the epoch, that librdkafka writes unchanged. A timestamp of 0 becomes this one in
+outputs and in the rows of stores, so that a store has the same rows as its changelog. The order of timestamps stays the
+same."""
 
 LAST_TIMESTAMP: Final = (1 << 63) - 1
 
 
 @cache
 def first_timestamp() -> int:
-    """`FIRST_TIMESTAMP`, in place of a timestamp of 0. The first time the log says so."""
+    """Return `FIRST_TIMESTAMP`, for a record whose timestamp is 0. The first call logs a warning."""
     log.warning(
         "a record has the timestamp 0 (1970-01-01T00:00:00Z), which librdkafka takes for none and can't write: such "
         "records, and rows of such a time, get the timestamp 1, the next millisecond"
@@ -43,7 +45,7 @@ def first_timestamp() -> int:
 
 
 def timestamp_of(timestamp: int) -> int:
-    """The timestamp as an int, if Kafka has room for it; `ValueError` says what it is otherwise."""
+    """Return the timestamp as an int. Raises `ValueError` if it is no int, negative, or larger than 64 bits."""
     try:
         exact = index(timestamp)
     except TypeError:
@@ -56,7 +58,8 @@ def timestamp_of(timestamp: int) -> int:
 
 
 def headers_of(headers: Sequence[object]) -> Headers:
-    """The headers as a list of their own; `ValueError` says what the client wouldn't write as it is."""
+    """Return a copy of the headers as a list. Raises `ValueError` if the client wouldn't write one of them
+    unchanged."""
     for header in headers:
         if not isinstance(header, tuple) or len(header) != 2:
             raise ValueError(f"a header that isn't a pair (name, value): {header!r}")
@@ -73,8 +76,8 @@ def headers_of(headers: Sequence[object]) -> Headers:
 
 
 def writable(output: Output) -> Output:
-    """An output that user code has made itself (a dead letter), as it will be written. `ValueError` says what the
-    client wouldn't write."""
+    """Return the output as it will be written. Outputs that user code has made itself, such as dead letters, need this
+    check. Raises `ValueError` if the client wouldn't write it."""
     topic: object = output.topic
     partition: object = output.partition
     if not isinstance(topic, str) or not topic or "\0" in topic or not _is_utf8(topic):

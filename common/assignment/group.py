@@ -108,5 +108,5 @@ class Processes:
         return self._lags[process].get(task, self._acceptable + 1) <= self._acceptable
 
     def is_open(self, task: TaskId, process: str) -> bool:
-        """Whether it has a standby open there."""
+        """True if it has a standby open there."""
         return process in self.opened.get(task, ())

@@ -39,7 +39,7 @@ def assign(
     """An assignment for each member; members and tasks in, nothing else. See the module's guarantees.
 
     `plan` is that of the leader. A leader that is a newcomer with another topology gets a `MembershipError`: it has to
-    leave, and the other members elect a leader. `ConfigError` for an assignor that fails or breaks a rule.
+    leave, and the other members elect a leader. Raises `ConfigError` for an assignor that fails or breaks a rule.
     """
     if plan.error is not None:
         return {name: refused(plan.error, member) for name, member in members.items()}

@@ -69,7 +69,7 @@ class Subscription:
 
     @property
     def keeps_copies(self) -> bool:
-        """Whether it can have standbys and warm-ups."""
+        """True if it can have standbys and warm-ups."""
         return self.stage != SPARK
 
 
@@ -135,7 +135,7 @@ def encode_subscription(subscription: Subscription, version: int = VERSION) -> b
 
 
 def decode_subscription(data: bytes | None, topics: Iterable[str], generation: int = -1) -> Subscription:
-    """The inverse of `encode_subscription`; `UserDataError` when it is none of ours, or too old."""
+    """The inverse of `encode_subscription`. Raises `UserDataError` if it is none of ours, or too old."""
     raw = _load(data)
     try:
         return Subscription(

@@ -106,7 +106,7 @@ class StreamsConfig(Keys):
 
     @property
     def exactly_once(self) -> bool:
-        """Whether `processing_guarantee` is `exactly_once_v2`."""
+        """True if `processing_guarantee` is `exactly_once_v2`."""
         return self.processing_guarantee == EXACTLY_ONCE_V2
 
     def origin(self, key: str) -> str:
@@ -198,7 +198,7 @@ class StreamsConfig(Keys):
 
 
 def _same(key: str, one: object, other: object) -> bool:
-    """Whether two sources give the same value, each in its own form."""
+    """True if two sources give the same value, each in its own form."""
     try:
         return bool(KEYS[key].kind.parse(one) == KEYS[key].kind.parse(other))
     except (KeyError, ValueError):

@@ -227,7 +227,7 @@ def optional(kind: ValueType[T]) -> ValueType[T | None]:
 
 
 def imported(text: str) -> Any:
-    """The object that `module:attribute` names; `ValueError` when there is none."""
+    """The object that `module:attribute` names. Raises `ValueError` if there is none."""
     module, _, path = text.partition(":")
     try:
         found: Any = importlib.import_module(module)

@@ -33,11 +33,11 @@ class BegunCalls(Owned):
 
     @property
     def busy(self) -> bool:
-        """Whether another thread makes a call: the client is of no use until that is over."""
+        """True if another thread makes a call: the client is of no use until that is over."""
         return self._look is not None and self._call_thread.busy
 
     def returned(self, wait_ms: int) -> bool:
-        """Whether the begun call is over, after a wait of at most `wait_ms`; raises the call's error."""
+        """True if the begun call is over, after a wait of at most `wait_ms`; raises the call's error."""
         self._check_owner()
         if self._look is None:
             raise OwnershipError("no call of this client is under way: this is a bug")

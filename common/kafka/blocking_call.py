@@ -53,7 +53,7 @@ class CallThread:
         self.busy = self.late = False
 
     def call(self, function: Callable[[], object], timeout_ms: int) -> None:
-        """Call `function` and raise its error; `LateError` when the call takes longer than `timeout_ms`."""
+        """Call `function` and raise its error. Raises `LateError` if the call takes longer than `timeout_ms`."""
         self.begin(function, timeout_ms)
         while not self.returned(timeout_ms):
             pass
@@ -67,8 +67,8 @@ class CallThread:
         self.busy, self._timeout_ms, self._until_ns = True, timeout_ms, monotonic_ns() + timeout_ms * 1_000_000
 
     def returned(self, wait_ms: int) -> bool:
-        """Whether the call is over, after a wait of at most `wait_ms`; raises the call's error. `LateError` when the
-        call's time is up."""
+        """True if the call is over, after a wait of at most `wait_ms`; raises the call's error. Raises `LateError` if
+        the call's time is up."""
         left_ms = max(0, -((monotonic_ns() - self._until_ns) // 1_000_000))
         outcome = self._outcomes.get(min(wait_ms, left_ms))
         if outcome is None:

@@ -58,8 +58,8 @@ class TopicCreation:
         self.made: frozenset[str] = frozenset()
 
     def steps(self) -> Generator[None, None, None]:
-        """Make the missing topics; when it ends, all exist. `SourceTopicError` for a topic that doesn't fit;
-        `SourceTopicError` for one that can't be made; Kafka's last error when `patience_ms` is over."""
+        """Make the missing topics; when it ends, all exist. Raises `SourceTopicError` for a topic that doesn't fit.
+        Raises `SourceTopicError` for one that can't be made; Kafka's last error when `patience_ms` is over."""
         until_ms, pause_ms = self._clock.monotonic_ms() + self._patience_ms, SHORTEST_PAUSE_MS
         while True:
             try:
@@ -170,12 +170,12 @@ class TopicCreation:
 
 
 def is_passing_or_away(error: KafkaException | KafkaUnreachableError) -> bool:
-    """Whether Kafka may give another answer to the same question later."""
+    """True if Kafka may give another answer to the same question later."""
     return isinstance(error, KafkaUnreachableError) or is_passing(error)
 
 
 def _is_older(future: Future[None]) -> bool:
-    """Whether the broker doesn't know a setting of `ANY_TIME`."""
+    """True if the broker doesn't know a setting of `ANY_TIME`."""
     try:
         future.result()
     except KafkaException as exception:

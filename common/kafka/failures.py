@@ -124,7 +124,7 @@ _FORBIDDEN = frozenset({KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaE
 
 
 def refuse_forbidden_id(transactional_id: str, exception: KafkaException) -> None:
-    """`SecurityError` when the principal may not use the transactional id."""
+    """Raise `SecurityError` if the principal may not use the transactional id."""
     error = error_of(exception)
     if error is not None and error.code() in _FORBIDDEN:
         raise SecurityError(
@@ -153,36 +153,36 @@ def classify(exception: BaseException) -> ErrorClass:
 
 
 def is_retriable(exception: BaseException) -> bool:
-    """Whether a producer call is to be made again as it was."""
+    """True if a producer call is to be made again as it was."""
     return classify(exception) is ErrorClass.RETRIABLE
 
 
 def is_undelivered(exception: BaseException) -> bool:
-    """Whether a transaction failed because records of it weren't delivered in time, or at all. The client doesn't say
+    """True if a transaction failed because records of it weren't delivered in time, or at all. The client doesn't say
     which."""
     error = error_of(exception)
     return error is not None and error.txn_requires_abort() and error.code() in UNDELIVERED
 
 
 def is_fenced(exception: BaseException) -> bool:
-    """Whether the producer is dead because its transaction timed out or its id was taken over: one code for both."""
+    """True if the producer is dead because its transaction timed out or its id was taken over: one code for both."""
     error = error_of(exception)
     return error is not None and error.code() == KafkaError._FENCED
 
 
 def is_stale_member(exception: BaseException) -> bool:
-    """Whether a transactional call was refused because the membership or its generation is over."""
+    """True if a transactional call was refused because the membership or its generation is over."""
     error = error_of(exception)
     return error is not None and error.code() in STALE_MEMBER
 
 
 def may_succeed_later(error: KafkaError) -> bool:
-    """Whether an output with this delivery error may be taken when it is produced again."""
+    """True if an output with this delivery error may be taken when it is produced again."""
     return error.retriable() or error.code() in UNREACHABLE | PASSING_DELIVERY
 
 
 def is_passing(exception: BaseException) -> bool:
-    """Whether a non-transactional call (metadata, offsets, committed) may succeed when it is made again."""
+    """True if a non-transactional call (metadata, offsets, committed) may succeed when it is made again."""
     error = error_of(exception)
     return error is not None and not error.fatal() and (error.retriable() or error.code() in UNREACHABLE | PENDING)
 

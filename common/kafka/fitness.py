@@ -49,7 +49,7 @@ def too_tight(topic: InternalTopic, actual: Mapping[str, str]) -> dict[str, str]
 
 
 def _lower(actual: str, wanted: str) -> bool:
-    """Whether a limit is lower than another one, of which -1 is the highest."""
+    """True if a limit is lower than another one, of which -1 is the highest."""
     return actual != UNLIMITED and (wanted == UNLIMITED or int(actual) < int(wanted))
 
 

@@ -78,7 +78,7 @@ class GroupReader:
         coordinator: Coordinator | None = None,
     ) -> None:
         """`settings` are a client's, under confluent-kafka's names. Each question is asked again for `timeout_ms` while
-        Kafka can't say, then it is a `KafkaUnreachableError`; `SecurityError` when the principal lacks the right,
+        Kafka can't say, then it is a `KafkaUnreachableError`. Raises `SecurityError` if the principal lacks the right,
         another `MilestonesError` when Kafka refuses for another reason. `coordinator`: its connection, when another
         object of the same thread has one already."""
         self._group, self._timeout_ms, self._clock = group, timeout_ms, clock or SystemClock()

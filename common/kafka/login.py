@@ -32,7 +32,7 @@ _ANY_ANSWER = MetadataRequest(
 
 def log_in(*clients: Mapping[str, Any]) -> None:
     """Log in as each of `clients` with other credentials than the first one, which has logged in already.
-    `SecurityError` when Kafka refuses."""
+    Raises `SecurityError` if Kafka refuses."""
     known: list[dict[str, Any]] = []
     for settings in clients:
         credentials = {name: value for name, value in settings.items() if is_about_security(name)}
@@ -53,12 +53,12 @@ class Login:
 
     @property
     def can_be_refused(self) -> bool:
-        """Whether there are credentials or TLS, so that librdkafka mustn't be the first to try them."""
+        """True if there are credentials or TLS, so that librdkafka mustn't be the first to try them."""
         settings = self._settings
         return settings is not None and (settings.tls is not None or settings.sasl is not None)
 
     def look(self) -> None:
-        """Log in, unless that has succeeded before. `SecurityError` when Kafka refuses."""
+        """Log in, unless that has succeeded before. Raises `SecurityError` if Kafka refuses."""
         settings = self._settings
         if settings is None:
             return

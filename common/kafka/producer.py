@@ -127,7 +127,7 @@ class OutputProducer(BegunCalls):
 
     @property
     def disconnected(self) -> bool:
-        """Whether a connection has broken since the producer was made, by the last poll. The answer to the end of a
+        """True if a connection has broken since the producer was made, by the last poll. The answer to the end of a
         transaction may have been lost then, and the end resent: the first request may still arrive, and end the
         next transaction of this producer."""
         return self._watch.lost
@@ -198,7 +198,7 @@ class OutputProducer(BegunCalls):
         return [partial(report or refuse, output=Output(*output)) for report, output in told]
 
     def _may_follow(self, output: Emitted, isolation: BatchIsolation) -> bool:
-        """Whether there is room: where one of both is to be alone, once the one before is acknowledged."""
+        """True if there is room: where one of both is to be alone, once the one before is acknowledged."""
         alone = isolation.most > 1 and isolation.is_alone(output)
         if (alone or self._sent_alone) and len(self._producer):
             return False
@@ -369,8 +369,8 @@ class OutputProducer(BegunCalls):
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
         """Begin to put the offsets into the transaction, for the member and generation in `group_metadata`.
-        `ProductionError` when Kafka refused one of the transaction's records for good; `KafkaException` of the classes
-        in `failures`."""
+        Raises `ProductionError` if Kafka refused one of the transaction's records for good; `KafkaException` of the
+        classes in `failures`."""
         self._check_free()
         self._producer.poll(0)  # for what the client's log says of its identity
         put_in = partial(self._put_in, offsets, group_metadata, timeout_ms)
@@ -478,7 +478,7 @@ class OutputProducer(BegunCalls):
 
 
 def can_start_another_transaction(producer: OutputProducer) -> bool:
-    """Whether the producer may make a further transaction, by a poll now: it isn't dead, and has lost no connection
+    """True if the producer may make a further transaction, by a poll now: it isn't dead, and has lost no connection
     (`disconnected`)."""
     try:
         producer.poll()

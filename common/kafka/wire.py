@@ -66,7 +66,7 @@ class Wire(Protocol):
         ...
 
     def call(self, request: RequestPayload, answer: type[R], timeout_ms: int) -> R:
-        """Send and wait; `ConnectionLostError` when no answer comes in time."""
+        """Send and wait. Raises `ConnectionLostError` if no answer comes in time."""
         ...
 
     def close(self) -> None: ...
@@ -143,7 +143,7 @@ class Connection:
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def authenticate(self, mechanism: str, username: str, password: str, timeout_ms: int) -> None:
-        """`SecurityError` when the broker refuses, or can't prove itself."""
+        """Raise `SecurityError` if the broker refuses, or can't prove itself."""
         hello = self.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, timeout_ms)
         if hello.error_code is not ErrorCode.none:
             raise SecurityError(
@@ -216,8 +216,8 @@ class Connector:
         self._tls = settings.tls_context()
 
     def __call__(self, address: Address) -> Connection:
-        """`ConnectionLostError` when it may work later, `MembershipError` when it never will (`SecurityError` when that
-        is up to the settings)."""
+        """Raise `ConnectionLostError` if it may work later, `MembershipError` when it never will (`SecurityError` when
+        that is up to the settings)."""
         s = self._settings
         sock = self._open(address)
         connection = Connection(sock, address, s.client_id)

@@ -66,7 +66,7 @@ CURVES = {"p-256": "prime256v1", "p-384": "secp384r1", "p-521": "secp521r1", "se
 
 
 def is_about_security(name: str) -> bool:
-    """Whether librdkafka's setting of that name is about TLS or SASL."""
+    """True if librdkafka's setting of that name is about TLS or SASL."""
     return name.startswith(_ABOUT_SECURITY)
 
 
@@ -78,7 +78,7 @@ def why_refused(name: str) -> str | None:
 
 
 def refuse(settings: Mapping[str, object]) -> None:
-    """`ConfigError` for the first setting about security that can't be honoured."""
+    """Raise `ConfigError` for the first setting about security that can't be honoured."""
     for name, value in settings.items():
         if is_about_security(name) and name not in HONOURED and value not in _UNSET:
             raise ConfigError(name, value, why_refused(name) or "group membership doesn't know it: leave it out")

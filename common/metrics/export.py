@@ -154,7 +154,7 @@ class MetricsEndpoint:
         health: Health | None = None,
         page: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Listens at once; port 0 takes a free one. `ConfigError` when the port can't be had."""
+        """Listens at once; port 0 takes a free one. Raises `ConfigError` if the port can't be had."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(PrometheusCollector(metrics))
         ProcessCollector(registry=registry)

@@ -45,7 +45,7 @@ class Metrics:
 
     @property
     def debug(self) -> bool:
-        """Whether metrics of level DEBUG are wanted; asked once, before such metrics are recorded per record."""
+        """True if metrics of level DEBUG are wanted; asked once, before such metrics are recorded per record."""
         return self._level != "INFO"
 
     def add(self, kind: type[K], **tags: str) -> K:

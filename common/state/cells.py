@@ -116,12 +116,12 @@ class Cells:
 
     @property
     def exact(self) -> bool:
-        """Whether each time is that of the last commit, and what rows tell beyond it isn't committed."""
+        """True if each time is that of the last commit, and what rows tell beyond it isn't committed."""
         return self._exact and not self.share
 
     @property
     def share(self) -> bool:
-        """Whether times share entries of the metadata."""
+        """True if times share entries of the metadata."""
         return self._most_times is not None
 
     def known_time(self, name: str) -> int:

@@ -133,7 +133,7 @@ class Layout(Protocol):
         ...
 
     def logs(self, local: bytes) -> bool:
-        """Whether an entry is in the changelog."""
+        """True if an entry is in the changelog."""
         ...
 
     def doubtful(self, writes: Iterable[tuple[bytes, bytes | None]], stored: Namespace) -> Iterable[bytes]:

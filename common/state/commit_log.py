@@ -85,7 +85,7 @@ class CommitLog:
 
     @property
     def knows_puts(self) -> bool:
-        """Whether the frozen layer has all that there is to log of a put, so that none need be noted."""
+        """True if the frozen layer has all that there is to log of a put, so that none need be noted."""
         return self._rows_have_times
 
     def note(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:

@@ -75,8 +75,8 @@ class StateDirectory:
     """See the module. `process_id` is this instance's UUID, the same over restarts on the same directory."""
 
     def __init__(self, state_dir: str | Path, application_id: str, clock: Clock | None = None) -> None:
-        """Create and lock the directory. `StateLockedError` names the process that holds the directory;
-        `StateFormatError` when the directory is another program's; `StateError` says what to do about the disk."""
+        """Create and lock the directory. `StateLockedError` names the process that holds the directory.
+        Raises `StateFormatError` if the directory is another program's; `StateError` says what to do about the disk."""
         if not is_plain_name(application_id):
             raise StateError(f"application_id {application_id!r} can't be the name of a directory below {state_dir}")
         self.path: Path = Path(state_dir).absolute() / application_id
@@ -262,7 +262,7 @@ class StateDirectory:
 
     def clear(self) -> None:
         """Delete the state of all tasks and of the global stores; the instance stays what it was. `StateLockedError`
-        for one that is open: those before it are gone. `StateError` when files are left."""
+        for one that is open: those before it are gone. Raises `StateError` if files are left."""
         for task in (*self.tasks(), GLOBAL):
             if exists(self.task_path(task)):
                 self.remove(task)

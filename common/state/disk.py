@@ -58,7 +58,7 @@ def explained(doing: str, path: Path) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file or folder. `StateError` when the disk doesn't say."""
+    """True if there is such a file or folder. Raises `StateError` if the disk doesn't say."""
     with explained("look for", path):
         return path.exists()
 
@@ -171,7 +171,7 @@ def names(directory: Path) -> list[str]:
 
 
 def is_plain_name(text: str) -> bool:
-    """Whether `text` can be the name of an entry below a directory."""
+    """True if `text` can be the name of an entry below a directory."""
     return text not in ("", ".", "..") and not {"/", "\0"} & set(text)
 
 

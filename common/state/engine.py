@@ -127,7 +127,7 @@ class Engine(Protocol):
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int], *, wait: bool = True) -> None:
         """Write all batches and offsets (by namespace, each opened) in one atomic step.
 
-        `StateError` when the disk is full: then no reader sees any of it, and after the next open it is there
+        Raises `StateError` if the disk is full: then no reader sees any of it, and after the next open it is there
         entirely or not at all. Such an engine may refuse every later write: close it and open it again.
 
         `wait`: for as long as the engine is behind with earlier writes. Otherwise that is a `StateBusyError` at once,
@@ -142,8 +142,8 @@ class Engine(Protocol):
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
         """Put the entries of sorted table files (`sst.py`) into the namespace, which is opened and empty: a step per
         item of the iterator. The engine owns the files from now on. The offset stays None: after a crash, or an
-        iterator that isn't read to its end, a part of the entries is there. `StateCorruptError` when a file is damaged,
-        `StateError`."""
+        iterator that isn't read to its end, a part of the entries is there. Raises `StateCorruptError` if a file is
+        damaged, `StateError`."""
         ...
 
     def drop(self, namespace: str) -> None:
@@ -164,7 +164,7 @@ class Engine(Protocol):
         ...
 
     def sync(self) -> None:
-        """Have all that was applied on the disk, for after a power failure, too. `StateBusyError` when it is full,
+        """Have all that was applied on the disk, for after a power failure, too. Raises `StateBusyError` if it is full,
         `StateError`."""
         ...
 
@@ -186,7 +186,7 @@ class Engine(Protocol):
         ...
 
     def scanned(self) -> bool:
-        """Whether a scan that began isn't over. Any thread may ask."""
+        """True if a scan that began isn't over. Any thread may ask."""
         ...
 
     def close(self) -> None:
@@ -216,6 +216,6 @@ class Engines(Protocol):
         ...
 
     def crowded(self) -> bool:
-        """Whether little is left of the memory for what is in no table file yet. Once none is left an engine that is
+        """True if little is left of the memory for what is in no table file yet. Once none is left an engine that is
         written flushes, however little it has, and those that hold the memory don't. From any thread."""
         ...

@@ -73,7 +73,7 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether `release` wasn't called yet."""
+        """True if `release` wasn't called yet."""
         return self._file is not None
 
     def release(self) -> None:

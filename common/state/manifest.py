@@ -161,7 +161,7 @@ def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], direct
     """The stores that have to be restored from their changelogs, as their files are another engine's, have other keys
     for the same rows, or their values with headers where the store has none, or the other way round.
 
-    `StateFormatError` for a store whose files differ in kind or layout from the topology's store.
+    Raises `StateFormatError` for a store whose files differ in kind or layout from the topology's store.
     """
     restored = []
     for spec in specs:

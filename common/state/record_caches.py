@@ -58,7 +58,7 @@ class TaskCaches:
         self._taken = 0
 
     def hold(self, count: int) -> bool:
-        """Whether the task's portions hold `count` bytes; takes missing portions first."""
+        """True if the task's portions hold `count` bytes; takes missing portions first."""
         missing = count - self._taken
         if missing <= 0:
             return True

@@ -25,7 +25,7 @@ STEP_PAUSE_MS: Final = 10
 
 
 def written(write: Callable[[], None]) -> bool:
-    """Whether the write is made, and not refused. The pause is short, as the caller has other things to do."""
+    """True if the write is made, and not refused. The pause is short, as the caller has other things to do."""
     try:
         write()
         return True
@@ -44,8 +44,8 @@ class Refusals:
         self._said, self._pause_ms = False, FIRST_PAUSE_MS
 
     def note(self, error: StateBusyError) -> int:
-        """Note a refusal, and return the pause in ms before the next try. `StateError` when the write has waited for
-        too long: it is given up."""
+        """Note a refusal, and return the pause in ms before the next try. Raises `StateError` if the write has waited
+        for too long: it is given up."""
         now_ms = self._clock.monotonic_ms()
         if self._since_ms is None:
             self._since_ms = now_ms

@@ -140,6 +140,6 @@ class StoreSpec:
 
 
 def is_trimmed(spec: StoreSpec) -> bool:
-    """Whether the store has a changelog of its own whose records have no use once their rows are gone. (A versioned
+    """True if the store has a changelog of its own whose records have no use once their rows are gone. (A versioned
     store needs the last version of each key for ever.)"""
     return spec.kind in BOUNDED and spec.kind != "versioned" and spec.logged and spec.source_topic is None

@@ -32,7 +32,7 @@ def time_name(of: str) -> str:
 
 
 def is_time(name: str) -> bool:
-    """Whether an entry of the metadata is that of a time."""
+    """True if an entry of the metadata is that of a time."""
     return name.startswith(_MARK)
 
 

@@ -159,7 +159,7 @@ class InputBuffer:
         self._added = self._taken = 0
 
     def may_go_on_without(self, max_idle_ms: int, now_ms: int) -> bool:
-        """Whether the task needn't wait (any longer) for this partition, which is empty."""
+        """True if the task needn't wait (any longer) for this partition, which is empty."""
         if max_idle_ms < 0:
             return True
         if self.end is None:

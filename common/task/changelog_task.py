@@ -74,7 +74,7 @@ class ChangelogTask:
 
     @property
     def unwritten(self) -> bool:
-        """Whether restored records wait, as their engine was busy: restore nothing before `write_restored`."""
+        """True if restored records wait, as their engine was busy: restore nothing before `write_restored`."""
         return self._stores.unwritten
 
     def write_restored(self) -> None:

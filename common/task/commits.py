@@ -82,8 +82,8 @@ class TaskCommits:
         return self._confirmed
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
-        """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` where `make_room` raises
-        it."""
+        """Continue the numbers and entries of the committed metadata. Raises `OffsetMetadataError` if `make_room`
+        raises it."""
         self._confirmed = max(self._confirmed, *(data.commit for data in known.values()))
         self._number = max(self._number, self._confirmed)
         self.written = self.written or frozenset().union(*(data.written for data in known.values()))
@@ -93,9 +93,9 @@ class TaskCommits:
         self._without_times().check()
 
     def make_room(self) -> None:
-        """Settle what the metadata of commits carries, now that all cells are made. `OffsetMetadataError` when it would
-        be longer than Kafka takes without any time: the entries of other kept cells, those that another application has
-        left, and the commit's own. Times that have no room of their own share some."""
+        """Settle what the metadata of commits carries, now that all cells are made. Raises `OffsetMetadataError` if it
+        would be longer than Kafka takes without any time: the entries of other kept cells, those that another
+        application has left, and the commit's own. Times that have no room of their own share some."""
         metadata = self._without_times()
         metadata.check()
         if self._cells.make_room(room := metadata.room()):
@@ -141,7 +141,7 @@ class TaskCommits:
 
     @property
     def applying(self) -> bool:
-        """Whether a confirmed commit isn't in the engines yet."""
+        """True if a confirmed commit isn't in the engines yet."""
         return self._to_apply is not None
 
     @property
@@ -150,7 +150,7 @@ class TaskCommits:
         return self._to_apply or {}
 
     def needed(self) -> bool:
-        """Whether anything has changed since the last frozen boundary, if only by trailing control records."""
+        """True if anything has changed since the last frozen boundary, if only by trailing control records."""
         if self._boundary.changed or (self.start_pends and self.pending is None):
             return True
         progress = self.committed if self.pending is None else self.pending[1]
@@ -249,7 +249,7 @@ class TaskCommits:
             raise
 
     def pends(self, commit: PendingCommit) -> bool:
-        """Whether the commit may still be confirmed."""
+        """True if the commit may still be confirmed."""
         return self.pending is not None and self.pending[0] is commit and commit.epoch == self._boundary.epoch
 
     def thaw(self, commit: PendingCommit) -> None:

@@ -56,8 +56,8 @@ def decide(handler: Handler, key: str, context: ErrorContext, error: Exception) 
 
 
 def ask(handler: Handler, key: str, context: ErrorContext, error: Exception) -> Response:
-    """The handler's response; `ProcessingError` when the handler raises or returns no response. `key`: the config key
-    that chooses the handler."""
+    """The handler's response. Raises `ProcessingError` if the handler raises or returns no response. `key`: the config
+    key that chooses the handler."""
     try:
         response = handler(context, error)
         if not isinstance(response, Response):

@@ -147,7 +147,7 @@ class GlobalTask:
     # -- work
 
     def process(self, now_ms: int) -> int:
-        """Process all added records, and commit them; returns their number. `ProcessingError` when a handler says
+        """Process all added records, and commit them; returns their number. Raises `ProcessingError` if a handler says
         FAIL: the records before that one are committed."""
         done, waiting = 0, self.input.waiting()
         try:

@@ -92,7 +92,7 @@ class TaskInput:
         return self.buffers[partition].bytes()
 
     def ready(self, max_idle_ms: int, now_ms: int) -> bool:
-        """Whether a record may be processed now."""
+        """True if a record may be processed now."""
         waiting = False
         for buffer in self.buffers.values():
             if buffer.messages:

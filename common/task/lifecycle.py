@@ -84,13 +84,13 @@ class Lifecycle:
         self.state: TaskState = TaskState.CREATED
 
     def move(self, target: TaskState) -> None:
-        """Move to `target`; `OwnershipError` when the table has no such move."""
+        """Move to `target`. Raises `OwnershipError` if the table has no such move."""
         if target not in MOVES[self.state]:
             raise self._bug(f"it can't become {target.value}")
         self.state = target
 
     def expect(self, *states: TaskState) -> None:
-        """`OwnershipError` unless the task is in one of `states`."""
+        """Raise `OwnershipError` unless the task is in one of `states`."""
         if self.state not in states:
             raise self._bug(f"it must be {' or '.join(state.value for state in states)} for this")
 

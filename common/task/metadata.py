@@ -105,7 +105,7 @@ class OffsetMetadata:
         return self.topics.get(topic_entry(topic)) if len(self.topics) == 1 else None
 
     def is_of(self, topic: str, offset: int) -> bool:
-        """Whether the metadata was written for this very offset of a partition of the topic."""
+        """True if the metadata was written for this very offset of a partition of the topic."""
         return self.offsets.get(offset_entry(topic)) == offset
 
     def room(self) -> int:
@@ -113,7 +113,7 @@ class OffsetMetadata:
         return max(0, MAX_BYTES // 4 * 3 - len(base64.b64decode(self.encode()))) // _TIME_BYTES
 
     def check(self) -> None:
-        """`OffsetMetadataError` when Kafka would refuse the text."""
+        """Raise `OffsetMetadataError` if Kafka would refuse the text."""
         size = len(self.encode())
         if size > MAX_BYTES:
             raise OffsetMetadataError(

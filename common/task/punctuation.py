@@ -120,7 +120,7 @@ class PunctuationQueue:
         self._look()
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether `run_due` has a punctuation to call, or a clock to follow that was put back. Any thread may ask."""
+        """True if `run_due` has a punctuation to call, or a clock to follow that was put back. Any thread may ask."""
         if now_ms < self._seen_ms and self._queue:
             return True
         self._seen_ms = now_ms

@@ -96,12 +96,12 @@ class RecordScope:
         self.requests: Requests = Requests(self.touched)
 
     def __bool__(self) -> bool:
-        """Whether the scope has any change."""
+        """True if the scope has any change."""
         return bool(self.touched or self.outputs)
 
     @property
     def to_commit(self) -> bool:
-        """Whether a commit has to follow; requests alone need none."""
+        """True if a commit has to follow; requests alone need none."""
         return bool(self.outputs) or any(staging is not self.requests for staging in self.touched)
 
     def merge(self, outputs: list[Emitted]) -> None:

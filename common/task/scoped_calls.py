@@ -94,7 +94,7 @@ class ScopedCalls:
 
     @property
     def unflushed(self) -> bool:
-        """Whether updates wait in caches."""
+        """True if updates wait in caches."""
         return any(store.buffer for store in self.cached)
 
     def punctuation_times(self) -> Times:

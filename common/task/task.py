@@ -122,7 +122,7 @@ class Task(ChangelogTask):
 
     @property
     def needs_restoration(self) -> bool:
-        """Whether the stores may lack committed writes, and the task has changelogs to restore them from."""
+        """True if the stores may lack committed writes, and the task has changelogs to restore them from."""
         return not self._complete and bool(self.subtopology.changelogs)
 
     def compare(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -195,17 +195,17 @@ class Task(ChangelogTask):
 
     @property
     def start_pends(self) -> bool:
-        """Whether the positions of `commit_start` still have to be committed."""
+        """True if the positions of `commit_start` still have to be committed."""
         return self._commits.start_pends
 
     @property
     def initialised(self) -> bool:
-        """Whether the processors are initialised."""
+        """True if the processors are initialised."""
         return self._initialised
 
     @property
     def has_program(self) -> bool:
-        """Whether the task has processors, if only rolled-back ones, which are closed at its end."""
+        """True if the task has processors, if only rolled-back ones, which are closed at its end."""
         return self._program.made
 
     def initialise(self) -> None:
@@ -244,13 +244,13 @@ class Task(ChangelogTask):
     # -- work
 
     def ready(self, now_ms: int) -> bool:
-        """Whether a record may be processed now. `now_ms`: monotonic time, as in `reached_end`."""
+        """True if a record may be processed now. `now_ms`: monotonic time, as in `reached_end`."""
         return self.input.ready(self._settings.max_task_idle_ms, now_ms)
 
     def process(self, limit: int, now_ms: int) -> int:
         """Process at most `limit` records, and return their number. `now_ms`: monotonic time, as in `ready`.
 
-        `ProcessingError` when a handler chose to fail: the task stands before that record then.
+        Raises `ProcessingError` if a handler chose to fail: the task stands before that record then.
         """
         counters, began = self.counters, perf_counter_ns()
         before = counters.processed, counters.punctuate_ns
@@ -278,7 +278,7 @@ class Task(ChangelogTask):
             return self._runner.punctuate(now_ms)
 
     def punctuation_due(self, now_ms: int) -> bool:
-        """Whether `punctuate` has something to do. Any thread may ask."""
+        """True if `punctuate` has something to do. Any thread may ask."""
         return self._runner.wall_punctuations.is_due(now_ms)
 
     def next_punctuation_ms(self) -> int | None:
@@ -334,7 +334,7 @@ class Task(ChangelogTask):
     # -- commit
 
     def commit_requested(self) -> bool:
-        """Whether user code asked for a commit, a finished record needs one, and the task can be committed now."""
+        """True if user code asked for a commit, a finished record needs one, and the task can be committed now."""
         if not (self._task_context.commit_requested and self._initialised) or self.applying:
             return False
         # A quarantine keeps waiting updates in the caches.
@@ -357,22 +357,22 @@ class Task(ChangelogTask):
         self._task_context.commit_soon()
 
     def commit_needed(self) -> bool:
-        """Whether anything has changed since the last frozen boundary, if only by trailing control records."""
+        """True if anything has changed since the last frozen boundary, if only by trailing control records."""
         return self._commits.needed()
 
     @property
     def unflushed(self) -> bool:
-        """Whether updates wait in caches, so that the last boundary can't be committed."""
+        """True if updates wait in caches, so that the last boundary can't be committed."""
         return self._runner.unflushed
 
     @property
     def cached(self) -> bool:
-        """Whether any store has a cache."""
+        """True if any store has a cache."""
         return bool(self._runner.cached)
 
     @property
     def applying(self) -> bool:
-        """Whether a confirmed commit isn't in the engines yet."""
+        """True if a confirmed commit isn't in the engines yet."""
         return self._commits.applying
 
     @property
@@ -382,7 +382,7 @@ class Task(ChangelogTask):
 
     @property
     def committable(self) -> bool:
-        """Whether the last boundary can be frozen now: nothing is to be flushed, applied or restored."""
+        """True if the last boundary can be frozen now: nothing is to be flushed, applied or restored."""
         return self._initialised and not (self._commits.applying or self._commits.incomplete or self.unflushed)
 
     def uncommitted_bytes(self) -> int:
@@ -419,7 +419,7 @@ class Task(ChangelogTask):
 
     @property
     def has_retained_outputs(self) -> bool:
-        """Whether taken outputs are retained until they are confirmed."""
+        """True if taken outputs are retained until they are confirmed."""
         return self._boundary.retained_bytes > 0
 
     def freeze(self) -> PendingCommit:
@@ -451,7 +451,7 @@ class Task(ChangelogTask):
         return self._stores.gone(self._commits.committed.memory)
 
     def pends(self, commit: PendingCommit) -> bool:
-        """Whether `commit` was neither confirmed nor thawed, and the task wasn't rolled back since it was frozen."""
+        """True if `commit` was neither confirmed nor thawed, and the task wasn't rolled back since it was frozen."""
         return self._commits.pends(commit)
 
     def thaw(self, commit: PendingCommit) -> None:

@@ -63,7 +63,7 @@ class TaskSettings:
 
     @property
     def transactional(self) -> bool:
-        """Whether Kafka aborts the sent outputs of a roll-back."""
+        """True if Kafka aborts the sent outputs of a roll-back."""
         return bool(self.transactional_id)
 
     def with_thin_logs(self) -> TaskSettings:

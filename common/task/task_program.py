@@ -33,7 +33,7 @@ class TaskProgram:
 
     @property
     def made(self) -> bool:
-        """Whether there is a program, also a rolled-back one."""
+        """True if there is a program, also a rolled-back one."""
         return self._program is not None
 
     def make(self) -> Program:

@@ -197,7 +197,7 @@ class TaskStores:
         self._caches.release()
 
     def typed(self, name: str) -> Rows:
-        """The store `name` as user code sees it; `TopologyError` when the sub-topology has no such store."""
+        """The store `name` as user code sees it. Raises `TopologyError` if the sub-topology has no such store."""
         store = self._stores.get(name)
         if store is None or store.typed is None:
             raise TopologyError(
@@ -256,7 +256,7 @@ class TaskStores:
 
     @property
     def unwritten(self) -> bool:
-        """Whether restored records wait for `write_restored`."""
+        """True if restored records wait for `write_restored`."""
         return bool(self._unwritten)
 
     def write_restored(self) -> None:
@@ -288,7 +288,8 @@ class TaskStores:
             self._cells.time(observed_time(name), seen_before(gone, store.spec))
 
     def _entries(self, store: OpenedStore, records: Iterable[ChangelogRecord], next_offset: int) -> Batch:
-        """What changelog records write to a store; `StateFormatError` when one of them isn't this kind of store's."""
+        """What changelog records write to a store. Raises `StateFormatError` if one of them isn't this kind of
+        store's."""
         try:
             entries = store.layout.restored(records, store.namespace)
             return entries if store.spec.closing else without_gone(entries, self._gone_by_commit(store))

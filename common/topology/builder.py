@@ -1,7 +1,7 @@
 """`StreamsBuilder`: where a program of the DSL begins.
 
-*Guarantees*: `build()` gives a new `Topology` of all that was written so far; it may be called again.
-*Assumes*: one thread builds.
+*Guarantees*: each call of `build()` returns a new `Topology` of all operators that were added before the call.
+*Assumes*: one thread uses the builder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TABLE_SOURCE = "KTABLE-SOURCE-"
 
 
 class StreamsBuilder(Explained):
-    """Collects streams and tables; `build()` makes a topology of them."""
+    """Collects streams and tables. `build()` makes a topology of them."""
 
     def __init__(self) -> None:
         self._graph = Graph()
@@ -50,7 +50,8 @@ class StreamsBuilder(Explained):
         offset_reset: OffsetReset | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """A stream of one topic, of several, or of all whose whole name a compiled pattern matches."""
+        """Make a stream of the records of one topic, of several topics, or of all topics that a compiled pattern
+        matches. A pattern must match the whole name of a topic."""
         (names, pattern), source_name = _topics(topics), self._graph.names.given(name, naming.SOURCE)
         source = SourceNode(
             name=source_name,
@@ -76,9 +77,11 @@ class StreamsBuilder(Explained):
         name: str | None = None,
         **options: Unpack[KeepOptions],
     ) -> KTable[K, V]:
-        """A table of the latest value per key of `topic`; None deletes, records without a key are dropped.
+        """Make a table of the latest value of each key of `topic`. A value of None deletes the key's row. Records
+        without a key are dropped.
 
-        `store`: keep it in a store of that name. Without one it is kept only if an operator needs it.
+        `store`: the table is kept in a store of this name. Without a name, the table is kept only if an operator needs
+        a store.
         """
         materialized, names = Materialized.of(store, key=key, value=value, **options), self._graph.names
         store_name = store or names.store(check_name(topic, "a topic") + "-")
@@ -111,13 +114,15 @@ class StreamsBuilder(Explained):
         in_memory: bool = False,
         name: str | None = None,
     ) -> GlobalKTable[K, V]:
-        """A table of the latest value per key of `topic`, of which every instance has all rows: a stream is joined with
-        it by any key (`stream.join(table, joiner, on=...)`). None deletes, records without a key are dropped.
+        """Make a table of the latest value of each key of `topic`. Every instance keeps all rows of the table, so a
+        stream can be joined with it by any key (`stream.join(table, joiner, on=...)`). A value of None deletes the
+        key's row. Records without a key are dropped.
 
-        The topic is read whole before any task starts, then followed; it needs no changelog, and nothing else of the
-        topology may read it. A join finds the row of its moment, which isn't bound to the record's time: after a
-        failure the same record may be joined with a newer row. `store`: the name of the table's store; `in_memory`: the
-        store is no RocksDB.
+        Before any task starts, the instance reads the whole topic. From then on it reads new records as they come. The
+        table needs no changelog. No other source of the topology may read the topic. A join takes the row that the
+        table has when the record is processed, whatever the record's time is. So after a failure the same record may be
+        joined with a newer row. `store`: the name of the table's store. `in_memory=True`: the store is kept in memory,
+        not in RocksDB.
         """
         materialized = Materialized.of(store, key=key, value=value, in_memory=in_memory)
         names = self._graph.names
@@ -139,9 +144,9 @@ class StreamsBuilder(Explained):
         value: SerdeLike[Any] | None = None,
         name: str | None = None,
     ) -> StreamsBuilder:
-        """Keep a store of all records of `topic` on every instance: `supplier`'s `Processor` writes each record to the
-        store, and any other processor reads the store by name, without being connected to it. `key`, `value`: the
-        serdes of the topic; those of the store are the spec's."""
+        """Keep a store of all records of `topic` on every instance. The `Processor` that `supplier` makes writes each
+        record to the store. Any other processor may read the store by its name, without being connected to it. `key`,
+        `value`: the serdes of the topic. The store's own serdes are those of `spec`."""
         check_name(spec.name, "a store")
         source = self._global_source(topic, spec.name, name, check_serde(key, "key"), check_serde(value, "value"))
         processor = self._graph.names.given(name, _TABLE_SOURCE)
@@ -162,7 +167,7 @@ class StreamsBuilder(Explained):
         )
 
     def add_state_store(self, spec: StoreSpec) -> StreamsBuilder:
-        """Add a store for `process` and `process_values`, which name it."""
+        """Add a store. A call of `process` or `process_values` that names it connects its processor to the store."""
         check_name(spec.name, "a store")
         self._graph.add(Store(spec.name, spec))
         return self
@@ -175,8 +180,8 @@ class StreamsBuilder(Explained):
         *,
         timestamp_extractor: TimestampExtractor | None = None,
     ) -> StreamsBuilder:
-        """As `Topology.add_read_only_state_store`: a store whose rows are the latest records of `topic` (KIP-813).
-        `process` and `process_values` name it, and may only read it."""
+        """Add a store whose rows are the latest records of `topic` (KIP-813), as `Topology.add_read_only_state_store`
+        does. Processors of `process` and `process_values` that name the store can read it, but not write to it."""
         name = check_name(spec.name, "a store")
         node = StoreFromTopic(
             f"{name}-source", spec, check_name(topic, "a topic"), f"{name}-processor", supplier, timestamp_extractor
@@ -185,11 +190,12 @@ class StreamsBuilder(Explained):
         return self
 
     def build(self, *, topology_optimization: str | Collection[str] | None = None) -> Topology:
-        """The topology of all streams and tables so far.
+        """Make the topology of all streams and tables that were added before this call.
 
-        `topology_optimization`: the config's key of that name, to be settled here already, such as for `describe()`.
-        Without it the config decides as soon as it is known (`Streams`, `TopologyTestDriver`); no optimisation is the
-        default. `TopologyError` from those when the config names another value than `build`.
+        `topology_optimization`: the value of the config key of the same name, for a program that needs the optimised
+        topology before there is a config, such as for `describe()`. Without this argument, `Streams` and
+        `TopologyTestDriver` apply the config's value. By default nothing is optimised. If both are given and differ,
+        `Streams` and `TopologyTestDriver` raise `TopologyError`.
         """
         graph, added = self._graph, self._graph.added
         if topology_optimization is not None:

@@ -4,10 +4,11 @@
 |---|---|
 | 0 | old value |
 | 1 | new value |
-| 2 | varint length of the new value, new value, old value |
-| 3, 4, 5 | the same with one more byte before the last: is it the latest (versioned tables) |
+| 2 | length of the new value (varint), new value, old value |
+| 3, 4, 5 | as 0, 1, 2, but one more byte before the last one says whether the update is the latest (versioned tables) |
 
-*Guarantees*: writes 0 to 2, as Kafka Streams does; reads all. An update that isn't the latest is a `StaleChange`.
+*Guarantees*: formats 0 to 2 are written, as Kafka Streams does. All formats are read. An update that isn't the latest
+is read as a `StaleChange`.
 *Assumes*: at least one of the two values isn't None.
 """
 
@@ -22,7 +23,7 @@ from milestones.common.varint import read_varint, varint
 
 
 class ChangeSerde(Serde[Any]):
-    """Serde of (new, old), values by `inner`."""
+    """Serde of updates (new value, old value). `inner`: the serde of the values."""
 
     __slots__ = ("inner",)
 

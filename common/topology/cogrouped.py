@@ -1,7 +1,7 @@
 """`CogroupedKStream`: several grouped streams that are aggregated into one table, each by an aggregator of its own.
 
 *Guarantees*: Kafka Streams' names and semantics (`CogroupedKStream`). Each stream has a node of its own before the
-table's, with its own time where there are windows; all of them share the table's store.
+table's node. With windows, each of these nodes keeps its own stream time. All of them share the table's store.
 *Assumes*: one thread builds.
 """
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 _AGGREGATE, _MERGE = "COGROUPKSTREAM-AGGREGATE-", "COGROUPKSTREAM-MERGE-"
 
 Make = Callable[[Aggregator, TableState], Operator]
-"""Makes the operator of one stream: (its aggregator, the table's state) -> operator."""
+"""Makes the operator of one stream: (the stream's aggregator, the table's state) -> operator."""
 
 
 class CogroupedKStream(Explained, Generic[K, VR]):
-    """Grouped streams, all with keys of type `K`, with an aggregator each. Made by `KGroupedStream.cogroup`, not by
-    hand."""
+    """Grouped streams with keys of type `K`, each with an aggregator of its own. `KGroupedStream.cogroup` makes it. A
+    program doesn't call this class."""
 
     def __init__(
         self, graph: Graph, groups: Mapping[KGroupedStream, Aggregator], parents: dict[KGroupedStream, GraphNode]
@@ -52,8 +52,8 @@ class CogroupedKStream(Explained, Generic[K, VR]):
     def cogroup(
         self, grouped: KGroupedStream[K, VO], aggregator: Callable[[K, VO, VR], VR | None]
     ) -> CogroupedKStream[K, VR]:
-        """Add a grouped stream, whose values `aggregator(key, value, aggregate) -> aggregate` adds. Its topics need as
-        many partitions as those of the others."""
+        """Add a grouped stream. `aggregator(key, value, aggregate) -> aggregate` adds a value of this stream to the
+        aggregate. The topics of all streams need the same number of partitions."""
         from milestones.common.topology.grouped import KGroupedStream  # which makes cogroups
 
         if not isinstance(grouped, KGroupedStream):
@@ -80,8 +80,9 @@ class CogroupedKStream(Explained, Generic[K, VR]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, VR]:
-        """Aggregate all streams per key, starting with `initializer()`. None deletes the row. `store` names the table's
-        store, and with it its changelog topic; `name` is what the nodes' names begin with."""
+        """Aggregate the values of all streams by key, starting with `initializer()`. If an aggregator returns None, the
+        row is deleted. `store`: the name of the table's store, from which the name of its changelog topic follows.
+        `name`: the names of the nodes begin with it."""
         function_of(initializer)
 
         def make(aggregator: Aggregator, state: TableState) -> Operator:
@@ -90,7 +91,7 @@ class CogroupedKStream(Explained, Generic[K, VR]):
         return self._add(Materialized.of(store, **options), name, make, None)
 
     def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream[K, VR]:
-        """Group by windows of time, too."""
+        """Group the records by windows of time, too."""
         return WindowedCogroupedKStream(self, windows)
 
     def _add(self, materialized: Materialized, name: str | None, make: Make, bounds: WindowBounds | None) -> KTable:
@@ -111,7 +112,7 @@ class CogroupedKStream(Explained, Generic[K, VR]):
         return KTable(graph, merge, key if bounds is None else bounds.keys(key), value, state)
 
     def _by_key(self, store: str) -> list[GraphNode]:
-        """The nodes that have the records of each stream by their new keys."""
+        """The node of each stream whose records are partitioned by the keys that they are grouped by."""
         topics: set[str] = set()
         nodes = []
         for grouped in self._groups:
@@ -137,7 +138,8 @@ def _aggregating(name: str, make: Make, aggregator: Aggregator, state: TableStat
 
 
 class WindowedCogroupedKStream(Explained, Generic[K, VR]):
-    """Cogrouped streams by windows of time. Made by `CogroupedKStream.windowed_by`, not by hand."""
+    """Cogrouped streams, grouped by windows of time. `CogroupedKStream.windowed_by` makes it. A program doesn't call
+    this class."""
 
     def __init__(self, cogrouped: CogroupedKStream[K, VR], windows: Windows) -> None:
         self._cogrouped, self._windows = cogrouped, windows
@@ -152,9 +154,9 @@ class WindowedCogroupedKStream(Explained, Generic[K, VR]):
         name: str | None = None,
         **options: Unpack[WindowOptions],
     ) -> KTable[Windowed[K], VR]:
-        """Aggregate all streams per key and window, starting with `initializer()`. The table's keys are `Windowed`.
-        `merger(key, aggregate, other) -> aggregate`: of sessions, which a record may merge. The other arguments are
-        those of `CogroupedKStream.aggregate`."""
+        """Aggregate the values of all streams by key and window, starting with `initializer()`. The keys of the table
+        are `Windowed`. Session windows need `merger(key, aggregate, other) -> aggregate`, because a record between two
+        sessions merges them. The other arguments are those of `CogroupedKStream.aggregate`."""
         function_of(initializer)
         windows, merge = self._windows, checked_merger(self._windows, merger)
 

@@ -1,12 +1,13 @@
-"""`compile_program`: from a sub-topology to the nested calls that a task runs.
+"""`compile_program` turns a sub-topology into the nested calls that a task runs.
 
-Each node's operator is bound to the closures of its children, leaves first, so that one record goes through the whole
-program by plain calls. Every closure gets a code object of its own that carries the node's name: tracebacks show
-`KSTREAM-MAPVALUES-0000000001`, and each node has its own inline caches.
+The operator of each node becomes a closure that calls the closures of the node's children. The leaves are made first.
+So plain calls take one record through the whole program. Every closure has a code object of its own, with the node's
+name. So tracebacks show names such as `KSTREAM-MAPVALUES-0000000001`, and each node has its own inline caches.
 
-*Guarantees*: order of calls is Kafka Streams' (depth first, children in the order in which they were added). Nothing
-of the sub-topology is changed; each call makes a program of its own. A value that goes to several children is each
-one's own where a function of the user gets it: what a function changes isn't seen in another branch.
+*Guarantees*: the order of calls is that of Kafka Streams: depth first, children in the order in which they were added.
+The sub-topology isn't changed, and each call of `compile_program` makes a new program. If a value goes to several
+children, those that pass it to a function of the user get their own copies. So if such a function changes the value, no
+other branch sees the change.
 *Assumes*: one thread at a time runs a program.
 """
 
@@ -39,10 +40,10 @@ Observe = Callable[[str, Process], Process]
 
 @dataclass(frozen=True)
 class CompiledSource:
-    """One source topic of a task. `key` and `value` deserialise (data, headers), None gives None; `read_key` and
-    `read_value` are the serdes' own functions: never given None, and the errors are theirs.
+    """One source topic of a task. `key` and `value` deserialise (data, headers), and return None for None. `read_key`
+    and `read_value` are the serdes' own functions. They must not get None, and raise the serdes' own errors.
 
-    `timestamp` None: the record's own, an error when that is negative.
+    If `timestamp` is None, the record's own timestamp counts, and a negative one is an error.
     """
 
     node: str
@@ -68,8 +69,8 @@ class Program:
                 callback()
 
     def close(self) -> None:
-        """Call `Processor.close` in reverse order, of every processor, then raise the first error. The processors'
-        contexts refuse all calls from then on."""
+        """Call `close` of every processor, in reverse order of the nodes, then raise the first error. After that, the
+        processors' contexts refuse all calls."""
         first: BaseException | None = None
         for context in reversed(self._contexts):
             for callback in context.close_callbacks:
@@ -92,7 +93,7 @@ class Writer(NamedTuple):
 
 
 class Child(NamedTuple):
-    """A bound node. `own`: its closure for a value that others use, too: gives it a copy where it needs one."""
+    """The closures of a child node. `own`: for a value that others use, too. It passes on a copy if one is needed."""
 
     process: Process
     own: Process
@@ -170,15 +171,16 @@ class BoundContext:
 def compile_program(
     sub: SubTopology, services: TaskServices, topics: Iterable[str], observe: Observe | None = None
 ) -> Program:
-    """Bind `sub` to one task. `topics`: of the task's input partitions; patterns take those that they match.
+    """Compile `sub` for one task. `topics`: the topics of the task's input partitions. A source with a pattern gets
+    those topics that its pattern matches.
 
-    `observe(node, process)` gives what is called in place of a node's closure.
+    `observe(node, process)` returns the function that is called in place of a node's closure.
     """
     return _Compiler(sub, services, observe).program(topics)
 
 
 class _Compiler:
-    """Binds nodes from the leaves up; `_bound` and `_bound_new` are the closures so far."""
+    """Makes the closures of the nodes, from the leaves up. `_bound` and `_bound_new`: the closures made so far."""
 
     def __init__(self, sub: SubTopology, services: TaskServices, observe: Observe | None) -> None:
         self._sub, self._services, self._observe = sub, services, observe
@@ -239,8 +241,8 @@ class _Compiler:
         return node.operator.bind(context), None if bind_new is None else bind_new(context)
 
     def _rows_of(self, sink: SinkNode) -> TimestampedKeyValueStore[Any, Any] | None:
-        """The store whose rows go to the sink, each one right after its put: no code of the user runs in between that
-        could change key or value."""
+        """The store whose rows go to the sink, each one immediately after it was put into the store. No user code runs
+        in between, which could change the key or the value."""
         node: Node = sink
         while len(node.parents) == 1 and len(self._children[node.parents[0]]) == 1:
             node = self._nodes[node.parents[0]]
@@ -285,7 +287,7 @@ class _Compiler:
 
 
 def _writers(sub: SubTopology) -> dict[str, Writer]:
-    """The nodes that write the stores whose rows are those of a source topic: each the one after that source."""
+    """By store whose rows are the records of a source topic: the node that writes them, which follows that source."""
     sources = {topic: node.name for node in sub.nodes if isinstance(node, SourceNode) for topic in node.topics}
     return {
         spec.name: Writer(node.name, spec.source_topic)
@@ -316,7 +318,7 @@ def _decoder(serde: Serde[Any], topic: str) -> Callable[[bytes | None, Headers |
 
 
 def _copying(process: Process) -> Child:
-    """A node that hands its value to functions of the user."""
+    """The closures of a node that passes its value to functions of the user."""
 
     def own(key: Any, value: Any, timestamp: int) -> None:
         process(key, value if value.__class__ in UNCHANGEABLE else copy_of(value), timestamp)
@@ -325,7 +327,8 @@ def _copying(process: Process) -> Child:
 
 
 def _each(children: list[Child]) -> list[Process]:
-    """The closures of children that get one value after another: the last one may have the value itself."""
+    """The closures of children that get the same value, one after another. The last one may get the value itself,
+    without a copy."""
     return [*[child.own for child in children[:-1]], *[child.process for child in children[-1:]]]
 
 
@@ -362,8 +365,8 @@ def _wrap_new(process: Process) -> Process:
 
 
 def named(process: F, node: str, owned: Iterable[Process] = ()) -> F:
-    """`process` with a code object that carries the node's name; unchanged when it belongs to another node (`owned`) or
-    is no Python function."""
+    """Return `process` with a code object that has the node's name. It stays unchanged if it belongs to another node
+    (`owned`), or if it isn't a Python function."""
     if process is _nothing or not isinstance(process, FunctionType) or any(process is other for other in owned):
         return process
     code = process.__code__.replace(co_name=node, co_qualname=MARK + node)

@@ -52,15 +52,15 @@ class TopologySettings(Protocol):
 
 
 class Configured(NamedTuple):
-    """A topology as it runs. `everywhere`: the global stores with their nodes."""
+    """A topology as it runs. `everywhere`: the global stores and their nodes, which every instance runs."""
 
     subtopologies: tuple[SubTopology, ...]
     everywhere: SubTopology | None
 
 
 def configured(topology: Topology, config: TopologySettings) -> Configured:
-    """The topology under the config's application id, serdes, optimisations, and settings of joins and stores;
-    `TopologyError` when it can't run, or has generated names where the config wants none."""
+    """Apply the config's application id, serdes, optimisations, and settings of joins and stores to the topology.
+    Raises `TopologyError` if it can't run, or if it has generated names although the config forbids them."""
     made = topology.optimized(config.topology_optimization)
     made = made.rewritten(lambda node: (_sending_unmatched(node.operator, config.stream_join_unmatched), ()))
     if (wrapper := config.processor_wrapper) is not None:
@@ -84,8 +84,9 @@ def _keeping_headers(sub: SubTopology) -> SubTopology:
 
 
 def check_names(subtopologies: Iterable[SubTopology]) -> None:
-    """`TopologyError` that names all stores and internal topics which have a number for a name (KIP-1111): the next
-    operator before them would change it, and leave what they hold behind."""
+    """Raise `TopologyError` if stores or internal topics have generated names (KIP-1111). Such a name contains a
+    number, which changes as soon as an operator is added before it. Then the data under the old name would be left
+    behind."""
     found: dict[str, list[str]] = {"stores": [], "changelog topics": [], "repartition topics": []}
     for sub in subtopologies:
         changelogs = [sub.changelogs[spec.name] for spec in sub.stores if spec.name in sub.changelogs and spec.logged]

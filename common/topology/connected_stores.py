@@ -1,6 +1,8 @@
-"""Stores that a supplier brings with it (KIP-401): `supplier.stores`, specs or a method that gives specs.
+"""Stores that a supplier brings with it (KIP-401). They are in its attribute `stores`: specs, or a method that returns
+specs.
 
-*Guarantees*: an attribute of that name which is none of these is the user's own, and left alone.
+*Guarantees*: on a class, an attribute `stores` that is a property or an ordinary method is ignored: it is the user's
+own.
 *Assumes*: suppliers that share a store give the same `StoreSpec`.
 """
 
@@ -15,7 +17,7 @@ from milestones.common.state.spec import StoreSpec
 
 
 def stores_of(supplier: Any, node: str) -> tuple[StoreSpec, ...]:
-    """The specs of the stores that the supplier brings. A class has them as an attribute, or gives them by a class
+    """The specs of the stores that the supplier brings. A class has them in an attribute, or returns them from a class
     method or a static method."""
     given = getattr(supplier, "stores", None)
     if isinstance(supplier, type) and callable(given):

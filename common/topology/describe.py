@@ -1,7 +1,8 @@
 """A topology as text: as Kafka Streams prints it, and as a Mermaid flow chart.
 
-*Guarantees*: `str()` is, to the letter, what `Topology.describe().toString()` of Kafka Streams 4.3 gives for the same
-topology (a dynamic topic excepted: Java prints an object's address there). An upsert sink is a sink in it as any.
+*Guarantees*: `str()` is exactly the text of `Topology.describe().toString()` of Kafka Streams 4.3 for the same
+topology. One exception: if a function chooses the topic, Java prints an object's address. The text of a sink doesn't
+show `upserts`.
 *Assumes*: parents come before their children.
 """
 
@@ -18,10 +19,10 @@ from milestones.common.topology.resolve import is_global
 
 @dataclass(frozen=True)
 class NodeDescription:
-    """One node. `predecessors`, `successors`: the names of its neighbours, in the order of the text. `topics`: the ones
-    that a source reads by their names, or the one that a sink writes; `pattern`: of a source that reads by one;
-    `topic_extractor`: of a sink whose topics a function names. `stores`: those that a processor is connected to.
-    `upserts`: whether a sink was given `upserts=True`."""
+    """One node. `predecessors`, `successors`: the names of its neighbours, in the order of the text. `topics`: the
+    topics that a source reads by name, or the topic that a sink writes to. `pattern`: the pattern of a source that has
+    one. `topic_extractor`: the function that chooses the topics of a sink. `stores`: the stores that a processor is
+    connected to. `upserts`: True for a sink with `upserts=True`."""
 
     name: str
     kind: Literal["Source", "Processor", "Sink"]
@@ -54,8 +55,8 @@ class NodeDescription:
 
 @dataclass(frozen=True)
 class SubTopologyDescription:
-    """One sub-topology, its nodes in the order of the text. `of_global_store`: it is a global store with its source and
-    its processor, which every instance has."""
+    """One sub-topology, with its nodes in the order of the text. `of_global_store`: it consists of a global store, its
+    source and its processor. Every instance runs them, without a task."""
 
     id: int
     nodes: tuple[NodeDescription, ...]
@@ -70,7 +71,7 @@ class SubTopologyDescription:
 
 @dataclass(frozen=True)
 class TopologyDescription:
-    """A whole topology. `str()` is Kafka Streams' text."""
+    """A whole topology. `str()` of it is Kafka Streams' text."""
 
     subtopologies: tuple[SubTopologyDescription, ...]
 
@@ -78,12 +79,13 @@ class TopologyDescription:
         return "Topologies:\n " + "".join(f"  {sub}" for sub in self.subtopologies)
 
     def mermaid(self) -> str:
-        """A Mermaid flow chart: topics as pipes, stores as drums, one box per sub-topology."""
+        """Make a Mermaid flow chart: topics are pipes, stores are drums, and each sub-topology is a box."""
         return _mermaid(self)
 
 
 class _Draft:
-    """A node while its neighbours are found. `size`: nodes below it (once per path), itself included."""
+    """A node whose neighbours are still being found. `size`: the number of nodes below it, itself included. A node that
+    several paths lead to counts once for each path."""
 
     def __init__(self, node: Node) -> None:
         self.node, self.size = node, 1
@@ -101,7 +103,7 @@ def _compare(one: _Draft, other: _Draft) -> int:
 
 
 def describe(groups: Mapping[int, Sequence[Node]]) -> TopologyDescription:
-    """Describe sub-topologies by id, each with its nodes, parents first."""
+    """Describe sub-topologies. `groups`: the nodes of each, parents first, by the id of the sub-topology."""
     return TopologyDescription(
         tuple(
             SubTopologyDescription(number, _describe_group(groups[number]), is_global(groups[number]))

@@ -3,8 +3,9 @@
     left table -> send -> topic of subscriptions -> keep -> answer -> topic of responses -> join -> result
                                    right table -> answer all ------'
 
-*Guarantees*: Kafka Streams' names, in its order, its topics, and its store of subscriptions, which is never cached.
-The topic of subscriptions has as many partitions as the right table's, that of the responses as many as the left one's.
+*Guarantees*: names and their numbers, topics and the store of subscriptions are those of Kafka Streams. The store is
+never cached. The topic of subscriptions has as many partitions as the right table's topic. The topic of responses has
+as many as the left table's topic.
 *Assumes*: one thread builds.
 """
 
@@ -89,7 +90,7 @@ def _names(graph: Graph, name: str | None) -> _ForeignKeyNames:
 
 @dataclass(frozen=True)
 class ByKey:
-    """A user's partitioner, which is asked for a key's partition: it is given no value."""
+    """Calls a user's partitioner for a key, without a value."""
 
     partitioner: Partitioner
 
@@ -107,14 +108,15 @@ class ByKey:
 
 
 def to_the_row(_topic: str, _key: Any, response: SubscriptionResponseWrapper, _partitions: int) -> int | None:
-    """The partition of the row that a response is for. Subscriptions of version 0 don't have it: the key's."""
+    """The partition of the row that a response is for. Subscriptions of version 0 don't contain it. Then it is None,
+    and the key decides."""
     return response.partition
 
 
 def join_by_foreign_key(
     left: KTable, right: Any, joiner: Joiner, by: ForeignKey, name: str | None, materialized: Materialized
 ) -> KTable:
-    """The join of two tables by foreign key."""
+    """Add the join of two tables by foreign key. Returns the table of its results."""
     function_of(joiner)
     of_row = function_of(by.of_row)
     if not isinstance(right, KTable):
@@ -138,7 +140,7 @@ def join_by_foreign_key(
 def _right_side(
     graph: Graph, send: GraphNode, left: KTable, right: KTable, by: ForeignKey, names: _ForeignKeyNames, link: Link
 ) -> GraphNode:
-    """Add all nodes behind `send` up to the topic of the responses, which is returned."""
+    """Add all nodes after `send`, up to the topic of the responses. Returns the node of that topic."""
     subscriptions = Repartition(
         names.subscriptions_source, names.subscriptions, names.subscriptions_sink, names.subscriptions_source, None,
         right._key, MadeOf(SubscriptionSerde, (KeyOf(left._key),)),

@@ -1,7 +1,7 @@
-"""Global tables, which every instance has whole, and the joins of streams with them.
+"""Global tables, of which every instance keeps all rows, and the joins of streams with them.
 
-*Guarantees*: Kafka Streams' names, in its order (a join is numbered as a left join, whichever it is). Neither the
-stream nor the table is repartitioned.
+*Guarantees*: names and their numbers are those of Kafka Streams. It names every join with a global table as a left
+join, even an inner one. Neither the stream nor the table is repartitioned.
 *Assumes*: one thread builds.
 """
 
@@ -31,8 +31,8 @@ _LEFT_JOIN = "KSTREAM-LEFTJOIN-"
 
 
 class GlobalKTable(Explained, Generic[K, V]):
-    """A table with keys of type `K` and values of type `V`, of which each instance has all rows, so that any stream may
-    be joined with it by any key. Made by `StreamsBuilder.global_table`."""
+    """A table with keys of type `K` and values of type `V`. Each instance keeps all of its rows, so any stream may be
+    joined with it by any key. `StreamsBuilder.global_table` makes it."""
 
     name: str
 
@@ -62,8 +62,8 @@ class GlobalStoreNode(GraphNode):
 
 @dataclass(frozen=True)
 class StreamGlobalJoin:
-    """Joins each record with the present row that has the key `select(key, value)`. `alone`: a record without one is
-    joined with None."""
+    """Joins each record with the row whose key is `select(key, value)`, as the row is at that moment. `alone`: a record
+    for which there is no row is joined with None."""
 
     store: str
     select: Callable[[Any, Any], Any]
@@ -91,7 +91,7 @@ class StreamGlobalJoin:
 
 
 def check_on(stream: KStream, other: Any, join: StreamJoin) -> None:
-    """`TopologyError` when `on` is given in a join with anything but a global table."""
+    """Raise `TopologyError` if `on` is given in a join with anything but a global table."""
     if join.on is not None and not isinstance(other, GlobalKTable):
         raise TopologyError(
             f"{stream.name} is joined with {other.name} by the record's own key: `on` is of joins with a global table; "
@@ -100,7 +100,7 @@ def check_on(stream: KStream, other: Any, join: StreamJoin) -> None:
 
 
 def join_global_table(stream: KStream, table: GlobalKTable, join: StreamJoin) -> tuple[GraphNode, Choice]:
-    """Add the join of a stream and a global table; returns the node and the serde of its keys."""
+    """Add the join of a stream and a global table. Returns the node and the serde of its keys."""
     graph = stream._graph
     check_one_builder(stream, graph, table, table._graph)
     if join.alone.right:

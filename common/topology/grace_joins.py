@@ -1,9 +1,10 @@
 """The join of a stream with a versioned table, whose records wait for the rows of their time (KIP-923).
 
-*Guarantees*: Kafka Streams' semantics. A record waits until the highest time of the stream in this task is later by the
-grace. Then it is joined with the row that was valid at its own time, under its own context: timestamp, headers, topic,
-partition, offset. Records that have waited are joined in the order of their times. A record that comes later than the
-grace allows is joined at once. So is a record without a key of a left join, as it has no row.
+*Guarantees*: Kafka Streams' semantics. A record waits until the highest timestamp of the stream in this task is at
+least `grace` later than the record's own. Then it is joined with the row that was valid at the record's time. During
+the join the context is the record's own: timestamp, headers, topic, partition, offset. Waiting records are joined in
+the order of their timestamps. A record that comes later than the grace allows is joined immediately. So is a record
+without a key or a value: there is no row for it to wait for.
 *Assumes*: the table is versioned, and its history as long as the grace; the store is a `JoinBuffer`.
 """
 
@@ -20,7 +21,7 @@ from milestones.common.topology.program import OperatorContext, Process
 
 @dataclass(frozen=True)
 class WaitingJoin:
-    """Joins each record once it has waited for `grace_ms`. `buffer`: the store of the records that wait."""
+    """Joins each record after it has waited for `grace_ms`. `buffer`: the name of the store of the waiting records."""
 
     join: StreamTableJoin
     buffer: str

@@ -1,10 +1,11 @@
 """The graph of a DSL program: operations, each of which writes one or more nodes.
 
-Between the two there is time to decide what only the whole program tells: which tables need their old values or a
-store, which source is read twice.
+The program is complete when the nodes are written. So decisions that depend on the whole program are made then: which
+tables need their old values or a store, and which source is read twice.
 
-*Guarantees*: building doesn't change the graph, so that it can be built again. Nodes are written in Kafka Streams'
-order: each as soon as its parents are, by the order in which the operations were added.
+*Guarantees*: building a topology doesn't change the graph, so the graph can be built several times. Nodes are written
+in Kafka Streams' order: a node is written after all of its parents, and otherwise the operations are written in the
+order in which they were added.
 *Assumes*: one thread builds.
 """
 
@@ -32,10 +33,10 @@ N = TypeVar("N", bound="GraphNode")
 
 @dataclass(eq=False)
 class GraphNode:
-    """One operation. `name`: the node that its children have as parent. `priority`: the place in the order.
-    `looks_up`: the parents that are tables whose rows it only reads. `takes_null_keys`: records without a key may come
-    to it through repartition topics, too (KIP-962). `changes_keys`, `changes_values`, `merges`: what it does to the
-    records of streams. `grace_ms`: of an aggregation by windows, how long after its end a window closes."""
+    """One operation. `name`: the node that is the parent of its children. `priority`: its place in the order.
+    `looks_up`: the parents that are tables from which it only reads rows. `takes_null_keys`: repartition topics before
+    it must not drop records without a key (KIP-962). `changes_keys`, `changes_values`, `merges`: what it does to the
+    records of streams. `grace_ms`: for an aggregation by windows, how long after its end a window closes."""
 
     name: str
     parents: list[GraphNode] = field(default_factory=list, init=False)
@@ -50,7 +51,7 @@ class GraphNode:
 
     @property
     def source_name(self) -> str | None:
-        """The name of the source node that this operation begins with, None for others."""
+        """The name of the operation's source node. None if it has none."""
         return None
 
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
@@ -71,9 +72,9 @@ class StreamSource(GraphNode):
 
 @dataclass(eq=False)
 class ProcessorGraphNode(GraphNode):
-    """A processor node. `make` is called when the graph is written, when the needs of tables are known. `spec`: the
-    node's own store, if it has one by then; `stores`: the names of others; `brings`: stores that it adds for its user
-    code."""
+    """A processor node. `make` makes its operator. It is called when the graph is written, as the needs of tables are
+    known only then. `spec` returns the spec of the node's own store at that time, or None. `stores`: the names of other
+    stores that it uses. `brings`: stores that its user code brings with it."""
 
     make: Callable[[], Operator]
     spec: Callable[[], StoreSpec | None] = lambda: None
@@ -91,7 +92,7 @@ class ProcessorGraphNode(GraphNode):
 
 @dataclass(eq=False)
 class SideStream(GraphNode):
-    """Records that an operation gives out in addition to its results."""
+    """A stream of records that an operation sends in addition to its results."""
 
     def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_node(ProcessorNode(self.name, parents, PassThrough(), side=True))
@@ -99,7 +100,7 @@ class SideStream(GraphNode):
 
 @dataclass(eq=False)
 class TableFromTopic(ProcessorGraphNode):
-    """A source and the table made of it."""
+    """A source, and the table that is made of its records."""
 
     source: SourceNode = field(kw_only=True)
 
@@ -114,9 +115,9 @@ class TableFromTopic(ProcessorGraphNode):
 
 @dataclass(eq=False)
 class Repartition(GraphNode):
-    """A way through an internal topic. `drop`: the node before it that drops null keys; tables have none.
-    `movable`: whether it stands only for the operator after it, so that it may move. `null_keys`: records without a
-    key go through."""
+    """Sends records through an internal topic. `drop`: the name of the node before the topic that drops records without
+    a key. For tables there is no such node. `movable`: an optimisation may move it. `null_keys`: records without a key
+    aren't dropped."""
 
     topic: str
     sink: str
@@ -161,7 +162,7 @@ class Store(GraphNode):
 
 @dataclass(eq=False)
 class StoreFromTopic(GraphNode):
-    """A source, and the store that its records are put into. `processor`: the node that does it."""
+    """A source, and the store that its records are put into. `processor`: the node that puts them there."""
 
     spec: StoreSpec
     topic: str
@@ -191,8 +192,8 @@ class Graph:
         self._copartitioned: list[frozenset[GraphNode]] = []
 
     def add(self, node: N, *parents: GraphNode) -> N:
-        """Add `node` below `parents` (none: the root), and return it. A node that is added again moves back in the
-        order."""
+        """Add `node` below `parents`, or below the root if there are none, and return it. A node that is added a second
+        time moves to the end of the order."""
         for parent in parents or (self.root,):
             if node not in parent.children:
                 parent.children.append(node)
@@ -205,15 +206,15 @@ class Graph:
         self, prefix: str, key: Choice, value: Choice, partitions: int | None = None,
         partitioner: Partitioner | None = None, movable: bool = True,
     ) -> Repartition:
-        """The operation for the topic `<prefix>-repartition`, not yet added."""
+        """Make the operation for the topic `<prefix>-repartition`, without adding it."""
         return repartition_node(self.names, prefix, key, value, partitions, partitioner, movable)
 
     def copartition(self, *nodes: GraphNode) -> None:
-        """Require equal partition counts of all topics whose records reach `nodes`."""
+        """Require that all topics whose records reach `nodes` have equal partition counts."""
         self._copartitioned.append(frozenset(source for node in nodes for source in _sources(node)))
 
     def build(self, rewrites: Iterable[Rewrite] = ()) -> Topology:
-        """A new `Topology` of all that was added so far, after these rewrites."""
+        """Apply these rewrites, and make a new `Topology` of all operations added so far."""
         links, names = Links(self._nodes), self.names.copy()
         _merge_sources(links, self.root)
         for rewrite in rewrites:
@@ -243,8 +244,8 @@ def repartition_node(
     names: naming.Names, prefix: str, key: Choice, value: Choice, partitions: int | None = None,
     partitioner: Partitioner | None = None, movable: bool = True,
 ) -> Repartition:
-    """The operation for the topic `<prefix>-repartition`. As in Kafka Streams three numbers are used up, whether the
-    names are used or not."""
+    """Make the operation for the topic `<prefix>-repartition`. As in Kafka Streams, three numbers are used up even if
+    the generated names aren't needed."""
     topic = naming.repartition_topic(prefix)
     sink, drop, source = (names.processor(kind) for kind in (naming.SINK, naming.FILTER, naming.SOURCE))
     if not naming.is_generated(prefix):
@@ -253,7 +254,7 @@ def repartition_node(
 
 
 def _sources(node: GraphNode) -> Iterator[GraphNode]:
-    """The nearest sources above `node`, itself included."""
+    """The nearest sources above `node`. If `node` is a source, it is `node` itself."""
     waiting, seen = [node], {node}
     while waiting:
         each = waiting.pop()
@@ -265,14 +266,14 @@ def _sources(node: GraphNode) -> Iterator[GraphNode]:
 
 
 def _let_null_keys_pass(links: Links) -> None:
-    """Let records without a key through the repartition topics before operations that take them, however far."""
+    """Let records without a key pass a repartition topic if an operation after it, near or far, takes them."""
     for node in links.nodes:
         if isinstance(node, Repartition) and links.leads_to(node, lambda below: below.takes_null_keys):
             links.forms[node] = replace(node, null_keys=True)
 
 
 def _merge_sources(links: Links, root: GraphNode) -> None:
-    """Let all sources of the same topics or pattern be the first of them: these are read once."""
+    """Merge all sources of the same topics or pattern into the first of them, so that each topic is read once."""
     first: dict[str, StreamSource] = {}
     for node in links.children(root):
         if not isinstance(node, StreamSource):

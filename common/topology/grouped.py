@@ -1,7 +1,7 @@
 """`KGroupedStream` and `KGroupedTable`: records by key, or rows of a table by a new key, to be aggregated into a table.
 
-*Guarantees*: Kafka Streams' names and semantics. For a stream a repartition topic only when the key may have changed,
-for a table always one of updates (new, old).
+*Guarantees*: Kafka Streams' names and semantics. A stream gets a repartition topic only if the key may have changed. A
+table always gets one, whose records are updates (new value, old value).
 *Assumes*: one thread builds.
 """
 
@@ -73,10 +73,10 @@ class _Grouped(Explained):
 
 
 class KGroupedStream(_Grouped, Generic[K, V]):
-    """Records grouped by key. Made by `KStream.group_by` and `group_by_key`, not by hand.
+    """Records grouped by key. `KStream.group_by` and `KStream.group_by_key` make it. A program doesn't call this class.
 
-    `store` names the table's store, and with it its changelog topic; `name` names the operator's node. `StoreOptions`
-    has the other keyword arguments.
+    In all methods, `store` is the name of the table's store, and the name of the store's changelog topic follows from
+    it. `name` is the name of the operator's node. `StoreOptions` describes the other keyword arguments.
     """
 
     def __init__(
@@ -88,7 +88,8 @@ class KGroupedStream(_Grouped, Generic[K, V]):
     def count(
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, int]:
-        """Count the records per key, without those with a None value. The table's values are LONG by default."""
+        """Count the records of each key. Records whose value is None don't count. By default the serde of the counts is
+        LONG."""
         materialized = Materialized.of(store, **options)
         if store is None and materialized.given:
             self._graph.names.store(_STREAM_AGGREGATE)
@@ -105,7 +106,7 @@ class KGroupedStream(_Grouped, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, V]:
-        """Reduce the values per key by `reducer(aggregate, value) -> aggregate`; the first value is the first
+        """Combine the values of each key by `reducer(aggregate, value) -> aggregate`. A key's first value is its first
         aggregate."""
         return self._aggregate(
             _STREAM_REDUCE, Materialized.of(store, **options), self._value, name,
@@ -121,8 +122,8 @@ class KGroupedStream(_Grouped, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, VR]:
-        """Aggregate the values per key by `aggregator(key, value, aggregate) -> aggregate`, starting with
-        `initializer()`. None deletes the row."""
+        """Aggregate the values of each key by `aggregator(key, value, aggregate) -> aggregate`, starting with
+        `initializer()`. If `aggregator` returns None, the row is deleted."""
         return self._aggregate(
             _STREAM_AGGREGATE, Materialized.of(store, **options), as_fallback(self._value), name,
             lambda state: StreamAggregate(state.name, initializer, aggregator, state.send_old_values),
@@ -135,15 +136,18 @@ class KGroupedStream(_Grouped, Generic[K, V]):
         emit: Emit = "on_update",
         on_late: Callable[[KStream[K, V]], object] | None = None,
     ) -> WindowedKStream[K, V]:
-        """Group by windows of time, too. `emit="on_close"`: each window's result is emitted once, when the window has
-        closed; by default each update is. `on_late(stream)`: is called at once, for each aggregation that is made, with
-        the stream of the records that came too late for all of their windows, such as `lambda late: late.to("late")`;
-        by default they are dropped."""
+        """Group the records by windows of time, too.
+
+        `emit`: by default each update of a window is emitted. With `"on_close"` each window's result is emitted once,
+        when the window has closed. `on_late`: what becomes of records that come too late for all of their windows. By
+        default they are dropped. Each aggregation calls `on_late(stream)` while the topology is built, with a stream of
+        these records. An example is `lambda late: late.to("late")`."""
         return WindowedKStream(self, windows, emit, on_late)
 
     def cogroup(self, aggregator: Callable[[K, V, VR], VR | None]) -> CogroupedKStream[K, VR]:
-        """Aggregate this stream and others into one table: `cogroup(other, aggregator)` adds one, `aggregate` makes the
-        table. `aggregator(key, value, aggregate) -> aggregate` adds the values of this stream."""
+        """Begin to aggregate this stream and others into one table. On the result, `cogroup(other, aggregator)` adds
+        another stream, and `aggregate` makes the table. `aggregator(key, value, aggregate) -> aggregate` adds a value
+        of this stream to the aggregate."""
         return CogroupedKStream(self._graph, {}, {}).cogroup(self, aggregator)
 
     def _aggregate(
@@ -170,13 +174,13 @@ class KGroupedStream(_Grouped, Generic[K, V]):
 
 
 class KGroupedTable(_Grouped, Generic[K, V]):
-    """Rows of a table, grouped by a new key. Made by `KTable.group_by`, not by hand. Keyword arguments are those of
-    `KGroupedStream`."""
+    """Rows of a table, grouped by a new key. `KTable.group_by` makes it. A program doesn't call this class. The keyword
+    arguments are those of `KGroupedStream`."""
 
     def count(
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, int]:
-        """Count the rows per key."""
+        """Count the rows of each key."""
         return self._aggregate(
             _TABLE_AGGREGATE, Materialized.of(store, **options), serdes.LONG, name,
             lambda state: TableAggregate.count(state.name, state.send_old_values),
@@ -191,8 +195,8 @@ class KGroupedTable(_Grouped, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, V]:
-        """Reduce the rows per key by `adder(aggregate, value)` for a row's new value, after
-        `subtractor(aggregate, value)` for its old one."""
+        """Combine the rows of each key. When a row changes, `subtractor(aggregate, value)` first removes its old value,
+        then `adder(aggregate, value)` adds its new one. Both return the new aggregate."""
         return self._aggregate(
             _TABLE_REDUCE, Materialized.of(store, **options), self._value, name,
             lambda state: TableReduce(state.name, adder, subtractor, state.send_old_values),
@@ -208,8 +212,9 @@ class KGroupedTable(_Grouped, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, VR]:
-        """Aggregate the rows per key by `adder(key, value, aggregate)` for a row's new value, after
-        `subtractor(key, value, aggregate)` for its old one, starting with `initializer()`."""
+        """Aggregate the rows of each key, starting with `initializer()`. When a row changes,
+        `subtractor(key, value, aggregate)` first removes its old value, then `adder(key, value, aggregate)` adds its
+        new one. Both return the new aggregate."""
         return self._aggregate(
             _TABLE_AGGREGATE, Materialized.of(store, **options), as_fallback(self._value), name,
             lambda state: TableAggregate(state.name, initializer, adder, subtractor, state.send_old_values),

@@ -1,8 +1,9 @@
-"""Exception handlers, which answer an error of one record: deserialisation, processing (KIP-1033), production.
+"""Exception handlers. They decide what happens after an error of one record: in deserialisation, processing (KIP-1033)
+or production.
 
-A handler is a function `(context, error) -> Response`. One that skips a record may write it to a dead letter topic
-(KIP-1034): the original key and value, the record's headers and those of the error. One that fails writes none: the
-record isn't passed, and is met again at the next start.
+A handler is a function `(context, error) -> Response`. A handler that skips a record may write it to a dead letter
+topic (KIP-1034): the original key and value, the record's headers, and headers that describe the error. A handler that
+fails writes no dead letter: the record stays unprocessed, and the next start reads it once more.
 
 *Guarantees*: built-in handlers have no state.
 *Assumes*: the task runs handlers, and commits the dead letters of a response together with the skipped record's offset.
@@ -35,7 +36,8 @@ _log = logging.getLogger(__name__)
 
 
 class Action(Enum):
-    """CONTINUE skips the record, FAIL stops with its error, RETRY (production only, retriable errors) tries again."""
+    """CONTINUE skips the record. FAIL stops with the error. RETRY sends the record once more. It is possible only for
+    retriable errors of production."""
 
     CONTINUE = "continue"
     FAIL = "fail"
@@ -43,14 +45,15 @@ class Action(Enum):
 
 
 class Response(NamedTuple):
-    """A handler's decision, and, with CONTINUE, the records to write to dead letter topics."""
+    """A handler's decision. With CONTINUE, it may hold records to write to dead letter topics."""
 
     action: Action
     dead_letters: tuple[Output, ...] = ()
 
 
 class ErrorContext(NamedTuple):
-    """The place of an error. Topic None, partition and offset -1: no input record (a punctuation)."""
+    """Where an error happened. Without an input record (in a punctuation), the topic is None, and partition and offset
+    are -1."""
 
     topic: str | None
     partition: int
@@ -61,33 +64,33 @@ class ErrorContext(NamedTuple):
     source_raw_value: bytes | None
     task_id: TaskId
     processor_node_id: str | None
-    """The node that failed: the innermost one the record had reached, a source or a sink."""
+    """The node that failed: the innermost node that the record had reached. It can also be a source or a sink."""
     output: Output | None = None
-    """The record that Kafka refused, production only; None when it could not be serialised. With it, `headers` and
-    `timestamp` are the output's, and the input record is unknown."""
+    """The record that Kafka refused, for errors of production. None if the record could not be serialised. If `output`
+    is set, `headers` and `timestamp` are those of the output, and the input record is unknown."""
     retriable: bool = False
-    """Kafka says that trying again may help; production only."""
+    """True if Kafka says that sending once more may help. Only for errors of production."""
 
 
 Handler: TypeAlias = Callable[[ErrorContext, Exception], Response]
 
 
 MOST_LINES, PAUSE_S = 20, 10.0
-"""The number of lines about records at which one node fails with one kind of error, and the seconds between later
-lines."""
+"""How many log lines are written about records for which one node fails with one kind of error, and how many seconds
+pass between the lines after that."""
 
 
 class RateLimitedLog:
-    """Chooses the lines of a kind that are logged: the first `MOST_LINES`, then one in `PAUSE_S`.
+    """Chooses which lines of a kind are logged: the first `MOST_LINES`, then one every `PAUSE_S` seconds.
 
-    *Concurrency*: any thread asks; two that ask at the same moment may both get True.
+    *Concurrency*: any thread may ask. If two ask at the same moment, both may be allowed to log.
     """
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[int, float, int]] = {}  # lines told, when the last was, how many left out since
 
     def left_out(self, kind: str) -> int | None:
-        """The number of lines left out since the last logged one; None: leave this line out, too."""
+        """Returns how many lines were left out since the last logged one, or None if this line is to be left out."""
         told, at_s, left_out = self._told.get(kind, (0, 0.0, 0))
         now_s = time.monotonic()
         if told >= MOST_LINES and now_s - at_s < PAUSE_S:
@@ -99,10 +102,11 @@ class RateLimitedLog:
 
 @dataclass(frozen=True)
 class LogAndContinue:
-    """Log, write a dead letter if there is a topic for it, and skip the record.
+    """Log the error, write a dead letter if a topic for it is set, and skip the record.
 
-    A dead letter that Kafka refuses itself has none. The log has the traceback of an error of user code, and one line
-    for an error of a serde. Errors of one kind that a node repeats are logged less and less often.
+    If Kafka refuses a dead letter, no dead letter is written for it. For an error of user code the log shows the
+    traceback, for an error of a serde one line. If one node keeps failing with one kind of error, only some of the
+    errors are logged.
     """
 
     dead_letter_topic: str | None = None
@@ -122,8 +126,9 @@ class LogAndContinue:
 
 @dataclass(frozen=True)
 class LogAndFail:
-    """Stop with the error, before the record, without a dead letter. The default. The stream thread that dies of the
-    error logs its traceback; so does, from m2 on, the quarantine that comes before."""
+    """Stop with the error. This is the default. The record stays unprocessed, and no dead letter is written. The stream
+    thread that dies of the error logs its traceback. From stage m2 on the task is quarantined before that, which logs
+    the traceback, too."""
 
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
         return Response(Action.FAIL)
@@ -131,22 +136,24 @@ class LogAndFail:
 
 @dataclass(frozen=True)
 class RetryOrFail:
-    """Retry errors that Kafka calls retriable, else do as `LogAndFail`. The default of production."""
+    """Retry if Kafka calls the error retriable, else do as `LogAndFail`. This is the default for production."""
 
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
         return Response(Action.RETRY) if context.retriable else LogAndFail()(context, error)
 
 
 def send_to_dead_letter_topic(topic: str) -> LogAndContinue:
-    """A handler that skips failing records and writes them to `topic`, which must exist."""
+    """Make a handler that skips failing records and writes them to `topic`. The topic must exist."""
     return LogAndContinue(topic)
 
 
 def dead_letter(topic: str, context: ErrorContext, error: Exception) -> Output:
-    """The record for a dead letter topic: original key, value and headers, and the error's headers as KIP-1034.
+    """Make the record for a dead letter topic: the original key, value and headers, and the error's headers as in
+    KIP-1034.
 
-    The error's text and traceback are shortened, so that a record that is nearly as large as its topic takes fits.
-    Once an output has been sent, its input record isn't known: the letter has the output's key, value and headers then.
+    The error's text and traceback are shortened, so that even a letter about a large record usually fits into the
+    topic. After an output was sent, its input record isn't known. Then the letter has the output's key, value and
+    headers.
     """
     key, value = context.source_raw_key, context.source_raw_value
     if context.topic is None and context.output is not None:
@@ -174,7 +181,7 @@ def dead_letter(topic: str, context: ErrorContext, error: Exception) -> Output:
 
 
 def describe_error(context: ErrorContext, error: Exception) -> str:
-    """One line: what failed, where, on which record."""
+    """Describe an error in one line: what failed, where, and for which record."""
     if context.topic is not None:
         record = f"record {context.topic}-{context.partition}@{context.offset}"
     elif context.output is not None:

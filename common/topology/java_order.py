@@ -1,6 +1,7 @@
-"""The order in which Java iterates its hash sets and its trees, where Kafka Streams' printed text depends on it.
+"""Computes the order in which Java iterates over its hash sets and trees. The text that Kafka Streams prints for a
+topology depends on it.
 
-*Guarantees*: the order of OpenJDK's `HashMap` (bins that turned into trees excepted) and `TreeSet`.
+*Guarantees*: the order is that of OpenJDK's `TreeSet` and `HashMap`, except for bins that Java has turned into trees.
 *Assumes*: nothing.
 """
 
@@ -15,7 +16,7 @@ _SMALLEST_TABLE = 16
 
 
 def hash_code(text: str) -> int:
-    """Java's `String.hashCode`, without its sign."""
+    """Java's `String.hashCode`, as an unsigned number of 32 bits."""
     result = 0
     units = text.encode("utf-16-be")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -24,7 +25,8 @@ def hash_code(text: str) -> int:
 
 
 def hash_order(texts: Iterable[str], copied: bool = False) -> list[str]:
-    """The strings in the order of a `HashSet` to which they were added one by one, or (`copied`) as a collection."""
+    """The strings in the order of a `HashSet` to which they were added one by one. With `copied`, the order of a
+    `HashSet` that was made from a collection."""
     unique = list(dict.fromkeys(texts))
     table = _SMALLEST_TABLE
     wanted = int(len(unique) / 0.75) + 1 if copied else 0

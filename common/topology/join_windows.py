@@ -1,4 +1,4 @@
-"""`JoinWindows`: how far apart in time two records may be that are joined, and how long late records are taken.
+"""`JoinWindows`: how far apart in time two joined records may be, and how long late records are accepted.
 
 *Guarantees*: immutable. Times are checked when a value is made.
 *Assumes*: durations are `timedelta`s or ms.
@@ -14,12 +14,13 @@ from milestones.common.topology.windows import Duration, milliseconds
 
 @dataclass(frozen=True, init=False)
 class JoinWindows:
-    """A record of the left stream is joined with those of the right one that are at most `before` older and at most
-    `after` newer (by default as much as `before`), both included. Durations are `timedelta`s or numbers of ms.
+    """The time span in which a record finds its partners. A record of the left stream is joined with those records of
+    the right stream that are at most `before` older and at most `after` newer, both ends included. `after` is `before`
+    by default. Durations are `timedelta`s or numbers of ms.
 
-    `grace`: how long a record waits for late partners once its window is over, by the time of the records, before a
-    left or an outer join sends it without one. `before` may be negative, or `after`: partners are all newer then, or
-    all older.
+    `grace`: how long a record waits for late partners after the end of its window, measured by the timestamps of the
+    records. After that, a left or an outer join sends it without a partner. `before` may be negative: then all partners
+    are newer. `after` may be negative: then all partners are older.
     """
 
     before_ms: int
@@ -43,11 +44,11 @@ class JoinWindows:
             object.__setattr__(self, name, value)
 
     def before(self, difference: Duration) -> JoinWindows:
-        """These windows with another time before a record."""
+        """A copy of these windows with another `before`."""
         return JoinWindows(difference, self.after_ms, grace=self.grace_ms)
 
     def after(self, difference: Duration) -> JoinWindows:
-        """These windows with another time after a record."""
+        """A copy of these windows with another `after`."""
         return JoinWindows(self.before_ms, difference, grace=self.grace_ms)
 
     @property

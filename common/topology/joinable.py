@@ -1,6 +1,7 @@
 """The joins of streams, as a user calls them.
 
-*Guarantees*: type checkers know the result from the joiner, and None where there may be no partner.
+*Guarantees*: type checkers derive the type of the result from the joiner. They know that the joiner may get None if
+there may be no partner.
 *Assumes*: `KStream` adds the nodes.
 """
 
@@ -55,20 +56,25 @@ class JoinableStream(Explained, Generic[K, V]):
         self, other: Any, joiner: Callable[..., Any], *, on: Callable[[Any, Any], Any] | None = None,
         with_key: bool = False, **options: Unpack[JoinOptions],
     ) -> KStream[K, Any]:  # fmt: skip
-        """Join each record with those of another stream that have its key and are as near in time as `within` says, or
-        with the present row of a table that has its key: `joiner(value, other_value) -> value`, or, `with_key=True`,
-        `joiner(key, value, other_value) -> value`. A record without a partner goes no further.
+        """Join each record with the records of another stream, or with the row of a table, that have the same key. The
+        value of a result is `joiner(value, other_value) -> value`. With `with_key=True` the call is
+        `joiner(key, value, other_value)`. A record without a partner has no result.
 
-        Of two streams a result has the later of both timestamps, and records without a key or a value are dropped; a
-        change of a table joins no earlier record again. The topics of both sides need the same number of partitions; a
-        stream whose keys may have changed goes through a repartition topic first. `JoinOptions`
-        has the other keyword arguments.
+        Two streams: partners must be as near in time as `within` says. The timestamp of a result is the later of the
+        two records'. Records without a key or a value are dropped.
 
-        With a versioned table a record is joined with the row that held at its time. `grace`: how long it waits for
-        that row, by the time of the stream's records; then it is joined, in the order of time (KIP-923).
+        Stream and table: a record is joined with the row that the table has at that moment. If the row changes later,
+        earlier records are not joined once more.
 
-        With a global table, `on(key, value)` gives the key of the row, whatever the record's own key is, so that
-        neither side is repartitioned; a record for which it gives None goes no further.
+        In both cases the topics of both sides need the same number of partitions. A stream whose keys may have changed
+        goes through a repartition topic first. `JoinOptions` describes the other keyword arguments.
+
+        Versioned table: a record is joined with the row that was valid at the record's time. With `grace` (KIP-923) the
+        record first waits that long for the row, measured by the timestamps of the stream's records. Records that have
+        waited are joined in the order of their timestamps.
+
+        Global table: `on(key, value)` returns the key of the row, which may differ from the record's own key. So
+        neither side is repartitioned. A record for which `on` returns None has no result.
         """
         return self._join(other, StreamJoin.of(joiner, INNER, with_key, options, on))
 
@@ -100,8 +106,9 @@ class JoinableStream(Explained, Generic[K, V]):
         self, other: Any, joiner: Callable[..., Any], *, on: Callable[[Any, Any], Any] | None = None,
         with_key: bool = False, **options: Unpack[JoinOptions],
     ) -> KStream[K, Any]:  # fmt: skip
-        """As `join`; a record for which there is no partner is joined with None. Where it may have one among the
-        records of a stream, it waits until its window and the grace are over; one that has no key is sent at once."""
+        """Join as `join` does, but join a record without a partner with None. In a join with a stream, such a record
+        waits for a partner until its window and the grace have passed. A record without a key can't have a partner, so
+        its result is sent immediately."""
         return self._join(other, StreamJoin.of(joiner, LEFT, with_key, options, on))
 
     @overload
@@ -119,5 +126,5 @@ class JoinableStream(Explained, Generic[K, V]):
     def outer_join(
         self, other: Any, joiner: Callable[..., Any], *, with_key: bool = False, **options: Unpack[JoinOptions],
     ) -> KStream[K, Any]:  # fmt: skip
-        """As `left_join`, for records of either stream."""
+        """Join as `left_join` does, but join records of either stream with None if they have no partner."""
         return self._join(other, StreamJoin.of(joiner, OUTER, with_key, options))

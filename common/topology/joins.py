@@ -26,7 +26,7 @@ Joiner: TypeAlias = Callable[[Any, Any], Any]
 
 
 class Alone(NamedTuple):
-    """Whether a value of the left side, or of the right, is joined with None while the other side has none."""
+    """Which side's value is joined with None if the other side has no value."""
 
     left: bool
     right: bool
@@ -38,10 +38,10 @@ OUTER: Final = Alone(True, True)
 
 
 class ForeignKey(NamedTuple):
-    """A user's choices for a join of tables by foreign key. `of_row(key, value)`: the key of the right table that a row
-    of the left one refers to; None for a join by equal keys. `left`: a row that refers to none is joined with None.
-    `partitioner`: of the left table's keys, `other_partitioner`: of the right one's, where another than the default one
-    wrote their topics."""
+    """A user's choices for a join of tables by foreign key. `of_row(key, value)` returns the key of the right table
+    that a row of the left table refers to. `of_row` is None in a join by equal keys. `left`: a row that refers to no
+    row is joined with None. `partitioner`, `other_partitioner`: what chose the partitions of the left and of the right
+    table's topic, if it wasn't the default partitioner."""
 
     of_row: Callable[[Any, Any], Any] | None = None
     left: bool = False
@@ -49,7 +49,7 @@ class ForeignKey(NamedTuple):
     other_partitioner: Partitioner | None = None
 
     def check_unused(self, table: str) -> None:
-        """`TopologyError` when a join by equal keys was given partitioners."""
+        """Raise `TopologyError` if a join by equal keys was given partitioners."""
         if self.partitioner is not None or self.other_partitioner is not None:
             raise TopologyError(
                 f"{table} is joined by equal keys, whose rows have to be in partitions of equal numbers: partitioner "
@@ -60,12 +60,14 @@ class ForeignKey(NamedTuple):
 class JoinOptions(TypedDict, total=False):
     """Keyword arguments of a join of a stream.
 
-    `name`: of the nodes and of the repartition topics. `key`, `value`, `other_value`: the serdes of stores and topics;
-    a table has serdes of its own. `grace`, with a versioned table: how long a record waits for the row of its time.
+    `name`: the name of the nodes and of the repartition topics. `key`, `value`, `other_value`: the serdes of stores and
+    topics. A table has serdes of its own. `grace`: in a join with a versioned table, how long a record waits for the
+    row that is valid at its time.
 
-    The others are of two streams only. `within`: how near in time their records have to be. `store`: what the names of
-    the stores that keep the records begin with, and with them those of their changelog topics. `logging` False: no
-    changelog topics. `in_memory`: no RocksDB. `changelog_config`: topic settings that override those of the changelogs.
+    The other arguments are only for a join of two streams. `within`: how near in time two records must be. `store`: the
+    names of the stores that keep the records begin with it, and so do those of their changelog topics.
+    `logging=False`: the stores have no changelog topics. `in_memory=True`: the stores are kept in memory, not in
+    RocksDB. `changelog_config`: topic settings of the changelogs, which override the defaults.
     """
 
     name: str | None
@@ -81,7 +83,7 @@ class JoinOptions(TypedDict, total=False):
 
 
 class JoinStores(NamedTuple):
-    """The part of `JoinOptions` that is about stores, as one value."""
+    """The options of `JoinOptions` that are about stores, as one value."""
 
     store: str | None = None
     logging: bool = True
@@ -90,8 +92,8 @@ class JoinStores(NamedTuple):
 
 
 class StreamJoin(NamedTuple):
-    """A user's choices for a join of a stream: the joiner, and the keyword arguments of Kafka Streams' `Joined`, or, of
-    two streams, of `StreamJoined`. `on`: gives the key of a global table's row."""
+    """A user's choices for a join of a stream: the joiner, and the keyword arguments that Kafka Streams has in `Joined`
+    and, for two streams, in `StreamJoined`. `on(key, value)` returns the key of the row of a global table."""
 
     joiner: Callable[..., Any]
     alone: Alone
@@ -110,7 +112,8 @@ class StreamJoin(NamedTuple):
         cls, joiner: Callable[..., Any], alone: Alone, with_key: bool, options: JoinOptions,
         on: Callable[[Any, Any], Any] | None = None,
     ) -> StreamJoin:  # fmt: skip
-        """The choices of these keyword arguments; `TopologyError` when one is no function or no serde."""
+        """Make the choices of these keyword arguments. Raises `TopologyError` if `joiner` is no function, or if a serde
+        isn't one."""
         function_of(joiner)
         check_keywords(options, JoinOptions.__annotations__)
         given: dict[str, Any] = {**options}
@@ -120,7 +123,7 @@ class StreamJoin(NamedTuple):
 
 
 def check_no_foreign_key(table: str, options: Mapping[str, Any]) -> None:
-    """`TopologyError` when an outer join of tables was given a foreign key."""
+    """Raise `TopologyError` if an outer join of tables was given a foreign key."""
     if "foreign_key" in options:
         raise TopologyError(
             f"{table} has no outer join by foreign_key: a row of the other table that nothing refers to has no key in "
@@ -138,7 +141,7 @@ def not_joinable(one: object, other: object, needed: str) -> TopologyError:
 
 
 def check_one_builder(one: Any, graph: Graph, other: Any, others: Graph) -> None:
-    """`TopologyError` when the two sides of a join belong to two builders."""
+    """Raise `TopologyError` if the two sides of a join belong to two builders."""
     if graph is not others:
         raise TopologyError(
             f"{one.name} and {other.name} belong to two StreamsBuilders, and so to two topologies: make both sides of "

@@ -1,6 +1,6 @@
-"""The lines between the operations of a graph, while a topology is made of them.
+"""The connections between the operations of a graph, while a topology is made of them.
 
-*Guarantees*: the graph stays as it is; what is rewritten here is rewritten for one topology.
+*Guarantees*: the graph itself doesn't change. Rewrites here are for one topology only.
 *Assumes*: one thread builds.
 """
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Links:
-    """The parents and children of operations. `nodes`: all of them, in the order in which they were added. `priority`:
-    their places in the order of writing. `forms`: what is written in place of an operation. `became`: what took the
-    place of an operation that isn't written."""
+    """The parents and children of operations. `nodes`: all operations, in the order in which they were added.
+    `priority`: their places in the order of writing. `forms`: by operation, another one that is written in its place.
+    `became`: by operation that isn't written, the one that replaced it."""
 
     def __init__(self, nodes: Iterable[GraphNode]) -> None:
         self.nodes = list(nodes)
@@ -35,11 +35,11 @@ class Links:
         return list(self._parents[node])
 
     def sources_of(self, node: GraphNode) -> list[GraphNode]:
-        """The parents whose records `node` gets: without tables that it only looks into."""
+        """The parents whose records `node` gets. Tables whose rows it only looks up are left out."""
         return [parent for parent in self._parents[node] if parent not in node.looks_up]
 
     def add(self, node: GraphNode, priority: int) -> None:
-        """Add an operation that the graph doesn't have."""
+        """Add an operation that isn't in the graph."""
         self.nodes.append(node)
         self.priority[node] = priority
         self._children[node], self._parents[node] = {}, {}
@@ -53,31 +53,31 @@ class Links:
         del self._parents[child][parent]
 
     def replace(self, node: GraphNode, other: GraphNode) -> None:
-        """Let the operations after `node` follow `other`, and take `node` out."""
+        """Make the children of `node` children of `other`, and take `node` out."""
         for child in self.children(node):
             self.link(other, child)
         self.take_out(node)
         self.became[node] = other
 
     def take_out(self, node: GraphNode) -> None:
-        """Cut all lines of `node`, which isn't written then."""
+        """Remove all connections of `node`, so that it isn't written."""
         for child in self.children(node):
             self.unlink(node, child)
         for parent in self.parents(node):
             self.unlink(parent, node)
 
     def now(self, node: GraphNode) -> GraphNode:
-        """The operation that has the place of `node`."""
+        """The operation that stands in the place of `node` now."""
         while node in self.became:
             node = self.became[node]
         return node
 
     def form(self, node: GraphNode) -> GraphNode:
-        """What is written for `node`."""
+        """The operation that is written for `node`: another form of it, or `node` itself."""
         return self.forms.get(node, node)
 
     def above(self, node: GraphNode) -> Iterator[GraphNode]:
-        """`node` and what its records come from: each parent before the parent's own parents, the first line first."""
+        """`node`, and all operations from which its records come, depth first: each parent, then its own parents."""
         waiting: list[GraphNode] = [node]
         seen: set[GraphNode] = set()
         while waiting:
@@ -88,7 +88,7 @@ class Links:
                 waiting += reversed(self.sources_of(each))
 
     def always_through(self, node: GraphNode, gate: GraphNode) -> bool:
-        """Whether all records of `node` come through `gate`."""
+        """True if all records of `node` come through `gate`."""
         waiting, seen = [node], {node}
         while waiting:
             parents = [parent for parent in self.sources_of(waiting.pop()) if parent is not gate]
@@ -99,7 +99,7 @@ class Links:
         return True
 
     def leads_to(self, node: GraphNode, wanted: Callable[[GraphNode], bool]) -> bool:
-        """Whether the records of `node` reach an operation that is `wanted`, however far."""
+        """True if the records of `node` reach an operation for which `wanted` is true, directly or through others."""
         waiting, seen = [node], {node}
         while waiting:
             each = waiting.pop()
@@ -112,4 +112,4 @@ class Links:
 
 
 Rewrite: TypeAlias = Callable[[Links, Names], None]
-"""Changes what a topology is made of; new names come from the counter."""
+"""Changes the operations of which a topology is made. New names come from the counter."""

@@ -22,11 +22,13 @@ from milestones.common.typed_serdes import SerdeLike
 class KeepOptions(TypedDict, total=False):
     """How a table is kept.
 
-    `history`: keep the table versioned, in a store that knows each key's value at each time of so long before now, by
-    the time of the records (KIP-889); with `segment`, old values are dropped by segments of that time. Never cached.
+    `history`: the table is versioned (KIP-889). Its store keeps old values: it can tell the value that a key had at any
+    time of the last `history`, measured by the timestamps of the records. Such a store is never cached. `segment`: old
+    values are dropped in segments of this length.
 
-    `logging` False: no changelog topic. `caching` False: every update is sent, whatever the cache's size is.
-    `in_memory`: no RocksDB. `changelog_config`: topic settings that override those of the changelog.
+    `logging=False`: the store has no changelog topic. `caching=False`: every update is sent, whatever the size of the
+    cache is. `in_memory=True`: the store is kept in memory, not in RocksDB. `changelog_config`: topic settings of the
+    changelog, which override the defaults.
     """
 
     logging: bool
@@ -38,24 +40,24 @@ class KeepOptions(TypedDict, total=False):
 
 
 class StoreOptions(KeepOptions, total=False):
-    """Keyword arguments of operators that keep a table, besides the store's name: the serdes of keys and values, or
-    their types, and `KeepOptions`."""
+    """Keyword arguments of operators that keep a table: `KeepOptions`, and the serdes of keys and values. A type may
+    stand for its serde. The store's name is a separate argument."""
 
     key: SerdeLike[Any] | None
     value: SerdeLike[Any] | None
 
 
 class WindowOptions(StoreOptions, total=False):
-    """Keyword arguments of operators that keep a table of windows. `retention`: how long rows are kept, by the time of
-    the records; by default as long as the operator needs them."""
+    """Keyword arguments of operators that keep a table of windows. `retention`: how long rows are kept, measured by the
+    timestamps of the records. By default they are kept as long as the operator needs them."""
 
     retention: Duration | None
 
 
 @dataclass(frozen=True)
 class Materialized:
-    """A user's choices for a table. `store` None: the store gets a generated name, or isn't made if it isn't
-    needed."""
+    """A user's choices for a table. `store`: the store's name. If it is None, a store that is needed gets a generated
+    name."""
 
     store: str | None = None
     key: Serde[Any] | None = None
@@ -70,8 +72,9 @@ class Materialized:
 
     @classmethod
     def of(cls, store: str | None = None, **options: Unpack[WindowOptions]) -> Materialized:
-        """The choices of these keyword arguments for a table without windows; `TopologyError` for a name or a serde
-        that can't be one, and for a retention, which only windows have. `TypeError` for another keyword."""
+        """Make the choices of these keyword arguments, for a table without windows. Raises `TopologyError` for a value
+        that isn't a name or a serde, and for a retention, which only windows have. Raises `TypeError` for an unknown
+        keyword."""
         if "retention" in options:
             raise TopologyError(
                 "retention= is of tables of windows (windowed_by); a table without them keeps its rows until they are "
@@ -81,7 +84,7 @@ class Materialized:
 
     @classmethod
     def of_windows(cls, store: str | None = None, **options: Unpack[WindowOptions]) -> Materialized:
-        """`of`, for a table of windows."""
+        """As `of`, but for a table of windows."""
         check_keywords(options, WindowOptions.__annotations__)
         if store is not None:
             check_name(store, "a store")
@@ -95,7 +98,7 @@ class Materialized:
 
     @property
     def given(self) -> bool:
-        """Whether the user made any choice: Kafka Streams numbers some operators otherwise then."""
+        """True if the user made any choice. Then Kafka Streams gives some operators other numbers."""
         return self != _DEFAULT
 
     def spec(self, name: str, key: Choice, value: Choice) -> StoreSpec:
@@ -125,8 +128,9 @@ class Materialized:
         self, name: str, kind: StoreKind, key: Choice, value: Choice, *, needed_ms: int, window_ms: int, closing: bool,
         results_wait: bool,
     ) -> StoreSpec:  # fmt: skip
-        """The spec of this table's store, of windows or sessions. `needed_ms`: the least retention. `closing`: windows
-        are emitted when they close, which no cache may delay. `results_wait`: see `StoreSpec`."""
+        """The spec of this table's store, if the table is one of windows or sessions. `needed_ms`: the shortest
+        retention that is allowed. `closing`: windows are emitted when they close. Then there is no cache, as it would
+        delay them. `results_wait`: see `StoreSpec`."""
         retention_ms = needed_ms if self.retention is None else milliseconds(self.retention, "a retention")
         if retention_ms < needed_ms:
             raise TopologyError(

@@ -1,7 +1,8 @@
-"""Kafka Streams' operators that this version doesn't have, each with what to do instead.
+"""Operators of Kafka Streams that this version doesn't have, each with advice on what to do instead.
 
-*Guarantees*: an unknown attribute is an `AttributeError`, as ever; its message helps.
-*Assumes*: nothing. Type checkers see no attribute that isn't there.
+*Guarantees*: an unknown attribute raises `AttributeError`, as usual, and its message gives the advice. Type checkers
+still report such attributes.
+*Assumes*: nothing.
 """
 
 from __future__ import annotations
@@ -66,17 +67,17 @@ OF_CLASS: Mapping[str, Mapping[frozenset[str], str]] = {
     "CogroupedKStream": {_OF_TABLES: _GROUPED},
     "WindowedCogroupedKStream": {_OF_TABLES: _GROUPED},
 }
-"""The advice about a method that another class has, by the class that hasn't."""
+"""By class: advice about methods that it hasn't, but another class has."""
 
 
 _STORES = "a processor's stores are had by get_state_store('name')"
 
 OF_CONTEXT: Mapping[str, str] = dict.fromkeys(("store", "stores", "state_store", "get_store"), _STORES)
-"""The advice about an attribute of a processor's context, which comes before all other."""
+"""Advice about attributes of a processor's context. It is tried before all other advice."""
 
 
 def why_missing(kind: type, name: str) -> str:
-    """The message about an unknown attribute of a class."""
+    """The error text for an unknown attribute of a class."""
     snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
     said = f"{kind.__name__!r} object has no attribute {name!r}"
     if snake != name and hasattr(kind, snake):

@@ -1,7 +1,7 @@
 """Names of nodes, stores and internal topics, numbered as Kafka Streams numbers them.
 
-*Guarantees*: the same calls of the DSL in the same order give the names that Kafka Streams generates (an operator
-given a name of its own uses up its number all the same).
+*Guarantees*: the same calls of the DSL in the same order lead to the names that Kafka Streams generates. For this an
+operator uses up a number even if the user has named it.
 *Assumes*: one thread builds a topology.
 """
 
@@ -25,7 +25,8 @@ _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
 
 
 def check_name(name: str, what: str) -> str:
-    """`name`, if it may be part of a topic's name, else `TopologyError`. `what`: the named thing, for the error."""
+    """Return `name` if it may be part of a topic's name. Raises `TopologyError` if not. `what`: what is named, for the
+    error text."""
     if not isinstance(name, str):
         raise TopologyError(f"{what} must be named by a str, not {name!r}")
     if not name or name in (".", ".."):
@@ -38,7 +39,7 @@ def check_name(name: str, what: str) -> str:
 
 
 def check_keywords(given: Iterable[str], known: Collection[str]) -> None:
-    """`TypeError` for a keyword argument that an operator doesn't have."""
+    """Raise `TypeError` for a keyword argument that an operator doesn't have."""
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -47,42 +48,42 @@ def check_keywords(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def is_generated(name: str) -> bool:
-    """Whether a stream operator has generated `name`."""
+    """True if a stream operator has generated `name`."""
     return _GENERATED.fullmatch(name) is not None
 
 
 def repartition_topic(prefix: str) -> str:
-    """The name, without the application's, of the repartition topic for `prefix`."""
+    """The name of the repartition topic for `prefix`, without the application id."""
     return prefix if prefix.endswith(REPARTITION_SUFFIX) else prefix + REPARTITION_SUFFIX
 
 
 def changelog_topic(application_id: str, store: str) -> str:
-    """The real name of the changelog topic of `store`."""
+    """The full name of the changelog topic of `store`."""
     return f"{application_id}-{store}-changelog"
 
 
 class Names:
-    """The counter behind generated names, one per builder."""
+    """Generates names with a counter. Each builder has one."""
 
     def __init__(self) -> None:
         self._next = 0
 
     def copy(self) -> Names:
-        """Another counter, which begins with the next number of this one."""
+        """Make another counter, which begins with the next number of this one."""
         copy = Names()
         copy._next = self._next
         return copy
 
     def processor(self, prefix: str) -> str:
-        """A new node name."""
+        """Generate a node name."""
         number, self._next = self._next, self._next + 1
         return f"{prefix}{number:010d}"
 
     def store(self, prefix: str) -> str:
-        """A new store name."""
+        """Generate a store name."""
         return self.processor(prefix + STATE_STORE)
 
     def given(self, name: str | None, prefix: str, suffix: str = "") -> str:
-        """`name` + `suffix`, or a new node name; either way a number is used up."""
+        """Return `name` + `suffix`, or generate a node name if `name` is None. In both cases a number is used up."""
         generated = self.processor(prefix)
         return generated if name is None else check_name(name + suffix, "an operator")

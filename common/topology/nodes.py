@@ -1,6 +1,6 @@
 """The physical nodes of a topology, and the sub-topologies they form.
 
-*Guarantees*: immutable; shareable by threads.
+*Guarantees*: all values are immutable, so threads may share them.
 *Assumes*: operators are immutable descriptions (`program.Operator`).
 """
 
@@ -21,13 +21,14 @@ from milestones.common.topology.serde_choice import Choice
 from milestones.common.topology.timestamps import TimestampExtractor
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"] | timedelta | str
-"""Where to begin without a committed offset: `"earliest"`, `"latest"`, `"none"`, or with records that are no older than
-a `timedelta`, or Kafka's `"by_duration:PT1H"` (KIP-1106)."""
+"""Where to begin reading if there is no committed offset: `"earliest"`, `"latest"`, `"none"` (which is an error), or at
+the first record that is no older than a `timedelta`, or than a duration in Kafka's form `"by_duration:PT1H"`
+(KIP-1106)."""
 
 
 class SinkRecord(NamedTuple):
-    """The record of a sink, for a function that chooses the topic; -1 and None when there is no input record (a
-    punctuation)."""
+    """What a function that chooses a sink's topic learns of the record. `topic`, `partition` and `offset` are those of
+    the input record. Without one (in a punctuation) they are None, -1 and -1."""
 
     timestamp: int
     headers: Headers
@@ -37,16 +38,17 @@ class SinkRecord(NamedTuple):
 
 
 TopicExtractor: TypeAlias = Callable[[Any, Any, SinkRecord], str]
-"""Chooses the topic of a record of a sink: `(key, value, record) -> topic`. The topic must exist."""
+"""Chooses the topic to which a sink writes a record: `(key, value, record) -> topic`. The topic must exist."""
 
 Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | Iterable[int] | None"]
-"""Chooses partitions: `(topic, key, value, partitions) -> partition`. None: the default partitioner; several: the
-record goes to each; an empty collection: the record is dropped (KIP-837)."""
+"""Chooses a partition: `(topic, key, value, partitions) -> partition`. If it returns None, the default partitioner
+chooses. If it returns several partitions, the record goes to each of them. If it returns an empty collection, the
+record is dropped (KIP-837)."""
 
 
 @dataclass(frozen=True)
 class SourceNode:
-    """Reads topics, either by name or by pattern (a regular expression that matches the whole name)."""
+    """Reads topics, either by name or by pattern. A pattern is a regular expression that must match a whole name."""
 
     name: str
     topics: tuple[str, ...] = ()
@@ -56,9 +58,10 @@ class SourceNode:
     timestamp_extractor: TimestampExtractor | None = None
     offset_reset: ResetPolicy | None = None
     own_timestamps: bool = False
-    """Whether the records' own timestamps count, whatever the default extractor is (repartition topics)."""
+    """True if the records' own timestamps count, whatever the default extractor is (as for repartition topics)."""
     global_store: str | None = None
-    """The global store that the topic's records make, which every instance reads whole; None for a source of tasks."""
+    """The global store that the topic's records are written to. Every instance reads the whole topic. None if tasks
+    read the topic."""
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -67,7 +70,8 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class ProcessorNode:
-    """Runs an operator on each record of its parents. `side`: only on those that they forward to it by its name."""
+    """Runs an operator on each record of its parents. With `side`, only on the records that they forward to it by its
+    name."""
 
     name: str
     parents: tuple[str, ...]
@@ -78,9 +82,10 @@ class ProcessorNode:
 
 @dataclass(frozen=True)
 class SinkNode:
-    """Writes records of its parents to a topic. `by_inner_key`: without a partitioner, a windowed key goes to the
-    partition of the key without its window, as with `KStream.to` in Kafka Streams. `upserts`: a record replaces
-    the ones before of its key, so that a stage may send the last one of each commit only; each needs a key."""
+    """Writes the records of its parents to a topic. `by_inner_key`: without a partitioner, a windowed key goes to the
+    partition of the key without its window, as with `KStream.to` in Kafka Streams. `upserts`: a record replaces the
+    earlier records of its key, so each record needs a key, and a stage may send only the last record of a key in each
+    commit."""
 
     name: str
     parents: tuple[str, ...]
@@ -97,7 +102,7 @@ Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
 
 @dataclass(frozen=True)
 class RepartitionTopic:
-    """An internal topic. `partitions` None: as many as the largest upstream source."""
+    """An internal topic. If `partitions` is None, it gets as many partitions as the largest source upstream of it."""
 
     name: str
     partitions: int | None
@@ -105,31 +110,31 @@ class RepartitionTopic:
 
 @dataclass(frozen=True)
 class SubTopology:
-    """The nodes that one task runs: connected, by streams or by stores, without a topic between them."""
+    """The nodes that one task runs. Streams or shared stores connect them, without a topic in between."""
 
     id: int
     nodes: tuple[Node, ...]
-    """The nodes, parents first, with real topic names and settled serdes."""
+    """The nodes, parents first. Their topics have full names, and their serdes are settled."""
     source_topics: tuple[str, ...]
-    """The real names of source topics, sorted, repartition topics included."""
+    """The full names of the source topics, sorted. Repartition topics are included."""
     source_patterns: tuple[str, ...]
     sink_topics: tuple[str, ...]
-    """The static sink topics, sorted."""
+    """The topics of sinks that are known by name, sorted."""
     repartition_topics: Mapping[str, RepartitionTopic]
     """The source topics that this application owns."""
     stores: tuple[StoreSpec, ...]
     changelogs: Mapping[str, str]
-    """The changelog topics of logged stores, by store (a source topic where the spec says so)."""
+    """The changelog topics of logged stores, by store. If the spec says so, a store's changelog is its source topic."""
     copartition_groups: tuple[frozenset[str], ...]
     """The groups of source topics that must have equal partition counts."""
     copartition_patterns: tuple[tuple[str, ...], ...] = ()
-    """Of each of these groups, the patterns whose topics belong to it."""
+    """For each of these groups, the patterns whose topics belong to the group, too."""
     shared_stores: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The source topics whose records reach a store, by store, where there are several."""
+    """By store: the source topics whose records reach the store. Only stores that several topics reach."""
 
 
 def check_reset(given: OffsetReset | None, source: str) -> ResetPolicy | None:
-    """The policy of a source, `TopologyError` for what is none."""
+    """Make the policy of a source. Raises `TopologyError` for a value that is no policy."""
     try:
         return None if given is None else reset_policy(given)
     except ValueError as error:
@@ -137,12 +142,12 @@ def check_reset(given: OffsetReset | None, source: str) -> ResetPolicy | None:
 
 
 def function_name(function: object) -> str:
-    """The name of a user's function, for texts."""
+    """The name of a user's function, for error texts."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def place_of(function: object) -> str:
-    """The file and line where a user's function begins, for texts; nothing of one that isn't written in Python."""
+    """The file and line where a user's function begins, for error texts. Empty if it isn't written in Python."""
     while isinstance(function, partial):
         function = function.func
     code = getattr(getattr(function, "__func__", function), "__code__", None)

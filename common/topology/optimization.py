@@ -2,14 +2,15 @@
 
 | name | what it does |
 |---|---|
-| `reuse.ktable.source.topics` | the store of a table that is read from a topic has no changelog: it is restored from the topic |
-| `merge.repartition.topics` | what an operation that changes keys leads to is repartitioned once, right after it |
-| `single.store.self.join` | a stream that is joined with itself is kept once |
+| `reuse.ktable.source.topics` | a table that is read from a topic gets no changelog: its store is restored from the topic |
+| `merge.repartition.topics` | an operation that changes keys is followed by one repartition topic, in place of several further down |
+| `single.store.self.join` | a stream that is joined with itself is kept in one store, not in two |
 
-Names are those that Kafka Streams gives with the same optimisations.
+The names of nodes, stores and topics are those that Kafka Streams gives with the same optimisations.
 
-*Guarantees*: the results are those of the topology without them, except for the order between branches of a stream.
-A repartition topic is moved only if all records that it takes come from the operation after which it would stand.
+*Guarantees*: the results are those of the topology without optimisations, except that the order between branches of a
+stream may differ. A repartition topic is moved upward to an operation only if all of its records come through that
+operation.
 *Assumes*: rewrites are applied in the order of `REWRITES`.
 """  # noqa: E501  a row of a table
 
@@ -35,7 +36,7 @@ ALL, NONE = "all", "none"
 
 
 def reuse_source_topics(links: Links, _: Names) -> None:
-    """Let the topics of tables be the changelogs of their stores."""
+    """Use the topics that tables are read from as the changelogs of their stores."""
     for node in links.nodes:
         if isinstance(node, TableFromTopic):
             (topic,) = node.source.topics
@@ -51,7 +52,7 @@ def _kept_in(topic: str, spec: Callable[[], StoreSpec | None]) -> Callable[[], S
 
 
 def merge_repartition_topics(links: Links, names: Names) -> None:
-    """Repartition once after each operation that changes keys, in place of before each operation that needs them."""
+    """Repartition once, right after each operation that changes keys, and not before each operation that needs them."""
     for changer, repartitions in _by_changer(links).items():
         movable = [each for each in repartitions if links.always_through(each, changer)]
         if movable:
@@ -59,8 +60,8 @@ def merge_repartition_topics(links: Links, names: Names) -> None:
 
 
 def _by_changer(links: Links) -> dict[GraphNode, list[Repartition]]:
-    """The repartitions, by the operation after which one can stand for them: the one that has changed the keys, or the
-    last one that has merged its records with others."""
+    """The repartitions that one repartition can replace, by the operation after which it would stand: the operation
+    that changed the keys, or the last one that merged the changed records with others."""
     found: dict[GraphNode, list[Repartition]] = {node: [] for node in links.nodes if node.changes_keys}
     for node in links.nodes:
         if isinstance(node, Repartition) and node.movable:
@@ -94,7 +95,7 @@ def _repartition_after(changer: GraphNode, merged: list[Repartition], links: Lin
 
 
 def _first(choices: Iterable[Choice]) -> Choice:
-    """The first serde that was chosen, else the first that an operation upstream has."""
+    """The first serde that was chosen explicitly, or else the first one that was inherited from upstream."""
     given = [choice for choice in choices if choice is not None]
     return next((choice for choice in given if not isinstance(choice, Upstream)), given[0] if given else None)
 
@@ -117,8 +118,8 @@ REWRITES: Final[Mapping[str, Rewrite]] = MappingProxyType({
 
 
 def parts_of(value: str | Collection[str]) -> frozenset[str]:
-    """The parts that a value of `topology_optimization` names: `all`, `none`, or parts, as text with commas or as a
-    collection. `ValueError` for another value."""
+    """The optimisations that a value of `topology_optimization` names. A value is `all`, `none`, or names, as a
+    collection or as one text with commas. Raises `ValueError` for any other value."""
     names = frozenset(each.strip() for each in (value.split(",") if isinstance(value, str) else value))
     if names == {ALL}:
         return frozenset(REWRITES)
@@ -130,12 +131,12 @@ def parts_of(value: str | Collection[str]) -> frozenset[str]:
 
 
 def rewrites_of(parts: Collection[str]) -> list[Rewrite]:
-    """The rewrites for these parts, in order."""
+    """The rewrites for these optimisations, in the order of `REWRITES`."""
     return [rewrite for name, rewrite in REWRITES.items() if name in parts]
 
 
 def check_parts(value: str | Collection[str]) -> frozenset[str]:
-    """As `parts_of`, with a `TopologyError`."""
+    """As `parts_of`, but raises `TopologyError`."""
     try:
         return parts_of(value)
     except ValueError as error:

@@ -1,11 +1,13 @@
-"""The Processor API: user code that sees whole records, keeps state and is called by time.
+"""The Processor API: user code that sees whole records, can keep state, and can be called at intervals of time.
 
-A processor is made per task by its supplier (a class, or any function without arguments), so its attributes belong
-to one task. A roll-back closes it and makes another one, so they never know of records that come again.
+Each task has its supplier make a processor. A supplier is a class, or any function without arguments. So the attributes
+of a processor belong to one task. A roll-back closes the processor and makes a new one, so attributes never know of
+records that are processed once more.
 
-*Guarantees*: one thread at a time calls a processor; `init` before its first record, `close` once at its end; from then
-on its context refuses everything. A supplier that returns the same object twice is a `TopologyError`.
-*Assumes*: what a supplier's objects share is the user's own business.
+*Guarantees*: only one thread at a time calls a processor. `init` is called before its first record, and `close` once at
+its end. After `close` its context refuses every call. A supplier that returns the same object twice is a
+`TopologyError`.
+*Assumes*: if the objects of a supplier share anything, the user makes that safe.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _RECORDS: Final = (Record, FixedKeyRecord)
 
 
 class _Ended(dict[Any, Any]):
-    """Takes the place of a context's parts once its processor was closed, and refuses every call."""
+    """Replaces the parts of a context after its processor was closed, and refuses every call."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -45,7 +47,7 @@ class _Ended(dict[Any, Any]):
 
 
 class ProcessorContext(Explained, Generic[KR, VR]):
-    """The calls of a processor to its task (KIP-478, KIP-820), until the processor is closed. `app_configs`: the values
+    """What a processor can ask of its task until the processor is closed (KIP-478, KIP-820). `app_configs`: the values
     of the config, by key."""
 
     task_id: TaskId
@@ -64,8 +66,8 @@ class ProcessorContext(Explained, Generic[KR, VR]):
         self._context = self._children = ended
 
     def forward(self, record: Record[KR, VR], child: str | None = None) -> None:
-        """Send `record` to all children, or to the one named `child`; returns when the children are done. What
-        their functions change isn't changed in `record`."""
+        """Send `record` to all child nodes, or only to the one named `child`. The call returns when they have processed
+        it. If they change its key, value or headers, `record` itself stays unchanged."""
         try:
             process = self._children[child]
         except KeyError:
@@ -89,15 +91,15 @@ class ProcessorContext(Explained, Generic[KR, VR]):
             scope.headers = before
 
     def _checked(self, timestamp: int, headers: Headers | None) -> tuple[int, Headers]:
-        """Check that the client takes those parts of a record that don't come from the client unchanged."""
+        """Check the parts of a record that the processor may have changed: the Kafka client must accept them."""
         try:
             return timestamp_of(timestamp), headers_of(headers or ())
         except ValueError as error:
             raise ValueError(f"{self._context.node} forwards a record with {error}") from error
 
     def get_state_store(self, name: str) -> Any:
-        """The store of that name: one that is connected to this processor, or a global one, which can only be read.
-        `TopologyError` for any other."""
+        """Return the store of this name. It must be connected to this processor, or be a global store, which can only
+        be read. Raises `TopologyError` for any other name."""
         return self._context.store(name)
 
     def schedule(
@@ -108,12 +110,12 @@ class ProcessorContext(Explained, Generic[KR, VR]):
         *,
         start: datetime | int | None = None,
     ) -> Cancellable:
-        """Call `callback(timestamp)` each `interval` (or that many ms) of `"stream-time"` or `"wall-clock-time"`.
+        """Call `callback(timestamp)` every `interval` (a `timedelta` or ms) of `"stream-time"` or `"wall-clock-time"`.
 
-        By stream time the first call comes with the first record; by wall clock after one interval. It counts from the
-        end of the record, punctuation or `init` that asks for it, unless that fails, and ends with the processor.
-        `start`, a `datetime` with its zone or ms since the epoch (KIP-1146): the calls come then, and whole intervals
-        after it, whenever the processor began.
+        With stream time, the first call comes with the first record. With wall-clock time, it comes after one interval.
+        The schedule begins when the record, punctuation or `init` that asked for it has ended without an error. It ends
+        with the processor. `start` (KIP-1146) is a `datetime` with a time zone, or ms since the epoch. With it, the
+        calls come at `start` and at whole intervals after it, whenever the processor began.
         """
         milliseconds = interval // timedelta(milliseconds=1) if isinstance(interval, timedelta) else interval
         if milliseconds < 1:
@@ -128,19 +130,19 @@ class ProcessorContext(Explained, Generic[KR, VR]):
         return self._context.schedule(milliseconds, kind, callback, self._context.node, start_ms)
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the input record; None in a punctuation."""
+        """Topic, partition and offset of the input record. None in a punctuation."""
         return self._context.record.metadata
 
     def commit(self) -> None:
-        """Ask for a commit soon."""
+        """Ask the task to commit soon. The call doesn't wait for the commit."""
         self._context.request_commit()
 
     def current_stream_time_ms(self) -> int:
-        """The highest timestamp this task has seen, -1 before the first."""
+        """The highest timestamp of the records that this task has processed, -1 before the first one."""
         return self._context.stream_time()
 
     def current_system_time_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
+        """The time of the wall clock, in ms since the epoch."""
         return self._context.wall_ms()
 
 
@@ -162,7 +164,8 @@ class FixedKeyProcessorContext(ProcessorContext[K, VR]):
         self.current: FixedKeyRecord[K, Any] | None = None
 
     def forward(self, record: Any, child: str | None = None) -> None:
-        """As `ProcessorContext.forward`; the record must come from the one in work (`record.with_value(...)`)."""
+        """Forward as `ProcessorContext.forward` does. The record must have the key of the record that is being
+        processed, so make it from that one (`record.with_value(...)`)."""
         current = self.current
         if current is None or (record.key is not current.key and record.key != current.key):
             raise TopologyError(
@@ -173,32 +176,35 @@ class FixedKeyProcessorContext(ProcessorContext[K, VR]):
 
 
 class Processor(Generic[K, V, KR, VR]):
-    """Base of processors, from keys and values to keys and values that it forwards, such as
-    `Processor[str, Order, str, float]`. `init` keeps the context; overriding `process` is enough.
+    """Base class of processors. The type parameters are the key and the value that a processor receives, then those
+    that it forwards: `Processor[str, Order, str, float]`. A subclass must override `process`. The `init` of this class
+    stores the context in `self.context`.
 
-    An attribute lives as long as its processor. A restart, a move of the task and a roll-back make a new processor,
-    which begins with `init` and finds the stores as committed. So an attribute may repeat a store's values, for speed;
-    values that have to last belong into a store. A record that fails loses its writes, outputs, schedules and requests,
-    but keeps the attributes that it has set: set attributes last, after calls that may fail."""
+    An attribute lives as long as its processor. A restart, a move of the task and a roll-back make a new processor. It
+    begins with `init`, and finds the stores as they were committed. So values that must last belong into a store. An
+    attribute may hold a copy of a store's values, for speed. If processing a record fails, its writes, outputs,
+    schedules and requests are undone, but attributes that it has set stay set. So set attributes last, after all calls
+    that may fail."""
 
     context: ProcessorContext[KR, VR]
 
     def init(self, context: ProcessorContext[KR, VR]) -> None:
-        """Called once, before the first record: get stores, schedule punctuations. Writes and forwarded records are
-        committed. After a restart, a move and a roll-back a new processor begins with `init`."""
+        """Called once, before the first record. Get stores and schedule punctuations here. Writes and forwarded records
+        are committed. After a restart, a move of the task or a roll-back, `init` of a new processor is called."""
         self.context = context
 
     def process(self, record: Record[K, V]) -> None:
-        """A record from a parent."""
+        """Called for each record that comes from a parent node."""
         raise NotImplementedError(f"{type(self).__qualname__} needs a method process(record)")
 
     def close(self) -> None:
-        """Called once, when the task is closed or was rolled back. Writes and forwarded records are dropped."""
+        """Called once, when the task closes or after it was rolled back. Writes and forwarded records made here are
+        dropped."""
 
 
 class FixedKeyProcessor(Generic[K, V, VR]):
-    """Base of processors that don't change keys, from values to values that it forwards. Attributes live as long as
-    those of a `Processor`."""
+    """Base class of processors that don't change keys. The type parameters are the key, the value that a processor
+    receives, and the value that it forwards. For its attributes see `Processor`."""
 
     context: FixedKeyProcessorContext[K, VR]
 
@@ -207,7 +213,7 @@ class FixedKeyProcessor(Generic[K, V, VR]):
         self.context = context
 
     def process(self, record: FixedKeyRecord[K, V]) -> None:
-        """A record from a parent."""
+        """Called for each record that comes from a parent node."""
         raise NotImplementedError(f"{type(self).__qualname__} needs a method process(record)")
 
     def close(self) -> None:
@@ -215,8 +221,8 @@ class FixedKeyProcessor(Generic[K, V, VR]):
 
 
 def check_supplier(supplier: Any, node: str) -> Callable[[], Any]:
-    """`supplier`, if it can make processors, else `TopologyError`. A function is called twice, and must make a new
-    processor each time."""
+    """Return `supplier` if it can make processors. Raises `TopologyError` if not. A function is called twice as a
+    check, and must make a new processor each time."""
     hint = "each task needs one of its own, a roll-back another one: give the class, or a function that makes one"
     if not callable(supplier):
         raise TopologyError(f"the supplier of {node} can't be {supplier!r}: {hint}")
@@ -232,7 +238,7 @@ def _check_call(supplier: Callable[..., Any], node: str) -> None:
     try:
         signature(supplier, follow_wrapped=False).bind()
     except ValueError:
-        return  # it isn't known
+        return  # the signature isn't known
     except TypeError as error:
         raise TopologyError(
             f"{node}: {function_name(supplier)}{place_of(supplier)} can't be called without arguments ({error}): "
@@ -242,7 +248,7 @@ def _check_call(supplier: Callable[..., Any], node: str) -> None:
 
 
 def _refuse(result: object, node: str, process: object) -> None:
-    """Raise when `process` has returned what it may have wanted to send."""
+    """Raise if `process` has returned a record: it should have forwarded it."""
     several = result if isinstance(result, list | tuple) and not isinstance(result, _RECORDS) else (result,)
     if any(isinstance(each, _RECORDS) for each in several):
         raise TypeError(
@@ -252,8 +258,8 @@ def _refuse(result: object, node: str, process: object) -> None:
 
 
 def _bound(processor: Any, own: Any, context: OperatorContext) -> Callable[[Any], object]:
-    """Give the processor its context, and return its `process`: a class with an `init` of its own needn't call its
-    base's."""
+    """Set the processor's context, and return its method `process`. As the context is set here, a class with an `init`
+    of its own needn't call that of its base class."""
     check_complete(processor, context.node)
     check_methods(processor, context.node)
     if isinstance(processor, Processor | FixedKeyProcessor):
@@ -266,7 +272,7 @@ def _bound(processor: Any, own: Any, context: OperatorContext) -> Callable[[Any]
 
 @dataclass(frozen=True)
 class ProcessorOperator:
-    """Runs a `Processor` of `supplier`."""
+    """Runs the `Processor` that `supplier` makes."""
 
     supplier: Callable[[], Any]
 
@@ -289,7 +295,7 @@ class ProcessorOperator:
 
 @dataclass(frozen=True)
 class FixedKeyProcessorOperator:
-    """Runs a `FixedKeyProcessor` of `supplier`."""
+    """Runs the `FixedKeyProcessor` that `supplier` makes."""
 
     supplier: Callable[[], Any]
 

@@ -1,11 +1,11 @@
-"""The contract between a compiled topology and the task that runs it.
+"""The interface between a compiled topology and the task that runs it.
 
-A topology is compiled per task, and anew after each roll-back of it, into plain nested calls: each node becomes a
-closure `(key, value, timestamp)`, bound to the closures of its children, from the leaves up. Depth first, one record at
-a time, so that order is exactly Kafka Streams'.
+For each task the topology is compiled into plain nested calls. A roll-back of the task compiles it once more. Each node
+becomes a closure `(key, value, timestamp)` that calls the closures of its children. The leaves are made first. One
+record at a time goes through the closures, depth first, so the order is exactly that of Kafka Streams.
 
-*Guarantees*: a bound closure is named after its node (its code object carries the node's name), so that a
-traceback of user code shows `KSTREAM-MAPVALUES-0000000001` where it passed, at no cost per record.
+*Guarantees*: a node's closure has the node's name in its code object. So a traceback of user code shows the nodes that
+the record passed, such as `KSTREAM-MAPVALUES-0000000001`, at no cost per record.
 *Assumes*: one thread at a time runs a program, the one that has the task.
 """
 
@@ -17,7 +17,8 @@ from typing import Any, Literal, Protocol
 from milestones.common.records import Emitted, Headers, RecordMetadata, TaskId
 
 Process = Callable[[Any, Any, int], None]
-"""A bound node: takes key, value and timestamp (ms) of one record, returns when all nodes below are done."""
+"""The closure of a node. It takes key, value and timestamp (ms) of one record, and returns when all nodes below are
+done."""
 
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
@@ -26,59 +27,60 @@ class Cancellable(Protocol):
     """A scheduled punctuation."""
 
     def cancel(self) -> None:
-        """Call no more after the call in work."""
+        """End the schedule. A call that is running now is the last one."""
         ...
 
 
 class RecordContext(Protocol):
     """The record that the task is processing now. The task writes it, operators read it.
 
-    `headers` travel with the record from node to node and are what a sink writes; a processor that changes them
-    replaces the list for the time of its forward. `timestamp` (ms) is the input record's, or while a processor has
-    the record, that one's: what a plain key-value store logs with.
+    `headers` travel with the record from node to node, and a sink writes them. A processor that forwards other headers
+    replaces the list until its forward returns. `timestamp` (ms) is that of the input record. While a processor runs,
+    it is that of the processor's record. The changelog records of a plain key-value store get it.
     """
 
     headers: Headers | None
     timestamp: int
 
     def stand_in(self, timestamp: int, headers: Headers | None, metadata: RecordMetadata | None) -> Former:
-        """Have a record that was kept back stand for the one in work, for the time of its forward. Returns what
-        `resume` takes."""
+        """Put a record that was kept back in the place of the current record while it is forwarded. Returns the
+        argument for `resume`."""
         ...
 
     def resume(self, former: Former) -> None:
-        """Return to the record in work."""
+        """Put the record that was current before `stand_in` back."""
         ...
 
     @property
     def metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the input record; None in a punctuation."""
+        """Topic, partition and offset of the input record. None in a punctuation."""
         ...
 
 
 Former = tuple[Any, ...]
-"""The record in work, while another one stands for it."""
+"""The current record, while another record stands in its place."""
 
 
 class Memory(Protocol):
-    """A number that an operator keeps between records. A failed record takes its change back, a roll-back returns to
-    that of the last commit, and the committed offsets carry it: the next owner of the task begins with it."""
+    """A number that an operator keeps between records. If a record fails, its change is undone. A roll-back restores
+    the number of the last commit. The number is stored with the committed offsets, so the next owner of the task begins
+    with it."""
 
     value: int
 
     def set(self, value: int) -> None:
-        """Change the value, with the record in work."""
+        """Change the value. The change belongs to the current record: it is undone if the record fails."""
         ...
 
 
 class Tally(Protocol):
-    """A count of a node's work, for metrics. It only grows: a roll-back takes nothing back."""
+    """A count of a node's work, for metrics. It only grows. A roll-back doesn't change it."""
 
     total: int
 
 
 class TaskServices(Protocol):
-    """The calls of operators to their task. Given to `compile_program`; `common.task` implements this Protocol."""
+    """What operators can ask of their task. `common.task` implements it, and `compile_program` gets it."""
 
     task_id: TaskId
     application_id: str
@@ -86,33 +88,33 @@ class TaskServices(Protocol):
     config: Mapping[str, Any]
 
     def store(self, name: str) -> Any:
-        """The state store of that name, ready to use from `Program.init` on."""
+        """The state store of this name. It can be used from `Program.init` on."""
         ...
 
     def global_store(self, name: str) -> Any | None:
-        """The global store of that name, for reading; None when there is none."""
+        """The global store of this name, only for reading. None if there is no such store."""
         ...
 
     def kept(self, name: str) -> Memory:
-        """The number of that name, -1 where no commit has it: Kafka Streams' processor metadata, for an owner of Java,
-        too."""
+        """The number of this name, -1 if no commit has stored it. It is stored as Kafka Streams' processor metadata, so
+        an instance of Kafka Streams that takes the task over can read it, too."""
         ...
 
     def time(self, name: str, least: int, /) -> Memory:
-        """A time, ms, -1 before the first record; the operators of the task that name it share it. `least`: what is
-        known of it anyway. `name`: as `times.time_name` makes it."""
+        """A time in ms, -1 before the first record. All operators of the task that use the same name share it. `least`:
+        a value that the time has reached in any case. `name`: made by `times.time_name`."""
         ...
 
     def emit(self, output: Emitted, /) -> None:
-        """Put one output into the scope of the record being processed. Partition -1: murmur2 of the key."""
+        """Add one output to the scope of the current record. Partition -1: murmur2 of the key decides."""
         ...
 
     def schedule(
         self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None], node: str,
         start_ms: int | None = None,
     ) -> Cancellable:
-        """Call `callback(timestamp)` each `interval_ms`, from `Program.init` on; if there is a `start_ms`, then and at
-        times that are whole intervals after it."""
+        """Call `callback(timestamp)` every `interval_ms`, from `Program.init` on. With `start_ms`, the calls come at
+        that time and at whole intervals after it."""
         ...
 
     def partitions_of(self, topic: str) -> int:
@@ -120,80 +122,85 @@ class TaskServices(Protocol):
         ...
 
     def request_commit(self) -> None:
-        """Ask for a commit soon."""
+        """Ask the task to commit soon."""
         ...
 
     def dropped(self, node: str, reason: str) -> None:
-        """Count a record that a node skipped (null key, late, ...): metric dropped-records, a log line at times."""
+        """Count a record that a node skipped (null key, late, ...) in the metric dropped-records, and sometimes log
+        it."""
         ...
 
     def tally(self, node: str, what: str) -> Tally:
-        """A count of that name of a node, for metrics; the same for all programs of the task."""
+        """The count of this name of a node, for metrics. All programs of the task share it."""
         ...
 
     def stream_time(self) -> int:
-        """The highest timestamp this task has seen, -1 before the first."""
+        """The highest timestamp of the records that this task has processed, -1 before the first one."""
         ...
 
     def wall_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
+        """The time of the wall clock, in ms since the epoch."""
         ...
 
 
 class TableStore(Protocol):
-    """The calls of table operators to a timestamped key-value store, or a versioned one. Plain tuples, no copies."""
+    """What table operators call of a timestamped key-value store or of a versioned one. Rows are plain tuples, which
+    aren't copied."""
 
     versioned: bool
     immutable: bool
-    """Whether values can't be changed. Others are decoded anew by each `get_raw`."""
+    """True if values can't be changed. If they can, each `get_raw` decodes a new object."""
 
     def get_raw(self, key: Any) -> tuple[Any, int] | None:
-        """(value, timestamp) of `key`, None when it is absent."""
+        """Return (value, timestamp) of `key`, None if there is no row."""
         ...
 
     def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
-        """Set `key`; a value of None deletes it, at the time of the record in work."""
+        """Set the row of `key`. A value of None deletes it, with the time of the current record."""
         ...
 
     def delete_raw(self, key: Any, timestamp: int) -> None:
-        """Delete `key` at `timestamp`, the time of the deletion's changelog record, and of the update of a cache."""
+        """Delete the row of `key`. `timestamp`: the time of the deletion's changelog record, and of the update that a
+        cache sends."""
         ...
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
-        """True when this store is cached: then the store calls `listener` at the flush, and the operator doesn't
-        forward."""
+        """Returns True if this store is cached. Then the store calls `listener` when it flushes its cache, and the
+        operator must not forward updates itself."""
         ...
 
 
 FlushListener = Callable[[Any, Any, Any, int], None]
-"""(key, new value, old value or None, timestamp) of a row that changed since the last flush."""
+"""Is called with (key, new value, old value or None, timestamp) of a row that changed since the last flush."""
 
 
 class OperatorContext(TaskServices, Protocol):
-    """The surroundings of one node while it is bound: its task's services, its name, its children.
+    """What one node gets when its closure is made: the services of its task, its name, its children.
 
-    `store` gives the stores that are connected to the node and all global stores, `TopologyError` for others.
+    `store` returns the stores that are connected to the node, and all global stores. It raises `TopologyError` for any
+    other store.
     """
 
     node: str
     forward: Process
     """Sends to all children, in the order in which they were added."""
     forward_new: Process
-    """Sends to all children of a table node without old values: takes the new value instead of (new, old)."""
+    """Sends to all children of a table node that sends no old values. It takes the new value, not (new, old)."""
     forward_own: Process
-    """`forward`, for a value that the node, or its user's code, may use afterwards: each child whose functions get it
-    has a copy."""
+    """As `forward`, but for a value that the node or its user code may use afterwards. Each child that passes values to
+    user functions gets a copy."""
 
     def observed_time(self, least: int = -1) -> Memory:
-        """The highest time of the records that this node has seen in its task: `time` of the node and its stores."""
+        """The highest time of the records that this node has seen in its task. It is a `time` whose name is made of the
+        names of the node and its stores."""
         ...
 
     def forward_to(self, child: str) -> Process:
-        """The closure of the child of that name; `TopologyError` when there is none."""
+        """The closure of the child of this name. Raises `TopologyError` if there is none."""
         ...
 
     def forward_own_to(self, child: str) -> Process:
-        """`forward_to`, for a value that isn't the child's alone."""
+        """As `forward_to`, but for a value that others may use, too."""
         ...
 
     def on_init(self, callback: Callable[[], None]) -> None:
@@ -201,7 +208,7 @@ class OperatorContext(TaskServices, Protocol):
         ...
 
     def on_close(self, callback: Callable[[], None], /) -> None:
-        """Run `callback` when the task closes, or was rolled back."""
+        """Run `callback` when the task closes, or after it was rolled back."""
         ...
 
     def on_end(self, callback: Callable[[], None], /) -> None:
@@ -210,18 +217,18 @@ class OperatorContext(TaskServices, Protocol):
 
 
 class Operator(Protocol):
-    """The work of a processor node: an immutable description that is bound once per program. A closure's memory ends
-    with the program: a roll-back makes another one.
+    """The work of a processor node: an immutable description from which each program makes one closure. A closure's
+    variables live as long as its program. A roll-back makes a new program.
 
-    An operator that uses only the new value of a table's update may have `bind_new`, too, for a closure that takes the
-    new value instead of (new, old).
+    An operator that uses only the new value of a table's update may also have a method `bind_new`. It makes a closure
+    that takes the new value, not (new, old).
 
-    `sends_its_row`: what it forwards is the very row that it has put into its `store` right before; `passes_on`: its
-    closure is that of its children, or calls it with the same key and value (the new one of a table's update). A sink
-    behind such operators alone takes the bytes that the store has made. `makes_values`: its children get nothing of
-    the value that it was given.
+    Three optional attributes describe what an operator forwards. `sends_its_row`: it has just put the row that it
+    forwards into its `store`. `passes_on`: it forwards the key and the value that it got (the new value of a table's
+    update). If there are only such operators between a store and a sink, the sink uses the bytes that the store has
+    made. `makes_values`: the value that it forwards shares no object with the value that it got.
     """
 
     def bind(self, context: OperatorContext) -> Process:
-        """A closure for one task, which alone calls the operator's user code."""
+        """Make the operator's closure for one task. Only this closure calls the operator's user code."""
         ...

@@ -1,6 +1,6 @@
 """Stores whose rows are the records of a topic (KIP-813).
 
-*Guarantees*: a row is the latest record of its key, None deletes, records without a key are dropped.
+*Guarantees*: a row is the latest record of its key. A value of None deletes the row. Records without a key are dropped.
 *Assumes*: the store is a key-value store, timestamped or not.
 """
 
@@ -38,7 +38,7 @@ class KeepValues:
 
 @dataclass(frozen=True)
 class KeepHeaders:
-    """Puts each record with its time and headers into a store that has them."""
+    """Puts each record with its time and headers into a store that keeps headers."""
 
     store: str
 
@@ -62,7 +62,7 @@ _KEEPING: Mapping[str, Callable[[str], Operator]] = MappingProxyType({
 
 
 def keeping(spec: StoreSpec) -> Operator:
-    """The operator that puts the records of the store's topic into it."""
+    """Choose the operator that puts the records of the store's topic into the store."""
     if spec.kind not in _KEEPING:
         raise TopologyError(
             f"the store {spec.name} is of the kind {spec.kind!r}: say with a supplier how a record becomes a row; "

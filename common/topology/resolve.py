@@ -1,4 +1,4 @@
-"""From the nodes of a topology to its sub-topologies: pure functions.
+"""Makes the sub-topologies of a topology's nodes. The functions are pure.
 
 *Guarantees*: sub-topologies are numbered as Kafka Streams numbers them, in the order of their first nodes.
 *Assumes*: parents come before their children.
@@ -30,7 +30,8 @@ _Defaults: TypeAlias = tuple[Serde[Any] | None, Serde[Any] | None]
 
 
 def group_nodes(nodes: Mapping[str, Node]) -> list[list[Node]]:
-    """Nodes that are connected by parents or by stores, group by group; both in the order of the nodes."""
+    """Group the nodes that parents or stores connect. Groups, and the nodes in each group, are in the order of
+    `nodes`."""
     leader: dict[str, str] = {}
 
     def find(name: str) -> str:
@@ -75,14 +76,14 @@ def resolve(
 
 
 def is_global(group: Iterable[Node]) -> bool:
-    """Whether the nodes are those of a global store, for which there are no tasks."""
+    """True if the nodes are those of a global store, for which there are no tasks."""
     return any(isinstance(node, SourceNode) and node.global_store is not None for node in group)
 
 
 def resolve_global(
     nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec], defaults: _Defaults
 ) -> SubTopology | None:
-    """The nodes of all global stores as one sub-topology; None without any."""
+    """The nodes of all global stores as one sub-topology. None if there are no global stores."""
     group = [node for each in group_nodes(nodes) if is_global(each) for node in each]
     if not group:
         return None
@@ -147,7 +148,7 @@ def _changelogs(application_id: str, specs: Iterable[StoreSpec]) -> dict[str, st
 
 
 def _shared_stores(group: Sequence[Node], real: _Real) -> dict[str, frozenset[str]]:
-    """The source topics whose records reach a store, by store with several."""
+    """By store: the source topics whose records reach the store. Only stores that several topics reach."""
     reached: dict[str, frozenset[str]] = {}
     stores: dict[str, frozenset[str]] = {}
     for node in group:  # parents first
@@ -184,7 +185,7 @@ def _copartition_groups(
     copartitioned: Sequence[frozenset[str]],
     internal: Mapping[str, int | None],
 ) -> list[frozenset[str]]:
-    """The names of sources whose topics need equal partition counts, those together that have a source in common."""
+    """Groups of source names whose topics need equal partition counts. Groups that share a source are merged."""
     groups: list[set[str]] = []
     for names in copartitioned:
         sources = [node for name in names if isinstance(node := nodes[name], SourceNode)]

@@ -1,8 +1,9 @@
-"""The choice of the serde of a node or store.
+"""Chooses the serde of a node or store.
 
-An operator's serde is the one given to it, else the one inherited from upstream as Kafka Streams inherits it, else
-the application's default. Where Kafka Streams would have none at all (the operator may have changed the type and the
-application has no default), the nearest upstream serde is tried, and last BYTES.
+The serde of an operator is the first of these that exists: the one given to the operator, the one inherited from
+upstream by Kafka Streams' rules, the application's default. If there is none of them, Kafka Streams has no serde: the
+operator may have changed the type, and the application has no default. Here the nearest serde upstream is tried then,
+and last BYTES.
 
 *Guarantees*: pure functions of immutable values.
 *Assumes*: nothing.
@@ -22,19 +23,21 @@ from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
 
 
 class Upstream(NamedTuple):
-    """The serde of a value before an operator that may have changed its type: used when there is no default."""
+    """The serde that a value had before an operator that may have changed its type. It is used if there is no
+    default."""
 
     serde: Serde[Any] | WindowedOf
 
 
 class ChangeOf(NamedTuple):
-    """The serde of a table's updates (new, old), once the serde of its values is known."""
+    """Stands for the serde of a table's updates (new value, old value) until the serde of the values is known."""
 
     values: Choice
 
 
 class WindowedOf(NamedTuple):
-    """The serde of windowed keys, once the serde of the keys is known. `size_ms`: of the windows, None for no end."""
+    """Stands for the serde of windowed keys until the serde of the keys is known. `size_ms`: the size of the windows,
+    None if they have no end."""
 
     keys: Choice
     size_ms: int | None = None
@@ -42,13 +45,13 @@ class WindowedOf(NamedTuple):
 
 
 class KeyOf(NamedTuple):
-    """The serde of keys that are part of a value: the application's default is that of keys."""
+    """Stands for the serde of keys that are part of a value. Its default is the application's default for keys."""
 
     keys: Choice
 
 
 class MadeOf(NamedTuple):
-    """The serde that `make` gives, once the serdes of `parts` are known."""
+    """Stands for the serde that `make` returns when it gets the serdes of `parts`."""
 
     make: Callable[..., Serde[Any]]
     parts: tuple[Choice, ...]
@@ -58,7 +61,8 @@ Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | WindowedOf | KeyOf | Mad
 
 
 def check_serde(given: Any, what: str) -> Serde[Any] | None:
-    """The serde that was given, or that of the type that was given; None for None. `TopologyError` for others."""
+    """Return the given serde, or the serde of the given type, or None for None. Raises `TopologyError` for anything
+    else."""
     try:
         return None if given is None else serde_of(given)
     except TypeError as error:
@@ -66,12 +70,13 @@ def check_serde(given: Any, what: str) -> Serde[Any] | None:
 
 
 def as_fallback(choice: Choice) -> Choice:
-    """The serde behind an operator that may change the type."""
+    """The choice after an operator that may change the type."""
     return Upstream(choice) if isinstance(choice, Serde | WindowedOf) else choice
 
 
 def settle(choice: Choice, default: Serde[Any] | None, key_default: Serde[Any] | None = None) -> Serde[Any]:
-    """The serde to use, `default` being the application's. `key_default`: that of keys, for a value that has some."""
+    """Make the serde that a choice stands for. `default`: the application's default. `key_default`: its default for
+    keys, which a value that contains keys needs."""
     if isinstance(choice, ChangeOf):
         return ChangeSerde(settle(choice.values, default))
     if isinstance(choice, WindowedOf):

@@ -1,9 +1,9 @@
 """Sinks: choose topic and partition of a record, serialise it, hand it to the task.
 
-*Guarantees*: bytes are made at once, so that nothing the user does later changes them. Without a partitioner the
-partition is -1: the producer's murmur2 of the key decides, as in Java. A stream's windowed keys go to the partition of
-the key without its window, as in Kafka Streams: all windows of a key are in one partition. An upsert sink refuses a
-record without a key on every stage, also on those that send all of its records.
+*Guarantees*: a record is serialised immediately, so user code can't change it later. Without a partitioner the
+partition is -1: then the producer takes the murmur2 hash of the key, as in Java. A windowed key of a stream goes to the
+partition of the key without its window, as in Kafka Streams, so all windows of a key are in one partition. An upsert
+sink refuses a record without a key on every stage, even on stages that send all of its records.
 *Assumes*: serdes are settled.
 """
 
@@ -27,8 +27,8 @@ _BY_PRODUCER = (-1,)
 
 
 class OutputSerializationError(SerializationError):
-    """The serde of a sink refused a key or value, or an upsert sink got no key. `origin`: "key" or "value"; `topic`:
-    the record's topic."""
+    """The serde of a sink refused a key or a value, or an upsert sink got a record without a key. `origin`: "key" or
+    "value". `topic`: the record's topic."""
 
     topic: str
     origin: str
@@ -40,7 +40,8 @@ class OutputSerializationError(SerializationError):
 
 
 def bind_sink(node: SinkNode, context: OperatorContext, rows: TimestampedKeyValueStore[Any, Any] | None) -> Process:
-    """The closure of a sink. `rows`: the store whose rows are its records, each one put right before it comes."""
+    """Make the closure of a sink. `rows`: the store into which each of the sink's records was put immediately
+    before."""
     if isinstance(node.topic, str) and node.partitioner is None:
         return _fixed(node, node.topic, context, rows)
     return _chosen(node, context)
@@ -93,8 +94,8 @@ def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]
 
 
 def _by_inner_key(node: SinkNode, context: OperatorContext) -> Callable[[str, bytes], int] | None:
-    """A function that gives the partition of a topic for a windowed key; None where keys aren't windowed, or a
-    partitioner chooses. A topic's number of partitions, which doesn't change, is asked for once."""
+    """Make a function that returns the partition of a topic for a windowed key. None if keys aren't windowed, or if a
+    partitioner chooses. The number of partitions of a topic doesn't change, so it is asked for once."""
     serde, partitions_of = node.key, context.partitions_of
     if not node.by_inner_key or node.partitioner or not isinstance(serde, WindowedSerde | SessionWindowedSerde):
         return None
@@ -177,7 +178,8 @@ def _serdes(node: SinkNode) -> tuple[Serde[Any], Serde[Any]]:
 
 
 def _refused(node: SinkNode, topic: str, key: Any, value: Any, error: Exception) -> OutputSerializationError:
-    """Whether key or value was refused, by serialising the key again, off the hot path."""
+    """Make the error of a refused record. To find out whether the key or the value was refused, it serialises the key
+    once more. It is called only for refused records, so that costs little."""
     key_serde, value_serde = _serdes(node)
     origin, serde, refused = "value", value_serde, value
     try:

@@ -1,6 +1,7 @@
 """`KStream.split()`: the branches of a stream (KIP-418).
 
-*Guarantees*: Kafka Streams' names: the splitter's name followed by the branch's, or by its number (0: the default).
+*Guarantees*: Kafka Streams' names. A branch's node is named by the splitter's name, followed by the branch's name or
+number. The default branch has the number 0.
 *Assumes*: one thread builds.
 """
 
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from milestones.common.topology.stream import KStream
 
 Chain = Callable[["KStream"], "KStream | None"]
-"""A function of a branch, called at once: its result takes the branch's place; None leaves the branch out."""
+"""A function that is called with a branch as soon as it is added. Its result takes the place of the branch in the
+returned branches. If it returns None, the branch is left out there."""
 
 
 class BranchedKStream(Explained, Generic[K, V]):
-    """The branches of a stream so far. End with `default_branch` or `no_default_branch`."""
+    """The branches of a stream that were added so far. The last call must be `default_branch` or
+    `no_default_branch`."""
 
     def __init__(
         self, graph: Graph, parent: GraphNode, name: str | None, stream: Callable[[GraphNode], KStream[K, V]]
@@ -39,19 +42,20 @@ class BranchedKStream(Explained, Generic[K, V]):
     def branch(
         self, predicate: Callable[[K, V], object], *, name: str | None = None, chain: Chain | None = None
     ) -> BranchedKStream[K, V]:
-        """Add a branch of the records for which `predicate(key, value)` holds, but no earlier predicate."""
+        """Add a branch. It gets the records for which `predicate(key, value)` is true, and no earlier predicate is."""
         self._predicates.append(predicate)
         self._children.append(self._add(str(len(self._predicates)), name, chain))
         return self
 
     def default_branch(self, *, name: str | None = None, chain: Chain | None = None) -> dict[str, KStream[K, V]]:
-        """Add a branch of all other records, and return the branches by name: the splitter's name, then the
-        branch's."""
+        """Add a branch for all other records, and return all branches by name. A name is the splitter's name followed
+        by the branch's."""
         self._default = self._add("0", name, chain)
         return self._branches
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
-        """Drop all other records, and return the branches by name: the splitter's name, then the branch's."""
+        """Drop all other records, and return all branches by name. A name is the splitter's name followed by the
+        branch's."""
         return self._branches
 
     def _operator(self) -> stateless.Branch:

@@ -1,10 +1,11 @@
 """`KStream`: a stream of records, and the operators on it. Names and semantics are Kafka Streams'.
 
-Each operator adds to the builder's graph and returns a new stream; a stream may be used several times. `name=` names
-the operator's node. Serdes pass from stream to stream until an operator may change the type.
+Each operator adds a node to the builder's graph and returns a new stream. A stream may be used several times. `name=`
+is the name of the operator's node. A new stream takes over the serdes of the stream before it, unless its operator may
+change the type of keys or values.
 
-*Guarantees*: a repartition topic is inserted only when an operator that may change keys lies before one that needs
-records by key.
+*Guarantees*: a repartition topic is inserted only when an operator that may change keys comes before an operator that
+needs equal keys in the same partition.
 *Assumes*: one thread builds a topology.
 """
 
@@ -47,8 +48,8 @@ from milestones.common.typed_serdes import SerdeLike
 
 
 class KStream(JoinableStream[K, V]):
-    """A stream of records with keys of type `K` and values of type `V`. Made by `StreamsBuilder.stream` and by
-    operators, not by hand."""
+    """A stream of records with keys of type `K` and values of type `V`. `StreamsBuilder.stream` and the operators make
+    streams. A program doesn't call this class."""
 
     name: str
 
@@ -84,14 +85,14 @@ class KStream(JoinableStream[K, V]):
     def map_values(
         self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None
     ) -> KStream[K, Any]:
-        """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`."""
+        """Replace each value by `mapper(value) -> value`. With `with_key=True` the call is `mapper(key, value)`."""
         make: Make = stateless.map_values_with_key if with_key else stateless.map_values
         return self._then("KSTREAM-MAPVALUES-", make, mapper, name, revalue=True)
 
     def flat_map(
         self, mapper: Callable[[K, V], Iterable[tuple[KR, VR]]], *, name: str | None = None
     ) -> KStream[KR, VR]:
-        """Replace each record by those of `mapper(key, value) -> [(key, value), ...]`."""
+        """Replace each record by all records that `mapper(key, value) -> [(key, value), ...]` returns, or by none."""
         return self._then("KSTREAM-FLATMAP-", stateless.flat_map, mapper, name, rekey=True, revalue=True)
 
     @overload
@@ -107,8 +108,8 @@ class KStream(JoinableStream[K, V]):
     def flat_map_values(
         self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
     ) -> KStream[K, Any]:
-        """Replace each value by those of `mapper(value) -> [value, ...]`, or, `with_key=True`, of
-        `mapper(key, value) -> [value, ...]`."""
+        """Replace each value by all values that `mapper(value) -> [value, ...]` returns, or by none. With
+        `with_key=True` the call is `mapper(key, value)`."""
         make: Make = stateless.flat_map_values_with_key if with_key else stateless.flat_map_values
         return self._then("KSTREAM-FLATMAPVALUES-", make, mapper, name, revalue=True)
 
@@ -117,11 +118,11 @@ class KStream(JoinableStream[K, V]):
         return self._then("KSTREAM-KEY-SELECT-", stateless.select_key, mapper, name, rekey=True)
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
-        """Call `action(key, value)` for each record, which passes unchanged."""
+        """Call `action(key, value)` for each record, and pass the record on unchanged."""
         return self._then("KSTREAM-PEEK-", stateless.peek, action, name)
 
     def for_each(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
-        """Call `action(key, value)` for each record: the end of this stream."""
+        """Call `action(key, value)` for each record. The stream ends here."""
         self._then("KSTREAM-FOREACH-", stateless.for_each, action, name)
 
     def print(
@@ -132,16 +133,16 @@ class KStream(JoinableStream[K, V]):
         mapper: Callable[[K, V], str] | None = None,
         name: str | None = None,
     ) -> None:
-        """Print `[label]: key, value` for each record (to standard output): the end of this stream."""
+        """Print `[label]: key, value` for each record, by default to standard output. The stream ends here."""
         self._add("KSTREAM-PRINTER-", stateless.Print(label or self.name, file, mapper), name)
 
     def process(
         self, supplier: Callable[[], Processor[K, V, KR, VR]], *stores: str, name: str | None = None
     ) -> KStream[KR, VR]:
-        """Run a `Processor` per task, with access to `stores`; its records may have any keys and values. `supplier`:
-        the processor's class, or a function that makes a new processor at each call; building a topology calls it
-        twice. A supplier may bring stores of its own, as its attribute `stores`: `StoreSpec`s, or a method that gives
-        them (KIP-401)."""
+        """Run one `Processor` in each task. It may use the stores that `stores` names, and may forward records with
+        other keys and values. `supplier`: the processor's class, or a function that makes a new processor at each call.
+        While the topology is built, such a function is called twice as a check. A supplier may bring stores of its own
+        in its attribute `stores`: `StoreSpec`s, or a method that returns them (KIP-401)."""
         node = self._processor("KSTREAM-PROCESSOR-", ProcessorOperator, supplier, stores, name)
         node.changes_keys = node.changes_values = True
         return KStream(self._graph, node, as_fallback(self._key), as_fallback(self._value), True)
@@ -149,7 +150,8 @@ class KStream(JoinableStream[K, V]):
     def process_values(
         self, supplier: Callable[[], FixedKeyProcessor[K, V, VR]], *stores: str, name: str | None = None
     ) -> KStream[K, VR]:
-        """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as in `process`."""
+        """Run one `FixedKeyProcessor` in each task. It may use the stores that `stores` names. It can't change keys.
+        `supplier`: as in `process`."""
         node = self._processor("KSTREAM-PROCESSVALUES-", FixedKeyProcessorOperator, supplier, stores, name)
         node.changes_values = True
         return KStream(self._graph, node, self._key, as_fallback(self._value), self._rekeyed)
@@ -157,14 +159,15 @@ class KStream(JoinableStream[K, V]):
     # ---- several streams
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
-        """Split into branches, each record into the first whose predicate holds (KIP-418)."""
+        """Split the stream into branches (KIP-418). Each record goes to the first branch whose predicate is true."""
         return BranchedKStream(
             self._graph, self._node, name,
             lambda node: KStream(self._graph, node, self._key, self._value, self._rekeyed),
         )  # fmt: skip
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
-        """The records of both streams, in no defined order between them."""
+        """Make a stream of the records of both streams. The order between records of different streams isn't
+        defined."""
         given: object = other
         if not isinstance(given, KStream) or given._graph is not self._graph:
             hint = "; of a table, to_stream() makes one" if hasattr(other, "to_stream") else ""
@@ -190,8 +193,8 @@ class KStream(JoinableStream[K, V]):
         partitions: int | None = None,
         partitioner: Partitioner | None = None,
     ) -> KStream[K, V]:
-        """Write all records to an internal topic, `<application_id>-<name>-repartition`, and read them again.
-        `partitions` None: as many as the largest source's."""
+        """Write all records to the internal topic `<application_id>-<name>-repartition`, and read them from there.
+        `partitions`: the topic's number of partitions. By default it is that of the source with most partitions."""
         if partitions is not None and partitions < 1:
             raise TopologyError(f"repartition needs at least one partition, not {partitions}")
         prefix = self._graph.names.processor("KSTREAM-REPARTITION-") if name is None else check_name(name, "a topic")
@@ -202,7 +205,7 @@ class KStream(JoinableStream[K, V]):
     def group_by_key(
         self, *, name: str | None = None, key: SerdeLike[K] | None = None, value: SerdeLike[V] | None = None
     ) -> KGroupedStream[K, V]:
-        """Group by the present key. `name`: of the repartition topic, if one is needed."""
+        """Group the records by the key that they have. `name`: the name of the repartition topic, if one is needed."""
         return self._group(self._node, name, check_serde(key, "key") or self._key, value, self._rekeyed)
 
     def group_by(
@@ -213,7 +216,8 @@ class KStream(JoinableStream[K, V]):
         key: SerdeLike[KR] | None = None,
         value: SerdeLike[V] | None = None,
     ) -> KGroupedStream[KR, V]:
-        """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
+        """Group by the new key that `selector(key, value)` returns. `name`: the name of the node and of the repartition
+        topic."""
         operator = stateless.Stateless(stateless.select_key, function_of(selector))
         node = self._add("KSTREAM-KEY-SELECT-", operator, name)
         node.changes_keys = True
@@ -222,7 +226,7 @@ class KStream(JoinableStream[K, V]):
     def to_table(
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, V]:
-        """Make a table of the latest value per key; None deletes."""
+        """Make a table of the latest value of each key. A value of None deletes the key's row."""
         materialized, names = Materialized.of(store, **options), self._graph.names
         table_name = names.given(name, "KSTREAM-TOTABLE-")
         store_name = store or names.store("KSTREAM-TOTABLE-")
@@ -246,11 +250,13 @@ class KStream(JoinableStream[K, V]):
         upserts: bool = False,
         name: str | None = None,
     ) -> None:
-        """Write all records to `topic`, or to the topic that `topic(key, value, record)` returns. Without a
-        `partitioner` the key's murmur2 hash chooses the partition, as in Java's producer; of a windowed key, the hash
-        of the key without its window. `upserts=True`: the topic is read as a table, a record replaces the ones before
-        of its key. From stage m5 on only the last record of each key and commit is sent then; earlier stages send all,
-        which ends the same. On every stage a record without a key is an error, as one that the serde refuses."""
+        """Write all records to `topic`, or to the topic that `topic(key, value, record)` returns.
+
+        Without a `partitioner`, the murmur2 hash of the key chooses the partition, as in Java's producer. For a
+        windowed key it is the hash of the key without its window. `upserts=True` says that the topic is read as a
+        table: a record replaces the earlier records of its key. Then, from stage m5 on, each commit sends only the last
+        record of each key. Earlier stages send all records, which leads to the same table. On every stage, a record
+        without a key is then an error, like a record that the serde refuses."""
         node = SinkNode(
             name=self._graph.names.given(name, naming.SINK),
             parents=(),
@@ -289,8 +295,8 @@ class KStream(JoinableStream[K, V]):
         raise not_joinable(self, other, "a KTable, a GlobalKTable or another KStream")
 
     def _by_key(self, topic: str | None, key: Serde[Any] | None, value: Serde[Any] | None) -> KStream:
-        """This stream, by way of a repartition topic if its keys may have changed. All joins that give that topic no
-        name share one."""
+        """This stream, read back from a repartition topic if its keys may have changed. All joins that give the
+        topic no name share one topic."""
         if not self._rekeyed:
             return self
         key_choice, value_choice = key or self._key, value or self._value
@@ -320,4 +326,5 @@ _JOINS: Final[Mapping[type, Callable[[KStream, Any, StreamJoin], tuple[GraphNode
     KTable: join_table,
     GlobalKTable: join_global_table,
 }
-"""How a stream is joined, by what it is joined with: adds the nodes, gives the last one and the serde of its keys."""
+"""By the class of the other side: the function that adds the nodes of a join. It returns the last node and the serde of
+that node's keys."""

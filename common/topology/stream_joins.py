@@ -1,6 +1,6 @@
 """Joins of two streams, as operations of the graph.
 
-*Guarantees*: Kafka Streams' names, in its order, its stores and their settings.
+*Guarantees*: names and their numbers, the stores and their settings are those of Kafka Streams.
 *Assumes*: one thread builds.
 """
 
@@ -29,14 +29,14 @@ _WINDOWED, _MERGE, _SHARED = "KSTREAM-WINDOWED-", "KSTREAM-MERGE-", "KSTREAM-OUT
 
 _THIS: Final = {False: ("KSTREAM-JOINTHIS-", "-this-join"), True: ("KSTREAM-OUTERTHIS-", "-outer-this-join")}
 _OTHER: Final = {False: ("KSTREAM-JOINOTHER-", "-other-join"), True: ("KSTREAM-OUTEROTHER-", "-outer-other-join")}
-"""What a side's generated name begins with, and what a given one ends with; by whether the side opposite needs no
-partner."""
+"""The beginning of a side's generated name, and the end of its name if the user gave one. The key is True if records of
+the other side are sent without a partner, too."""
 
 _SHARED_SUFFIX: Final = {False: "-left-shared-join", True: "-outer-shared-join"}
 
 
 class _Names(NamedTuple):
-    """The names of a join's nodes and stores; of two, that of the left side first."""
+    """The names of a join's nodes and stores. In each pair, the left side is first."""
 
     windowed: tuple[str, str]
     sides: tuple[str, str]
@@ -62,8 +62,8 @@ def _names(graph: Graph, join: StreamJoin) -> _Names:
 
 @dataclass(eq=False)
 class StreamJoinNode(GraphNode):
-    """The nodes of both sides, and the one that merges what both lead to. `windowed`: the nodes before them; `waiting`:
-    the store of the records without a partner."""
+    """The nodes of both sides, and the node that merges their results. `windowed`: the nodes before the two sides,
+    which store the records. `waiting`: the store of the records without a partner."""
 
     windowed: tuple[str, str]
     sides: tuple[str, str]
@@ -71,7 +71,7 @@ class StreamJoinNode(GraphNode):
     waiting: StoreSpec | None
 
     def of_itself(self) -> GraphNode:
-        """The same join where both sides are one stream, which is kept once."""
+        """The same join for the case that both sides are one stream, whose records are stored once."""
         left, right = self.operators
         operator = SelfJoin(right.other, left.windows, left.joiner, left.with_key, left=True)
         return SelfJoinNode(self.name, self.windowed[0], operator)
@@ -98,7 +98,7 @@ class SelfJoinNode(GraphNode):
 
 
 def join_streams(left: KStream, right: KStream, join: StreamJoin) -> tuple[GraphNode, Choice]:
-    """Add the join of two streams; returns the node and the serde of its keys."""
+    """Add the join of two streams. Returns the node and the serde of its keys."""
     graph, windows = left._graph, join.within
     check_one_builder(left, graph, right, right._graph)
     if not isinstance(windows, JoinWindows):

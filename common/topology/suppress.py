@@ -1,7 +1,7 @@
 """`KTable.suppress`, as an operation of the graph.
 
-*Guarantees*: Kafka Streams' names and settings (`Suppressed`). A wait until windows close takes the grace of the
-windows above the table, of several the longest.
+*Guarantees*: Kafka Streams' names and settings (`Suppressed`). With `until="window_closes"`, the grace is that of the
+windows above the table. If there are several, it is the longest.
 *Assumes*: one thread builds.
 """
 
@@ -61,7 +61,8 @@ class Suppression:
                 raise TopologyError(f"{name} of suppress must be a number of at least 0, not {bound!r}")
 
     def named(self, graph: Graph) -> tuple[str, str]:
-        """The names of node and store. A given name uses up no number, other than those of other operators."""
+        """The names of the node and the store. A name that the user gave uses up no number. For other operators it
+        does."""
         if self.name is not None:
             return check_name(self.name, "an operator"), check_name(f"{self.name}-store", "a store")
         return graph.names.processor(_PREFIX), graph.names.store(_PREFIX)
@@ -87,7 +88,8 @@ class Suppression:
 
 
 def grace_above(node: GraphNode) -> int:
-    """The longest grace of the windows above a node. `TopologyError` for a way upward that meets none."""
+    """The longest grace of the windows above a node. Raises `TopologyError` if a path from the node upward meets no
+    windows."""
     return _grace(node, ())
 
 

@@ -1,6 +1,7 @@
 """`KTable`: the latest value per key, and the operators on it. Names and semantics are Kafka Streams'.
 
-A table has a store only when it is named, aggregated, or when an operator needs its old values.
+A table has a store only if the user named one, if the table is the result of an aggregation, or if an operator needs
+the table's old values or looks up its rows.
 
 *Guarantees*: see `operators/tables.py`.
 *Assumes*: one thread builds.
@@ -49,12 +50,12 @@ if TYPE_CHECKING:
 
 
 class TableState:
-    """The state of a table while the program is written: whether it has a store, whether it sends old values, whether
-    its rows are looked up. A table that does keeps doing so.
+    """What is known of a table while the program is being written: whether it has a store, whether it sends old
+    values, and whether its rows are looked up. Each of these can become true, and never becomes false after that.
 
-    `spec`: the store that the table has or would have. `parent`: the table whose updates this one maps, None for the
-    first of a line. `named`: the user named the store. `rows`: makes of the getter of the parent's rows that of this
-    table's. `chosen`: the user chose how the table is kept, if it is."""
+    `spec`: the store that the table has or would have. `parent`: the table whose updates this table maps. It is None
+    for the first table of a chain. `named`: the user named the store. `rows`: a function that makes the getter of this
+    table's rows from the getter of the parent's rows. `chosen`: the user chose how the table would be kept."""
 
     def __init__(
         self,
@@ -78,9 +79,11 @@ class TableState:
 
     @property
     def store(self) -> StoreSpec | None:
-        """The store's spec, the same each time, as several nodes may share it. Where old values are sent, the results
-        of a row depend on the one before it: a row that comes once more must not find itself. Where an operator looks
-        up rows, its results depend on them: a record that comes once more must not find a later row, or a deletion."""
+        """The store's spec. It is the same object each time, as several nodes may share it.
+
+        `results_wait` is set in two cases. If old values are sent, a result depends on the row before it: a record that
+        is processed once more must not find its own row. If an operator looks up rows, its results depend on them: a
+        record that is processed once more must not find a later row, or a deletion."""
         if (self.send_old_values or self._looked_up) and not self._spec.results_wait:
             self._spec = replace(self._spec, results_wait=True)
         return self._spec if self._has_store else None
@@ -91,21 +94,21 @@ class TableState:
 
     @property
     def versioned(self) -> bool:
-        """Whether the table is versioned: by its own store, or, when it isn't kept, by its parent's."""
+        """True if the table is versioned: in its own store, or, if it has no store, in its parent's."""
         if self._has_store:
             return self._spec.kind == "versioned"
         return not self._chosen and self._parent is not None and self._parent.versioned
 
     @property
     def history_ms(self) -> int | None:
-        """The history of the table's rows, None when it isn't versioned."""
+        """How long the table's old rows are kept. None if the table isn't versioned."""
         if self._has_store:
             return self._spec.retention_ms if self._spec.kind == "versioned" else None
         return None if self._parent is None else self._parent.history_ms
 
     def want_old_values(self, force: bool) -> bool:
-        """Send old values from now on, if that is possible; returns whether. `force`: give the first table of the line
-        a store for that."""
+        """Have the table send old values, if that is possible. Returns True if it is. `force`: make it possible by a
+        store for the first table of the chain."""
         if self._has_store:
             self.send_old_values = True
         elif self._parent is not None:
@@ -115,7 +118,7 @@ class TableState:
         return self.send_old_values
 
     def getter(self) -> Getter:
-        """How to read the table's rows from now on: the first table of the line gets a store for that."""
+        """Return how to read the table's rows. If no table of the chain has a store, the first one gets one."""
         if self._has_store or self._parent is None or self._rows is None:
             self._has_store = self._looked_up = True
             return StoreGetter(self._spec.name, self._spec.kind == "versioned")
@@ -123,8 +126,8 @@ class TableState:
 
 
 class KTable(Explained, Generic[K, V]):
-    """A table with keys of type `K` and values of type `V`. Made by `StreamsBuilder.table`, `KStream.to_table` and
-    aggregations, not by hand."""
+    """A table with keys of type `K` and values of type `V`. `StreamsBuilder.table`, `KStream.to_table` and aggregations
+    make tables. A program doesn't call this class."""
 
     name: str
 
@@ -190,8 +193,8 @@ class KTable(Explained, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, Any]:
-        """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`;
-        deletions pass unchanged."""
+        """Replace each value by `mapper(value) -> value`. With `with_key=True` the call is `mapper(key, value)`.
+        Deletions pass unchanged."""
         function_of(mapper)
         materialized = Materialized.of(store, **options)
         value = materialized.value or as_fallback(self._value)
@@ -215,12 +218,13 @@ class KTable(Explained, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, VR]:
-        """Replace each value by that of a `ValueTransformer`, which has access to `stores` and knows the time; deleted
-        rows come to it, too, with a value of None. `supplier`: its class, or a function that makes a new one at each
-        call. `store`: keep the result in a store of that name.
+        """Replace each value by the one that a `ValueTransformer` returns. The transformer may use the stores that
+        `stores` names, and knows the time. It is called for deleted rows, too, with a value of None. `supplier`: the
+        transformer's class, or a function that makes a new transformer at each call. `store`: the result is kept in a
+        store of this name.
 
-        A transformer that isn't a pure function of key and value needs a `store`: without one it is called again for
-        old values, and for the rows that a join looks up.
+        A transformer that isn't a pure function of key and value needs a `store`. Without a store it is also called
+        for old values, and for the rows that a join looks up.
         """
         node_name = self._graph.names.given(name, "KTABLE-TRANSFORMVALUES-")
         transformers, materialized = check_transformers(supplier, node_name), Materialized.of(store, **options)
@@ -247,9 +251,10 @@ class KTable(Explained, Generic[K, V]):
         key: SerdeLike[KR] | None = None,
         value: SerdeLike[VR] | None = None,
     ) -> KGroupedTable[KR, VR]:
-        """Group by `selector(key, value) -> (key, value)`; a row for which `selector` gives None is in no group.
+        """Group the rows by the key that `selector(key, value) -> (key, value)` returns. A row for which it returns
+        None is in no group.
 
-        `name`: of the node and of the repartition topic.
+        `name`: the name of the node and of the repartition topic.
         """
         from milestones.common.topology.grouped import KGroupedTable  # which makes tables
 
@@ -301,17 +306,18 @@ class KTable(Explained, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, Any]:
-        """Join the rows of equal keys: `joiner(value, other_value) -> value` for each key that both tables have.
-        `store`: keep the result in a store of that name.
+        """Join the rows of equal keys: for each key that both tables have, the value is
+        `joiner(value, other_value) -> value`. `store`: the result is kept in a store of this name.
 
-        A change of either row makes a new result, with the later of both timestamps. Both topics need the same number
-        of partitions, and records of equal keys in partitions of equal numbers. The tables that the rows come from are
-        kept in stores.
+        A change of either row makes a new result, whose timestamp is the later of the two rows'. Both topics need the
+        same number of partitions, and a key must lie in the partition of the same number in both. Both tables are kept
+        in stores.
 
-        `foreign_key(key, value) -> key` joins each row of this table with the row of the other one whose key that is,
-        by way of two topics: the numbers of partitions don't matter. `partitioner(topic, key, None, partitions)` gives
-        the partition of a key of this table, `other_partitioner` that of one of the other table, where another than the
-        default one wrote their topics.
+        With `foreign_key`, the row of each key is joined with the row of the other table whose key
+        `foreign_key(key, value) -> key` returns. Two internal topics connect the tables, so their numbers of partitions
+        may differ. If a table's topic wasn't written with the default partitioner, the join needs the one that was
+        used: `partitioner(topic, key, None, partitions)` returns the partition of a key of this table, and
+        `other_partitioner` that of a key of the other table.
         """
         by = ForeignKey(foreign_key, False, partitioner, other_partitioner)
         return self._join(other, joiner, INNER, by, name, Materialized.of(store, **options))
@@ -354,8 +360,8 @@ class KTable(Explained, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, Any]:
-        """As `join`, for each key of this table: `other_value` is None where the other table hasn't the key, or the row
-        has no foreign key (`foreign_key` gives None)."""
+        """Join as `join` does, but make a result for each key of this table. `other_value` is None if the other table
+        hasn't the key, or if `foreign_key` returns None."""
         by = ForeignKey(foreign_key, True, partitioner, other_partitioner)
         return self._join(other, joiner, LEFT, by, name, Materialized.of(store, **options))
 
@@ -368,7 +374,8 @@ class KTable(Explained, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
-        """As `join`, for each key of either table: the value of the table that hasn't the key is None."""
+        """Join as `join` does, but make a result for each key of either table. A table that hasn't the key contributes
+        None as its value."""
         check_no_foreign_key(self.name, options)
         return self._join(other, joiner, OUTER, ForeignKey(), name, Materialized.of(store, **options))
 
@@ -385,12 +392,16 @@ class KTable(Explained, Generic[K, V]):
         in_memory: bool = False,
         changelog_config: Mapping[str, str] | None = None,
     ) -> KTable[K, V]:
-        """Keep updates back, of each key the last one. `until="window_closes"`: a window's result is sent once, when
-        the window has closed. `after`: an update is sent once others are so much later (`timedelta` or ms).
+        """Hold updates back in a buffer, which keeps only the last update of each key. Give one of `until` and `after`.
 
-        `max_records`, `max_bytes`: bounds of what is kept back. `when_full`: `"emit"`, the default of `after`: the
-        first ones are sent early; `"stop"`, that of windows: the application stops, by a `SuppressBufferFullError`.
-        `name`: the node's, and with `-store` that of the store; the other keywords are those of `StoreOptions`.
+        `until="window_closes"`: the result of a window is sent once, when the window has closed. `after` (`timedelta`
+        or ms): a key's last update is sent when the time of the records is `after` later than the first update that
+        the buffer got for that key.
+
+        `max_records`, `max_bytes`: the bounds of the buffer. `when_full`: what happens at a bound. `"emit"`, the
+        default with `after`, sends the oldest updates early. `"stop"`, the default with `until`, stops the application
+        with a `SuppressBufferFullError`. `name`: the name of the node. With `-store` after it, it is the name of the
+        store. The other keywords are those of `StoreOptions`.
         """
         if self._state.versioned:
             raise TopologyError(
@@ -416,7 +427,8 @@ class KTable(Explained, Generic[K, V]):
     def to_stream(
         self, mapper: Callable[[K, V], Any] | None = None, *, name: str | None = None
     ) -> KStream[Any, V]:
-        """Make a stream of the updates, None for a deleted row. `mapper(key, value) -> key` selects a new key."""
+        """Make a stream of the table's updates. A deleted row has the value None. `mapper(key, value) -> key` chooses a
+        new key."""
         from milestones.common.topology.stream import KStream  # streams and tables make each other
 
         node = self._add("KTABLE-TOSTREAM-", name, ToStream)

@@ -1,7 +1,7 @@
 """Joins with tables, as operations of the graph: table and table, stream and table, by equal keys.
 
-*Guarantees*: Kafka Streams' names, in its order, and its choice of the tables that are kept. A join reads the rows of
-both tables, so the first table of each line gets a store.
+*Guarantees*: names and their numbers, and which tables get a store, are as in Kafka Streams. A join reads rows of
+tables, so the first table of each chain gets a store.
 *Assumes*: one thread builds.
 """
 
@@ -34,7 +34,7 @@ _JOIN, _LEFT_JOIN = "KSTREAM-JOIN-", "KSTREAM-LEFTJOIN-"
 
 
 class JoinedState(TableState):
-    """The state of a join of two tables. Old values of a joined row come from those of both tables."""
+    """The state of a join of two tables. The old value of a joined row is made from the old values of both tables."""
 
     def __init__(
         self, spec: StoreSpec, has_store: bool, left: TableState, right: TableState, joiner: Joiner, alone: Alone
@@ -48,7 +48,7 @@ class JoinedState(TableState):
 
     @property
     def versioned_sides(self) -> tuple[bool, bool]:
-        """Of each table whether it is versioned."""
+        """For each of the two tables, whether it is versioned."""
         left, right = self._sides
         return left.versioned, right.versioned
 
@@ -65,7 +65,7 @@ class JoinedState(TableState):
 
 @dataclass(eq=False)
 class TableJoinNode(GraphNode):
-    """The three nodes of a join of two tables: one for the updates of each, one for what both lead to."""
+    """The three nodes of a join of two tables: one for the updates of each table, and one that merges the results."""
 
     sides: tuple[str, str]
     tables: tuple[str, str]
@@ -96,7 +96,7 @@ class TableJoinNode(GraphNode):
 def join_tables(
     left: KTable, right: Any, joiner: Joiner, alone: Alone, name: str | None, materialized: Materialized
 ) -> KTable:
-    """The join of two tables."""
+    """Add the join of two tables. Returns the table of its results."""
     function_of(joiner)
     if not isinstance(right, KTable):
         raise not_joinable(left, right, "another KTable")
@@ -118,7 +118,7 @@ def join_tables(
 
 
 def join_table(stream: KStream, table: KTable, join: StreamJoin) -> tuple[GraphNode, Choice]:
-    """Add the join of a stream and a table; returns the node and the serde of its keys."""
+    """Add the join of a stream and a table. Returns the node and the serde of its keys."""
     graph = stream._graph
     check_one_builder(stream, graph, table, table._graph)
     if join.alone.right:

@@ -1,10 +1,11 @@
-"""Timestamp extractors, which give a record its time (Kafka Streams' four, and any function like them).
+"""Timestamp extractors: functions that decide a record's time. Here are the four of Kafka Streams.
 
-An extractor takes a `SourceRecord` and the partition's time, the highest timestamp seen on it so far (-1 before the
-first), and returns milliseconds since the epoch. A negative result drops the record.
+An extractor takes a `SourceRecord` and the time of its partition, and returns ms since the epoch. The time of a
+partition is the highest timestamp of its records so far, -1 before the first one. If the result is negative, the record
+is dropped.
 
-*Guarantees*: the built-in ones have no state.
-*Assumes*: the task keeps the partition's time.
+*Guarantees*: the built-in extractors have no state.
+*Assumes*: the task keeps the time of each partition.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from milestones.common.records import Headers
 
 
 class SourceRecord(NamedTuple):
-    """A deserialised record of a source topic; `timestamp` is the broker's or the producer's, ms."""
+    """A deserialised record of a source topic. `timestamp` is in ms. The broker or the producer has set it."""
 
     key: Any
     value: Any
@@ -33,19 +34,20 @@ TimestampExtractor: TypeAlias = Callable[[SourceRecord, int], int]
 
 
 def fail_on_invalid_timestamp(record: SourceRecord, _partition_time: int) -> int:
-    """The record's own timestamp; fails when it is negative. The default."""
+    """Return the record's own timestamp, and fail if it is negative. This is the default."""
     if record.timestamp < 0:
         raise invalid_timestamp(record.topic, record.partition, record.offset, record.timestamp)
     return record.timestamp
 
 
 def log_and_skip_on_invalid_timestamp(record: SourceRecord, _partition_time: int) -> int:
-    """The record's own timestamp; a record with a negative one is dropped."""
+    """Return the record's own timestamp. A record whose timestamp is negative is dropped."""
     return record.timestamp
 
 
 def use_partition_time_on_invalid_timestamp(record: SourceRecord, partition_time: int) -> int:
-    """The record's own timestamp, or the partition's time when it is negative; fails when neither is known."""
+    """Return the record's own timestamp, or the time of its partition if that is negative. Fail if both are
+    negative."""
     if record.timestamp >= 0:
         return record.timestamp
     if partition_time < 0:
@@ -54,12 +56,12 @@ def use_partition_time_on_invalid_timestamp(record: SourceRecord, partition_time
 
 
 def wallclock_timestamp_extractor(_record: SourceRecord, _partition_time: int) -> int:
-    """The time at which the record is processed."""
+    """Return the time of the wall clock, at which the record is processed."""
     return int(time.time() * 1000)
 
 
 def invalid_timestamp(topic: str, partition: int, offset: int, timestamp: int) -> MilestonesError:
-    """The error of a record whose timestamp is negative, where that isn't allowed."""
+    """Make the error of a record whose timestamp is negative."""
     return MilestonesError(
         f"the record at {topic}-{partition} offset {offset} has the invalid timestamp {timestamp}: its producer is "
         "older than Kafka 0.10, or wrote one that is negative. Give the source another timestamp_extractor, such as "

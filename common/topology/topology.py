@@ -1,10 +1,10 @@
 """`Topology`: named nodes, topics and store specs, and their sub-topologies.
 
-The Processor API adds nodes by hand (parents first); the DSL's `StreamsBuilder.build()` does it for you, and more may
-be added to what it built.
+With the Processor API a program adds nodes itself, parents first. With the DSL, `StreamsBuilder.build()` adds them, and
+the program may add more nodes to the result.
 
-*Guarantees*: what was added is valid by itself (`TopologyError` at once, with what to do); `resolve` checks the whole
-and changes nothing, so that threads may share a topology that is complete.
+*Guarantees*: each call that adds something checks it, and raises a `TopologyError` that says what to do. `resolve`
+checks the topology as a whole and changes nothing, so threads may share a complete topology.
 *Assumes*: one thread builds it.
 """
 
@@ -51,7 +51,8 @@ __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
 class Topology(Explained):
     """Nodes and stores, in the order in which they were added.
 
-    `optimization`: the parts of `topology_optimization` that it was made with; None: the config may name some."""
+    `optimization`: the parts of `topology_optimization` that the topology was made with. If it is None, the config may
+    still name some."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -74,7 +75,7 @@ class Topology(Explained):
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
     ) -> Topology:
-        """Read `topics`: names, or one pattern that must match a topic's whole name."""
+        """Add a source node that reads `topics`: names, or one pattern that must match a topic's whole name."""
         plain = tuple(topic for topic in topics if isinstance(topic, str))
         patterns = [topic.pattern for topic in topics if isinstance(topic, re.Pattern)]
         if len(plain) + len(patterns) != len(topics) or not topics or (patterns and len(topics) > 1):
@@ -92,8 +93,9 @@ class Topology(Explained):
         )
 
     def add_processor(self, name: str, supplier: Callable[[], Any], *parents: str) -> Topology:
-        """Run a `Processor` per task on the records of `parents`. `supplier`: the processor's class, or a function that
-        makes a new processor at each call. A supplier may bring stores, as its attribute `stores` (KIP-401)."""
+        """Add a processor node: each task runs one `Processor` on the records of `parents`. `supplier`: the processor's
+        class, or a function that makes a new processor at each call. A supplier may bring stores of its own in its
+        attribute `stores` (KIP-401)."""
         self.add_node(ProcessorNode(name, parents, ProcessorOperator(check_supplier(supplier, name))))
         for spec in stores_of(supplier, name):
             self.add_state_store(spec, name)
@@ -109,8 +111,8 @@ class Topology(Explained):
         partitioner: Partitioner | None = None,
         upserts: bool = False,
     ) -> Topology:
-        """Write the records of `parents` to `topic`, or to the topic that a function chooses for each record.
-        `upserts`: as in `KStream.to`."""
+        """Add a sink node that writes the records of `parents` to `topic`. `topic` may be a function, which chooses a
+        topic for each record. `upserts`: as in `KStream.to`."""
         return self.add_node(
             SinkNode(
                 name=name,
@@ -124,8 +126,9 @@ class Topology(Explained):
         )
 
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
-        """Add a store and connect `processors` to it. The same spec may be added again, an equal one may not: two parts
-        of a program would write into one store by mistake."""
+        """Add a store and connect `processors` to it. The same `StoreSpec` object may be added several times. Another
+        object with the same store name may not, even if it is equal: two parts of a program might write into one store
+        by mistake."""
         if self._stores.get(spec.name, spec) is not spec or spec.name in self._globals:
             raise TopologyError(
                 f"there are two stores named {spec.name}: give one another name. To share a store, add one StoreSpec "
@@ -146,14 +149,14 @@ class Topology(Explained):
         processor: str | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
     ) -> Topology:
-        """Add a store whose rows are the latest records of `topic` (KIP-813). Connect processors to it, which may only
-        read it.
+        """Add a store whose rows are the latest records of `topic` (KIP-813). Processors that are connected to it may
+        only read it.
 
-        The topic is the store's changelog: nothing is written for it, and a restoration takes the topic's records as
-        they are. `supplier`: of a `Processor` that puts each record into the store; it has to keep what a restoration
-        would. Without one that is done, of a key-value store. The topic is read from its beginning, with the store's
-        serdes; its partitions are those of the tasks. `source`, `processor`: the names of the two nodes, by default the
-        store's with `-source` and `-processor`.
+        The topic serves as the store's changelog. No other changelog is written, and a restoration puts the topic's
+        records into the store as they are. `supplier` makes a `Processor` that puts each record into the store. It must
+        store the same that a restoration would. A key-value store needs no supplier. The topic is read from its
+        beginning, with the store's serdes. Each task reads one partition of it. `source`, `processor`: the names of the
+        two nodes. By default they are the store's name with `-source` and with `-processor`.
         """
         source, processor = source or f"{spec.name}-source", processor or f"{spec.name}-processor"
         operator = keeping(spec) if supplier is None else ProcessorOperator(check_supplier(supplier, processor))
@@ -171,7 +174,7 @@ class Topology(Explained):
         return self.add_state_store(replace(spec, logged=False, source_topic=topic), processor)
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
-        """Let `processor` use `stores`; processors that share a store are in one sub-topology."""
+        """Let `processor` use `stores`. Processors that share a store are in the same sub-topology."""
         node = self._nodes.get(processor)
         if not isinstance(node, ProcessorNode):
             what = "isn't in the topology" if node is None else "is a source or a sink"
@@ -202,9 +205,9 @@ class Topology(Explained):
         key: SerdeLike[Any] | None = None,
         value: SerdeLike[Any] | None = None,
     ) -> Topology:
-        """Keep a store of all records of `topic` on every instance: `supplier`'s processor writes each record to the
-        store, and any other processor may read the store by name. The topic is its changelog. `source`, `processor`:
-        the names of the two nodes."""
+        """Keep a store of all records of `topic` on every instance. The processor that `supplier` makes writes each
+        record to the store. Any other processor may read the store by its name. The topic serves as the store's
+        changelog. `source`, `processor`: the names of the two nodes."""
         named: object = topic
         if not isinstance(named, str) or not named:
             raise TopologyError(f"the global store {spec.name} needs the name of one topic, not {topic!r}")
@@ -236,7 +239,8 @@ class Topology(Explained):
         return self.add_node(replace(processor, stores=(spec.name,)))
 
     def rewritten(self, change: Callable[[ProcessorNode], tuple[Operator, tuple[StoreSpec, ...]]]) -> Topology:
-        """A copy in which processor nodes have the operators that `change` gives, and these stores besides."""
+        """A copy in which each processor node has the operator that `change` returns for it, and is connected to the
+        stores that `change` returns."""
         made = copy(self)
         made._nodes, made._stores = dict(self._nodes), dict(self._stores)
         for node in self._nodes.values():
@@ -250,7 +254,7 @@ class Topology(Explained):
         return made
 
     def add_node(self, node: Node) -> Topology:
-        """Add a node; its parents must be there."""
+        """Add a node. Its parents must have been added before."""
         name: Any = node.name
         if not isinstance(name, str) or not name:
             raise TopologyError(f"a node's name must be a str with something in it, not {name!r}")
@@ -267,15 +271,15 @@ class Topology(Explained):
         return self
 
     def add_internal_topic(self, name: str, partitions: int | None) -> None:
-        """Declare `name` (without the application's) a repartition topic of this application."""
+        """Declare a repartition topic of this application. `name`: without the prefix of the application id."""
         self._internal[name] = partitions
 
     def copartition_sources(self, sources: Iterable[str]) -> None:
-        """Require equal partition counts of the topics of these source nodes."""
+        """Require that the topics of these source nodes have equal partition counts."""
         self._copartitioned.append(frozenset(sources))
 
     def may_be_optimized(self, again: Callable[[frozenset[str]], Topology]) -> None:
-        """Have `again` make this topology, as it is now, with optimisations."""
+        """Note that `again` can make this topology, as it is now, once more with optimisations."""
         self._again, self._as_built = again, self._size
 
     @property
@@ -323,12 +327,13 @@ class Topology(Explained):
     # ---- what becomes of it
 
     def describe(self) -> TopologyDescription:
-        """The sub-topologies; `str()` of it is Kafka Streams' text, `.mermaid()` a chart."""
+        """Describe the sub-topologies. `str()` of the result is Kafka Streams' text. Its `mermaid()` makes a chart."""
         return describe(dict(enumerate(group_nodes(self._nodes))))
 
     def optimized(self, parts: frozenset[str] | None) -> Topology:
-        """This topology with the optimisations that the config names; None: it names none. `TopologyError` when it
-        was made with others. A topology that was written node by node has nothing to optimise."""
+        """This topology with the optimisations that the config names, or with none if `parts` is None. Raises
+        `TopologyError` if the topology was made with others. A topology that was written node by node stays as it
+        is."""
         if parts is None or parts == (self.optimization or frozenset()):
             return self
         wanted = ", ".join(sorted(parts)) or "none"
@@ -353,7 +358,8 @@ class Topology(Explained):
         default_key_serde: Serde[Any] | None = None,
         default_value_serde: Serde[Any] | None = None,
     ) -> tuple[SubTopology, ...]:
-        """The sub-topologies with real topic names and settled serdes; `TopologyError` when they can't run."""
+        """The sub-topologies, with the full names of topics and the serdes that are used. Raises `TopologyError` if
+        they can't run."""
         return resolve(
             application_id,
             nodes=self._nodes,
@@ -366,12 +372,13 @@ class Topology(Explained):
     def resolve_global(
         self, *, default_key_serde: Serde[Any] | None = None, default_value_serde: Serde[Any] | None = None
     ) -> SubTopology | None:
-        """All global stores with their nodes, which one thread of each instance runs; None without any."""
+        """All global stores with their nodes. One thread of each instance runs them. None if there are no global
+        stores."""
         return resolve_global(self._nodes, self._globals, (default_key_serde, default_value_serde))
 
 
 def _makes_a_table(operator: Operator) -> bool:
-    """Whether the node is one of `KTable.transform_values`."""
+    """True if the node is one of `KTable.transform_values`."""
     from milestones.common.topology.operators.value_transformer import TableTransformValues  # which need the topology
     from milestones.common.topology.operators.versioned_tables import Carrying
 

@@ -1,11 +1,12 @@
-"""The check of the functions that a topology was given, when it is built.
+"""Checks the functions that a topology is given, when it is built.
 
-Operators are immutable descriptions, so their fields name every function of the user (of a `Stateless`, the parameter
-of its `make`). The functions of a future operator are checked without a change here.
+Operators are immutable descriptions, and every function of the user is in one of their fields. For a `Stateless`, the
+name of the field is that of the parameter of its `make`. So a new operator needs no change here.
 
-*Guarantees*: these are a `TopologyError` that names node, function, file and line: a coroutine function anywhere in a
-node; a generator function whose result is used as a truth value, or not at all (it would let every record pass, or
-never begin); an object that should be a function and isn't; a function that can't take the arguments of its operator.
+*Guarantees*: each of these is a `TopologyError` that names node, function, file and line: a coroutine function anywhere
+in a node; a generator function whose result is used as a truth value (it would let every record pass) or ignored (it
+would never begin); an object that should be a function and isn't; a function that can't take the arguments with which
+its operator calls it.
 *Assumes*: nodes are those of `nodes.py`.
 """
 
@@ -24,10 +25,10 @@ from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, Sour
 from milestones.common.topology.operators.stateless import Stateless
 
 _NOT_ITERATED: Final = frozenset({"action", "predicate", "predicates"})
-"""Fields of operators whose functions' results nothing iterates over."""
+"""Fields whose functions must not be generator functions: nothing iterates over their results."""
 
 _WITHOUT_KEY: Final = {"mapper": 1, "joiner": 2}
-"""The arguments of functions to which `with_key` adds the key."""
+"""The number of arguments of functions without the key, which `with_key` adds."""
 
 _TO_SEND: Final = "send a record by self.context.forward(record)"
 
@@ -36,14 +37,14 @@ _CALLED: Final = (*_METHODS, "transform")
 
 
 def function_of(given: Any) -> Any:
-    """`given`, if it can be called, else `TopologyError`."""
+    """Return `given` if it can be called. Raises `TopologyError` if not."""
     if not callable(given):
         raise TopologyError(f"an operator needs a function, not {shortened(repr(given), 100)}{_advice(given)}")
     return given
 
 
 def _advice(given: object) -> str:
-    """What to write where Kafka Streams takes a name by its place, which is a function's place here."""
+    """Advice if a name was given where a function belongs: in Kafka Streams a name may stand in this place."""
     named = given.name if isinstance(given, StoreSpec) else given
     if not isinstance(named, str):
         return ""
@@ -51,7 +52,7 @@ def _advice(given: object) -> str:
 
 
 def check_functions(node: Node) -> None:
-    """Check all functions of `node`; `TopologyError` for one that would never do its work."""
+    """Check all functions of `node`. Raises `TopologyError` for one that would never do its work."""
     _check_callable(node)
     for field, function in _functions(node):
         if isinstance(function, type):
@@ -70,7 +71,7 @@ def check_functions(node: Node) -> None:
 
 
 def _check_callable(node: Node) -> None:
-    """Check that the operator has functions where its fields are functions by their types."""
+    """Check that a function is in each field of the operator whose type says so."""
     operator: Any = node.operator if isinstance(node, ProcessorNode) else None
     if operator is None or isinstance(operator, Stateless) or not is_dataclass(operator):
         return
@@ -82,8 +83,8 @@ def _check_callable(node: Node) -> None:
 
 
 def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> None:
-    """Check the arguments of a function whose signature is known (that of many functions in C isn't). The function of a
-    decorator counts, not the wrapped one, to which it may pass more arguments, or less."""
+    """Check that a function takes the arguments of its operator, if its signature is known. That of many functions in C
+    isn't. For a decorated function the decorator's signature counts, as it may pass other arguments on."""
     count = _arguments(node.operator, field) if isinstance(node, ProcessorNode) else None
     if count is None:
         return
@@ -101,8 +102,8 @@ def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> No
 
 
 def _arguments(operator: Any, field: str) -> int | None:
-    """The number of arguments of a call to the function in this field of an operator, by the field's type; None when
-    the type doesn't say."""
+    """The number of arguments with which an operator calls the function in this field, taken from the field's type.
+    None if the type doesn't say it."""
     if field in _WITHOUT_KEY and hasattr(operator, "with_key"):
         return _WITHOUT_KEY[field] + bool(operator.with_key)
     pending = [get_type_hints(operator.make if isinstance(operator, Stateless) else type(operator)).get(field)]
@@ -129,7 +130,7 @@ def check_methods(processor: object, node: str) -> None:
 
 
 def check_complete(processor: object, node: str) -> None:
-    """Check that a supplier's processor has all methods of one."""
+    """Check that the object that a supplier made has all methods of a processor."""
     missing = [name for name in _METHODS if not callable(getattr(processor, name, None))]
     if missing:
         raise TopologyError(
@@ -139,19 +140,19 @@ def check_complete(processor: object, node: str) -> None:
 
 
 def hands_out(node: Node) -> bool:
-    """Whether functions of the user get the node's values."""
+    """True if the node passes its values to functions of the user."""
     if isinstance(node, SinkNode):
         return callable(node.topic) or node.partitioner is not None
     return isinstance(node, ProcessorNode) and _holds_functions(node.operator)
 
 
 def passes_its_value(node: Node) -> bool:
-    """Whether children of the node may get the very value that it was given, or a part of it."""
+    """True if the node may forward the same value object that it got, or a part of it."""
     return isinstance(node, ProcessorNode) and not getattr(node.operator, "makes_values", False)
 
 
 def _holds_functions(given: Any) -> bool:
-    """Whether an operator has a function of the user, in itself or in one that it runs."""
+    """True if an operator, or an operator inside it, has a function of the user."""
     if isinstance(given, tuple):
         return any(map(_holds_functions, given))
     return callable(given) or (

@@ -39,9 +39,9 @@ _AGGREGATE, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 
 @dataclass(frozen=True)
 class WindowBounds:
-    """The store of a windowed aggregation. `needed_ms`: how long the operator needs a row; `window_ms`: 0 for no
-    end; `grace_ms`: how long after its end a window closes. `results_wait`: which windows there are follows from the
-    windows that there were."""
+    """What a windowed aggregation needs of its store. `needed_ms`: how long the operator needs a row. `window_ms`: the
+    length of a window, 0 if windows have no end. `grace_ms`: how long after its end a window closes. `closing`: windows
+    are emitted when they close. `results_wait`: the windows that a record makes depend on the windows before it."""
 
     kind: StoreKind
     needed_ms: int
@@ -84,10 +84,11 @@ def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
 
 
 class WindowedKStream(Explained, Generic[K, V]):
-    """Records grouped by key and window. Made by `KGroupedStream.windowed_by`, not by hand.
+    """Records grouped by key and window. `KGroupedStream.windowed_by` makes it. A program doesn't call this class.
 
-    The tables' keys are `Windowed`. `store` names the table's store, and with it its changelog topic; `name` names the
-    operator's node. `WindowOptions` has the other keyword arguments.
+    The keys of the tables are `Windowed`. In all methods, `store` is the name of the table's store, and the name of the
+    store's changelog topic follows from it. `name` is the name of the operator's node. `WindowOptions` describes the
+    other keyword arguments.
     """
 
     def __init__(
@@ -108,9 +109,9 @@ class WindowedKStream(Explained, Generic[K, V]):
     def count(
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[WindowOptions]
     ) -> KTable[Windowed[K], int]:
-        """Count the records per key and window. The table's values are LONG by default."""
+        """Count the records of each key and window. By default the serde of the counts is LONG."""
         materialized = Materialized.of_windows(store, **options)
-        # A number that Kafka Streams uses up for no name at all, but of sliding windows.
+        # Kafka Streams uses up a number here without making a name of it, except for sliding windows.
         if store is None and materialized.given and not isinstance(self._windows, SlidingWindows):
             self._grouped._graph.names.store(_AGGREGATE)
         return self._add(
@@ -126,8 +127,8 @@ class WindowedKStream(Explained, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[WindowOptions],
     ) -> KTable[Windowed[K], V]:
-        """Reduce the values per key and window by `reducer(aggregate, value) -> aggregate`; the first value is the
-        first aggregate."""
+        """Combine the values of each key and window by `reducer(aggregate, value) -> aggregate`. The first value is
+        the first aggregate."""
         function_of(reducer)
 
         def aggregator(_key: Any, value: Any, aggregate: Any) -> Any:
@@ -150,8 +151,9 @@ class WindowedKStream(Explained, Generic[K, V]):
         name: str | None = None,
         **options: Unpack[WindowOptions],
     ) -> KTable[Windowed[K], VR]:
-        """Aggregate the values per key and window by `aggregator(key, value, aggregate) -> aggregate`, starting with
-        `initializer()`. `merger(key, aggregate, other) -> aggregate`: of sessions, which a record may merge."""
+        """Aggregate the values of each key and window by `aggregator(key, value, aggregate) -> aggregate`, starting
+        with `initializer()`. Session windows need `merger(key, aggregate, other) -> aggregate`, because a record
+        between two sessions merges them. Other windows take no merger."""
         function_of(initializer)
         function_of(aggregator)
         return self._add(
@@ -197,8 +199,8 @@ def windowed_operator(
 
 
 def checked_merger(windows: Windows, merger: Merger | None) -> Merger:
-    """The merger of sessions, a stand-in for other windows; `TopologyError` where it is missing, or too much, or where
-    a store's name stands in its place."""
+    """Return the merger of session windows, or for other windows a function in its place. Raises `TopologyError` if
+    sessions have no merger, if other windows have one, or if `merger` is no function, such as a store's name."""
     if merger is not None:
         function_of(merger)
     sessions = isinstance(windows, SessionWindows)

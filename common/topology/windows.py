@@ -1,11 +1,11 @@
-"""Windows of time: which ones a record belongs to, and how long late records are taken.
+"""Windows of time: which windows a record belongs to, and how long a window accepts late records.
 
 | class | windows | Kafka Streams |
 |---|---|---|
-| `TimeWindows` | of one size, one each `advance` (tumbling, hopping) | `TimeWindows` |
-| `SlidingWindows` | of all records that are at most `difference` apart | `SlidingWindows` |
-| `SessionWindows` | of records without a gap of more than `gap` | `SessionWindows` |
-| `UnlimitedWindows` | one, from `start` on | `UnlimitedWindows` |
+| `TimeWindows` | windows of one size; a new one begins every `advance` (tumbling, hopping) | `TimeWindows` |
+| `SlidingWindows` | windows of all records that are at most `difference` apart | `SlidingWindows` |
+| `SessionWindows` | windows of records with no gap longer than `gap` between them | `SessionWindows` |
+| `UnlimitedWindows` | one window without an end, from `start` on | `UnlimitedWindows` |
 
 *Guarantees*: immutable. Times are checked when a value is made.
 *Assumes*: durations are `timedelta`s or ms.
@@ -26,7 +26,8 @@ Duration: TypeAlias = "timedelta | int"
 
 
 def milliseconds(duration: Duration, what: str, *, least: int | None = 0) -> int:
-    """The ms of a duration; `TopologyError`, which names `what`, when it is less than `least` (None: any will do)."""
+    """Convert a duration to ms. Raises `TopologyError`, with `what` in its text, if it is less than `least`. None as
+    `least`: every duration is allowed."""
     found = duration // timedelta(milliseconds=1) if isinstance(duration, timedelta) else duration
     if isinstance(found, bool) or not isinstance(found, int):
         raise TopologyError(f"{what} must be a timedelta or a number of ms, not {duration!r}")
@@ -37,8 +38,9 @@ def milliseconds(duration: Duration, what: str, *, least: int | None = 0) -> int
 
 @dataclass(frozen=True)
 class TimeWindows:
-    """Windows of `size`, [start, start + size), of which one begins each `advance` (by default the size: each record is
-    in one window). `grace`: how long after its end, by the time of the records, a window still takes late ones."""
+    """Windows [start, start + size). A new window begins every `advance`. By default `advance` is `size`, so that each
+    record is in one window. `grace`: how long after its end a window accepts late records, measured by the timestamps
+    of the records."""
 
     size: Duration
     grace: Duration = field(kw_only=True)
@@ -71,7 +73,7 @@ class TimeWindows:
 
 @dataclass(frozen=True)
 class UnlimitedWindows:
-    """One window, from `start` (ms since the epoch) on, without an end; earlier records are in none."""
+    """One window that begins at `start` (ms since the epoch) and never ends. Earlier records are in no window."""
 
     start: int = 0
 
@@ -81,7 +83,7 @@ class UnlimitedWindows:
 
     @property
     def grace_ms(self) -> int:
-        """Nothing is late: the window never ends."""
+        """0: no record is late, as the window never ends."""
         return 0
 
     @property
@@ -90,7 +92,7 @@ class UnlimitedWindows:
         return FOREVER - self.start
 
     def starts(self, timestamp: int) -> tuple[int, ...]:
-        """The start of the window, for a record that is in it."""
+        """The start of the window if a record of this time is in it, else nothing."""
         return (self.start,) if timestamp >= self.start else ()
 
 
@@ -113,7 +115,8 @@ class SlidingWindows:
 
 @dataclass(frozen=True)
 class SessionWindows:
-    """Sessions: records of a key without a gap of more than `gap` between two of them. `grace`: as in `TimeWindows`."""
+    """Sessions: records of one key, with no gap longer than `gap` between one and the next. `grace`: as in
+    `TimeWindows`."""
 
     gap: Duration
     grace: Duration = field(kw_only=True)

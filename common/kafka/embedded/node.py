@@ -161,14 +161,14 @@ def tail_of(lines: Iterable[str]) -> list[str]:
 
 
 def _accepts(port: int) -> bool:
-    """Whether something listens on `port` of the loopback interface."""
+    """True if something listens on `port` of the loopback interface."""
     with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
         return True
     return False
 
 
 def _answers(bootstrap_servers: str) -> bool:
-    """Whether a broker serves clients there; says no within two seconds."""
+    """True if a broker serves clients there; says no within two seconds."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

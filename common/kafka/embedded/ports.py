@@ -23,7 +23,7 @@ _TRIES = 200
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on `port` of the loopback interface now. Raises where it may not at all."""
+    """True if a server could listen on `port` of the loopback interface now. Raises where it may not at all."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

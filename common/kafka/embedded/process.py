@@ -70,12 +70,12 @@ class SupervisedProcess:
 
     @property
     def closed(self) -> bool:
-        """Whether the supervisor is gone, by `close` or by itself: nothing can be run any more."""
+        """True if the supervisor is gone, by `close` or by itself: nothing can be run any more."""
         return self._events < 0
 
     @property
     def running(self) -> bool:
-        """Whether the child runs, as far as is known without asking the system twice."""
+        """True if the child runs, as far as is known without asking the system twice."""
         if self.pid is not None:
             self.poll(0)
         return self.pid is not None

@@ -39,8 +39,8 @@ class PendingCommits:
 
     def step(self, coordinator: Coordinator, held: Membership, now_ms: int) -> ErrorCode | None:
         """Send the first commit under the generation that is `held`, if it is time; the commit stays the first until it
-        is answered. Returns the answer's code, None when nothing was sent; `CoordinatorError` for a code that isn't
-        about this commit alone."""
+        is answered. Returns the answer's code, None when nothing was sent. Raises `CoordinatorError` for a code that
+        isn't about this commit alone."""
         if not self._waiting or not self._resume_ms <= now_ms < self._waiting[0].deadline_ms:
             return None
         request = protocol.commit_request(self._settings, held.generation, held.member_id, self._waiting[0].offsets)

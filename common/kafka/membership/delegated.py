@@ -53,7 +53,7 @@ class BorrowedMembership:
     def __init__(
         self, settings: MemberSettings, lent: LentMembership, clock: Clock, connect: Connect | None = None
     ) -> None:
-        """`MembershipError` when this confluent-kafka isn't supported."""
+        """Raise `MembershipError` if this confluent-kafka isn't supported."""
         verify_group_metadata_format()
         wire = WireSettings.of(settings.client)
         self._settings, self._lent, self._clock = settings, lent, clock
@@ -93,7 +93,7 @@ class BorrowedMembership:
         return True
 
     def joining(self) -> bool:
-        """Whether a commit should wait for the next generation: never, the loan ends with its own."""
+        """True if a commit should wait for the next generation: never, the loan ends with its own."""
         return False
 
     def confirm(self) -> None:
@@ -106,15 +106,15 @@ class BorrowedMembership:
         self.check()
 
     def check(self) -> None:
-        """`StaleGenerationError` when the session is over. May be called at every step: the coordinator is asked once
-        in a heartbeat's interval."""
+        """Raise `StaleGenerationError` if the session is over. May be called at every step: the coordinator is asked
+        once in a heartbeat's interval."""
         if self._over is None and self._time_ms() - self._asked_ms >= self._settings.heartbeat_interval_ms:
             self._beat()
         if self.session_over():
             raise self._over or StaleGenerationError("no coordinator has confirmed the membership for a session")
 
     def session_over(self) -> bool:
-        """Whether the group may have given the tasks to others by now. Asks by a heartbeat, unless an answer came
+        """True if the group may have given the tasks to others by now. Asks by a heartbeat, unless an answer came
         within the last third of a session. A rebalance that the lender doesn't join in time counts as the lender's end:
         otherwise the borrowers' heartbeats would keep a dead lender in the group."""
         now_ms, session_ms = self._time_ms(), self._settings.session_timeout_ms

@@ -67,7 +67,7 @@ class PendingFetches:
         self._resume_ms = until_ms
 
     def step(self, coordinator: Coordinator, now_ms: int) -> bool:
-        """Ask the first question that is due. `CoordinatorError` when the coordinator refuses all questions."""
+        """Ask the first question that is due. Raises `CoordinatorError` if the coordinator refuses all questions."""
         waiting = next((one for one in self._waiting if one.resume_ms <= now_ms), None)
         if waiting is None or now_ms < self._resume_ms:
             return False

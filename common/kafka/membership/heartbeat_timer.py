@@ -94,5 +94,5 @@ class HeartbeatTimer:
         return now_ms - self._unreached_ms >= self._settings.unreachable_after_ms
 
     def session_over(self, now_ms: int) -> bool:
-        """Whether the session is over. *Concurrency*: the owner asks, too, and reads one int, swapped whole."""
+        """True if the session is over. *Concurrency*: the owner asks, too, and reads one int, swapped whole."""
         return now_ms + self._stood_still_ms() - self.contact_ms > self._settings.session_timeout_ms

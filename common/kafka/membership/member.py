@@ -72,8 +72,8 @@ class GroupMember:
         connect: Connect | None = None,
         tell: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        """`ConfigError` for settings that can't work. `connect` replaces the real network. The thread calls `tell` in
-        each turn with the time and the ms for which the coordinator hasn't answered the member."""
+        """Raise `ConfigError` for settings that can't work. `connect` replaces the real network. The thread calls
+        `tell` in each turn with the time and the ms for which the coordinator hasn't answered the member."""
         wire = WireSettings.of(settings.client)
         timeout_ms = min(settings.request_timeout_ms, wire.socket_timeout_ms)
         connector = connect or Connector(replace(wire, connect_timeout_ms=min(timeout_ms, wire.connect_timeout_ms)))
@@ -97,8 +97,8 @@ class GroupMember:
     # ---- the owner's side ----
 
     def start(self) -> None:
-        """Start the thread; the first `JoinNeeded` comes at once. `MembershipError` when this confluent-kafka isn't
-        supported."""
+        """Start the thread; the first `JoinNeeded` comes at once. Raises `MembershipError` if this confluent-kafka
+        isn't supported."""
         verify_group_metadata_format()
         self._machine.polled_ms = self._clock.monotonic_ms()
         self._thread.start()
@@ -122,12 +122,12 @@ class GroupMember:
         self._send(Join(self._joins, self._losses, subscription))
 
     def joining(self) -> bool:
-        """Whether a commit has to wait: True from `join` until the new generation has come or can't come any more."""
+        """True if a commit has to wait: True from `join` until the new generation has come or can't come any more."""
         current = self._membership
         return self._joins > current.joins and current.error is None
 
     def session_over(self) -> bool:
-        """Whether the group may have given this member's tasks to others by now: the member has no generation, the
+        """True if the group may have given this member's tasks to others by now: the member has no generation, the
         coordinator hasn't answered for a session, or the owner hasn't polled for `max_poll_interval_ms`. After a
         standstill of the process or machine the clocks tell, before any message comes."""
         return self._machine.session_over(self._clock.monotonic_ms())
@@ -150,7 +150,7 @@ class GroupMember:
         self._commit = reply, now_ms + timeout_ms + min(self._settings.request_timeout_ms, timeout_ms)
 
     def commit_returned(self, wait_ms: int) -> bool:
-        """Whether the begun commit is made, after a wait of at most `wait_ms`.
+        """True if the begun commit is made, after a wait of at most `wait_ms`.
 
         `CommitRetriableError`: no answer in time, ask again. `StaleGenerationError` (a `TaskMigratedError`): the
         generation is over. `MembershipError`: it can't succeed.
@@ -188,7 +188,7 @@ class GroupMember:
 
     @property
     def left(self) -> bool:
-        """Whether the coordinator has confirmed that the member left the group; to be asked after `close`."""
+        """True if the coordinator has confirmed that the member left the group; to be asked after `close`."""
         return self._machine.left
 
     # ---- any thread's ----

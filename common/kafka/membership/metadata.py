@@ -54,8 +54,8 @@ def read_group_metadata(data: bytes) -> GenerationOfMember:
 
 @cache
 def verify_group_metadata_format() -> None:
-    """Compare `group_metadata` with the bytes that this confluent-kafka makes; no broker is asked. `MembershipError` if
-    they differ."""
+    """Compare `group_metadata` with the bytes that this confluent-kafka makes; no broker is asked. Raises
+    `MembershipError` if they differ."""
     for instance in (None, "an-instance"):
         settings = {"group.id": "a-group", "bootstrap.servers": "", "logger": _silent()}
         consumer = Consumer(settings | ({} if instance is None else {"group.instance.id": instance}))

@@ -43,7 +43,7 @@ class Probe:
         return self._coordinator.call(request, HeartbeatResponse).error_code
 
     def is_due(self, now_ms: int, *, to_lose: bool) -> bool:
-        """Whether a probe is due, while an answer is awaited or the leader works. A member that has nothing `to_lose`
+        """True if a probe is due, while an answer is awaited or the leader works. A member that has nothing `to_lose`
         waits for a third of a session first."""
         busy_ms = self._handshake.busy_ms(now_ms)
         if busy_ms is None or now_ms < self._timer.probe_ms:

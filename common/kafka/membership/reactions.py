@@ -111,7 +111,7 @@ def explain(code: ErrorCode) -> str:
 
 
 def has_foreign_members(code: ErrorCode) -> bool:
-    """Whether the group's members speak none of the protocols that were offered."""
+    """True if the group's members speak none of the protocols that were offered."""
     return code is _NO_COMMON_PROTOCOL
 
 

@@ -35,7 +35,7 @@ IDENTITY, BEGUN = "IDENTITY", "CURRENT.begun"
 
 
 def is_unused(path: Path) -> bool:
-    """Whether nothing lies in the folder, which need not be there, except what was cut off here. `OSError`."""
+    """True if nothing lies in the folder, which need not be there, except what was cut off here. `OSError`."""
     return not path.exists() or {entry.name for entry in path.iterdir()} <= {MANIFEST, IDENTITY, BEGUN}
 
 

@@ -96,7 +96,7 @@ class FamilyTable(dict[str, Opened]):
             self._guard.release()
 
     def scanned(self) -> bool:
-        """Whether a namespace has an iterator that is read, or may be."""
+        """True if a namespace has an iterator that is read, or may be."""
         with self._guard:
             for opened in self.values():
                 opened.drop_seekers()

@@ -118,7 +118,7 @@ class Cursor(Protocol):
     """A library's iterator at work, fixed to the data at the time of its making."""
 
     def take(self, count: int) -> list[tuple[bytes, bytes]]:
-        """The next entries, at most `count`; none at the end. `StateError` when the store was closed meanwhile."""
+        """The next entries, at most `count`; none at the end. Raises `StateError` if the store was closed meanwhile."""
         ...
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ def entries(cursor: Cursor) -> Iterator[tuple[bytes, bytes]]:
 
 
 def nothing_between(start: bytes | None, end: bytes | None) -> bool:
-    """Whether no key can be in the range."""
+    """True if no key can be in the range."""
     return end is not None and (start or b"") >= end
 
 

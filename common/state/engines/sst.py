@@ -44,7 +44,8 @@ class SstWriter:
         self.deletions: dict[Path, int] = {}
 
     def write(self, entries: Iterator[Entry]) -> None:
-        """Write all `entries`. `StateError` when the disk is full, or a key isn't greater than the one before it."""
+        """Write all `entries`. Raises `StateError` if the disk is full, or a key isn't greater than the one before
+        it."""
         first = next(entries, None)
         while first is not None:
             first = self._write_file(first, entries)

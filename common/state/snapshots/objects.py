@@ -85,7 +85,7 @@ class ObjectStore(Protocol):
         ...
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """An object piece by piece. `SnapshotError` when there is none."""
+        """An object piece by piece. Raises `SnapshotError` if there is none."""
         ...
 
     def size(self, path: str) -> int | None:

@@ -89,7 +89,7 @@ class SnapshotRepository:
         timeout_ms: int = 30_000,
         objects: ObjectStore | None = None,
     ) -> None:
-        """`ConfigError` when the URL can't be used; nothing is read. The attribute `url` is for messages, without
+        """Raise `ConfigError` if the URL can't be used; nothing is read. The attribute `url` is for messages, without
         credentials. `options`, `encryption_key`, `timeout_ms`: `snapshot_options`, `snapshot_encryption_key`,
         `snapshot_timeout_ms`. `objects`: in place of what the URL names."""
         self.objects: ObjectStore = objects or open_store(url, options, timeout_ms)
@@ -229,7 +229,7 @@ class SnapshotRepository:
         self, manifest: SnapshotManifest, directory: Path, progress: Callable[[int], None] = lambda _: None
     ) -> LocalSnapshot:
         """Copy the snapshot's files into a new folder in `directory`. `progress` is called with the number of bytes
-        that came, and ends the copy by raising. `SnapshotError` when a file is missing, or has another checksum;
+        that came, and ends the copy by raising. Raises `SnapshotError` if a file is missing, or has another checksum;
         `SnapshotKeyError`."""
         self.must_have_keys(manifest)
         snapshot = LocalSnapshot(manifest, directory / uuid.uuid4().hex)
@@ -248,7 +248,8 @@ class SnapshotRepository:
     def verify(
         self, manifest: SnapshotManifest, file: SnapshotFile, progress: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Read a file of the snapshot. `SnapshotError` when it isn't what the manifest says; `SnapshotKeyError`."""
+        """Read a file of the snapshot. Raises `SnapshotError` if it isn't what the manifest says;
+        `SnapshotKeyError`."""
         with Path(os.devnull).open("wb") as nowhere:
             self._receive(manifest, file, nowhere, progress)
 
@@ -290,7 +291,7 @@ class SnapshotRepository:
         return key
 
     def must_have_keys(self, manifest: SnapshotManifest) -> None:
-        """`SnapshotKeyError` when a key is missing that a file of the snapshot is encrypted with."""
+        """Raise `SnapshotKeyError` if a key is missing that a file of the snapshot is encrypted with."""
         for file in manifest.files:
             self._key(manifest, file)
 

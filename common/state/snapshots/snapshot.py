@@ -123,7 +123,7 @@ class SnapshotManifest:
 
     @property
     def by_member(self) -> bool:
-        """Whether a member of the group has made it, whose generation it has."""
+        """True if a member of the group has made it, whose generation it has."""
         return self.made_by == INSTANCE
 
     @property
@@ -151,7 +151,7 @@ class SnapshotManifest:
         return sum(file.bytes for file in self.files if file.folder == folder)
 
     def takes_delta(self, changed_bytes: int) -> bool:
-        """Whether a delta of about this size may be put on this snapshot. If not, the next one is a base."""
+        """True if a delta of about this size may be put on this snapshot. If not, the next one is a base."""
         grown = self.size - self.base_bytes() + changed_bytes
         return self.deltas < MOST_DELTAS and grown < FOLDED_AT * self.base_bytes()
 
@@ -184,11 +184,11 @@ class SnapshotManifest:
         return None
 
     def expired(self, now_ms: int) -> bool:
-        """Whether a store can't begin with it any more, at this time (wall clock)."""
+        """True if a store can't begin with it any more, at this time (wall clock)."""
         return self.usable_until_ms is not None and now_ms > self.usable_until_ms
 
     def counts(self, changelog_id: str | None, now_ms: int | None) -> bool:
-        """Whether a store may begin with it, as far as time and the changelog's topic go. None: not known."""
+        """True if a store may begin with it, as far as time and the changelog's topic go. None: not known."""
         return not (self.of_another_topic(changelog_id) or (now_ms is not None and self.expired(now_ms)))
 
     def misplaced(self, changelog_id: str | None, first: int, end: int) -> str | None:
@@ -201,7 +201,7 @@ class SnapshotManifest:
         return None
 
     def of_another_topic(self, changelog_id: str | None) -> bool:
-        """Whether the changelog was deleted and made anew since. None: its id isn't known."""
+        """True if the changelog was deleted and made anew since. None: its id isn't known."""
         return None not in (self.changelog_id, changelog_id) and self.changelog_id != changelog_id
 
 

@@ -66,7 +66,7 @@ class JoinBuffer(Rows[Any, Any]):
             self._sequence.back(max(self._sequence.value, used))
 
     def too_late(self, time: int, grace_ms: int) -> bool:
-        """Whether records of this time wait no more."""
+        """True if records of this time wait no more."""
         return bool(time < self._observed.value - grace_ms)
 
     def put(self, key: Any, value: Any, context: Context) -> None:

@@ -109,7 +109,7 @@ def _sessions_with_headers(spec: StoreSpec) -> Layout:
 
 
 def _without_any(spec: StoreSpec) -> bool:
-    """Whether no row has headers, though the topic that serves as changelog has: an operator puts that topic's records
+    """True if no row has headers, though the topic that serves as changelog has: an operator puts that topic's records
     into the store, and operators keep none. A restoration gives the rows that were there."""
     return spec.of_dsl and spec.source_topic is not None
 
@@ -200,7 +200,7 @@ class Kind:
 
     @property
     def timed(self) -> bool:
-        """Whether rows have a time."""
+        """True if rows have a time."""
         return self.value not in (_plain_value, _value_behind_headers)
 
 
@@ -264,12 +264,12 @@ def with_headers(spec: StoreSpec) -> StoreSpec:
 
 
 def reads_as_own(kind: StoreKind, written: str) -> bool:
-    """Whether a store of `kind` reads the rows of a store of the kind `written` as they are."""
+    """True if a store of `kind` reads the rows of a store of the kind `written` as they are."""
     return kind == written or (KINDS[kind].reads_plain and KINDS[kind].plain == written)
 
 
 def same_changelog(kind: StoreKind, written: str) -> bool:
-    """Whether the changelog of a store of the kind `written` restores a store of `kind`."""
+    """True if the changelog of a store of the kind `written` restores a store of `kind`."""
     return written in KINDS and _plain_of(kind) == _plain_of(written)  # type: ignore[arg-type]  # just looked up
 
 

@@ -106,7 +106,7 @@ def _part(data: bytes | None) -> bytes:
 
 
 class _Reader:
-    """Takes the parts of a value one after the other. `ValueError` where there is less than is said."""
+    """Takes the parts of a value one after the other. Raises `ValueError` if there is less than is said."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0

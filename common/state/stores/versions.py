@@ -72,7 +72,7 @@ class VersionReader:
         return -1 if stored is None else int(_unpack(stored)[0])
 
     def too_old(self, time: int, observed: int) -> bool:
-        """Whether a time is older than the history."""
+        """True if a time is older than the history."""
         return time < observed - self._history_ms
 
     def first_segment(self, observed: int) -> int:

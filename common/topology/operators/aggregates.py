@@ -42,7 +42,7 @@ def forwarding(context: OperatorContext, store: TableStore, send_old_values: boo
 
 
 def reads_again(store: TableStore, forward: Process, send_old_values: bool) -> bool:
-    """Whether an old value that was handed to a function is to be read once more, to be sent: the function may have
+    """True if an old value that was handed to a function is to be read once more, to be sent: the function may have
     changed it."""
     return send_old_values and not store.immutable and forward is not _nowhere
 

@@ -138,7 +138,7 @@ class WindowAggregate:
 
 
 def overlap(windows: TimeWindows | UnlimitedWindows) -> bool:
-    """Whether a record may be in several windows."""
+    """True if a record may be in several windows."""
     return isinstance(windows, TimeWindows) and windows.advance_ms < windows.size_ms
 
 
