@@ -84,7 +84,7 @@ class Materialized:
 
     @classmethod
     def of_windows(cls, store: str | None = None, **options: Unpack[WindowOptions]) -> Materialized:
-        """As `of`, but for a table of windows."""
+        """Make the choices of these keyword arguments, for a table of windows. Errors are as in `of`."""
         check_keywords(options, WindowOptions.__annotations__)
         if store is not None:
             check_name(store, "a store")

@@ -187,8 +187,8 @@ class OperatorContext(TaskServices, Protocol):
     forward_new: Process
     """Sends to all children of a table node that sends no old values. It takes the new value, not (new, old)."""
     forward_own: Process
-    """As `forward`, but for a value that the node or its user code may use afterwards. Each child that passes values to
-    user functions gets a copy."""
+    """Does the same as `forward`, for a value that the node or its user code may use afterwards. Each child that passes
+    values to user functions gets a copy."""
 
     def observed_time(self, least: int = -1) -> Memory:
         """The highest time of the records that this node has seen in its task. It is a `time` whose name is made of the
@@ -200,7 +200,7 @@ class OperatorContext(TaskServices, Protocol):
         ...
 
     def forward_own_to(self, child: str) -> Process:
-        """As `forward_to`, but for a value that others may use, too."""
+        """The closure of the child of this name, for a value that others may use, too."""
         ...
 
     def on_init(self, callback: Callable[[], None]) -> None:

@@ -1,22 +1,23 @@
-"""The nodes in a traceback: each node's closure carries the node's name (`compiled.named`).
+"""Finds the nodes in a traceback. The code of each node's closure has the node's name (`compiled.named`).
 
-*Guarantees*: pure.
-*Assumes*: no function of a user has a name that begins with `MARK`: it isn't a name in Python.
+*Guarantees*: the functions are pure.
+*Assumes*: no function of a user has a name that begins with `MARK`, which isn't possible for a name in Python.
 """
 
 from __future__ import annotations
 
 MARK = "node "
-"""The mark before a node's name in the name of its code."""
+"""Stands before the node's name in the name of its code."""
 
 
 def failing_node(error: BaseException) -> str | None:
-    """The innermost node in the traceback of `error`; None when there is none."""
+    """The innermost node in the traceback of `error`. None if there is none."""
     return _innermost(error)[0]
 
 
 def failing_call(error: BaseException) -> str | None:
-    """The function or method called by the innermost node, such as `Totals.init`; None when the node itself failed."""
+    """The function or method that the innermost node has called, such as `Totals.init`. None if the node itself
+    failed."""
     return _innermost(error)[1]
 
 

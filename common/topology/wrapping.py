@@ -2,11 +2,10 @@
 
     wrap_processor_supplier(node, supplier) -> supplier of processors that call those of the given one
 
-*Guarantees*: a wrapper is asked once for each processor node, when the application is made of its topology, with the
-node's name; what it returns makes the node's processor in every task. A wrapper that returns what it was given changes
-nothing. The stores that a wrapped supplier brings are connected to the node.
-*Assumes*: a processor that a wrapper returns calls `init` of the one that it wraps, from its own `init`, with its own
-context.
+*Guarantees*: a wrapper is called once for each processor node, with the node's name, when the application is made from
+its topology. The supplier that it returns makes the node's processor in every task. A wrapper that returns the supplier
+that it was given changes nothing. The stores that a wrapped supplier brings are connected to the node.
+*Assumes*: the `init` of a wrapping processor calls `init` of the wrapped processor, with the same context.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from milestones.common.topology.program import Operator, Process
 
 
 class ProcessorWrapper:
-    """Base of wrappers, for the setting `processor_wrapper`; each method returns the supplier that it was given.
+    """Base class of wrappers, for the setting `processor_wrapper`. Its methods return the supplier that they are given.
 
-    A method may return another supplier, whose attribute `stores` brings stores (KIP-401). It is asked for every
-    processor of the topology, by the node's name as `describe()` has it: those of the user, and the operators of the
-    DSL. These are processors without attributes; what they send on goes straight to their children, and the values of
-    tables are tuples (new value, old value)."""
+    A subclass may return another supplier, whose attribute `stores` may bring stores (KIP-401). The methods are called
+    for every processor of the topology: those of the user, and the operators of the DSL. `node` is the node's name, as
+    in `describe()`. An operator of the DSL appears as a processor without attributes. It sends its results directly to
+    its children, past the wrapper. In tables, the values are tuples (new value, old value)."""
 
     def wrap_processor_supplier(
         self, node: str, supplier: Callable[[], Processor[Any, Any, Any, Any]]
     ) -> Callable[[], Processor[Any, Any, Any, Any]]:
-        """The supplier in place of `supplier`, of the node of that name."""
+        """Return the supplier for the node of this name. `supplier`: the one that it has without the wrapper."""
         return supplier
 
     def wrap_fixed_key_processor_supplier(
         self, node: str, supplier: Callable[[], FixedKeyProcessor[Any, Any, Any]]
     ) -> Callable[[], FixedKeyProcessor[Any, Any, Any]]:
-        """`wrap_processor_supplier` of the processors of `KStream.process_values`."""
+        """As `wrap_processor_supplier`, for the processors of `KStream.process_values`."""
         return supplier
 
 
@@ -76,7 +75,7 @@ class OperatorProcessor(Processor[Any, Any, Any, Any]):
 
 
 def wrapped(node: ProcessorNode, wrapper: ProcessorWrapper) -> tuple[Operator, tuple[StoreSpec, ...]]:
-    """The operator in place of the node's, and the stores that it brings. `TopologyError`."""
+    """Return the operator to use in place of the node's, and the stores that it brings. Raises `TopologyError`."""
     operator = node.operator
     if isinstance(operator, FixedKeyProcessorOperator):
         given: Any = operator.supplier

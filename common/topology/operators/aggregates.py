@@ -1,10 +1,10 @@
-"""The aggregating operators: streams and tables to tables.
+"""The operators that aggregate a stream or a table into a table.
 
 *Guarantees*: timestamps, old values, the order of subtractor and adder, and dropped records are as in Kafka Streams. A
-stream's record with a null key or value is dropped and counted. A row's timestamp is the highest of the record's and
-the stored one. The user's functions may change the aggregate that they get: the old value that is sent is read once
-more then.
-*Assumes*: the store is a `TableStore`; a table's updates come as (new, old), with a key.
+record of a stream without a key or a value is dropped and counted. The timestamp of a row is the later of the record's
+and the stored one. The user's functions may change the aggregate that they get. Therefore the old value that is sent is
+read from the store once more.
+*Assumes*: the store is a `TableStore`. A table's updates come as (new value, old value), with a key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ NULL_KEY_OR_VALUE = "null key or value"
 
 
 def forwarding(context: OperatorContext, store: TableStore, send_old_values: bool) -> Process:
-    """The target of an operator's updates: its children, or none when the store's cache emits at the flush."""
+    """Return the function to which an operator passes its updates. It sends them to the children, or does nothing if
+    the store has a cache, which sends them when it is flushed."""
     if store.versioned:
         return forwarding_versions(context, cast(VersionedTable, store), send_old_values)
     forward = context.forward
@@ -42,21 +43,22 @@ def forwarding(context: OperatorContext, store: TableStore, send_old_values: boo
 
 
 def reads_again(store: TableStore, forward: Process, send_old_values: bool) -> bool:
-    """True if an old value that was handed to a function is to be read once more, to be sent: the function may have
+    """True if an old value must be read once more before it is sent, because a user's function has got it and may have
     changed it."""
     return send_old_values and not store.immutable and forward is not _nowhere
 
 
 def initial(initializer: Initializer) -> Initializer:
-    """`initializer`, of which each aggregate is one of its own: it may give the same object each time."""
+    """Make an initializer that returns a separate object for each aggregate. The user's own one may return the same
+    object each time."""
     if isinstance(initializer, type) or initializer is zero:
         return initializer
     return lambda: copy_of(initializer())
 
 
 def keeping(store: TableStore) -> Callable[[Any, Any, int], None]:
-    """The function that sets a row at the time of its update, which may be later than the record in work; None
-    deletes."""
+    """Return a function that sets a row with the time of its update, which may be later than the current record's. A
+    value of None deletes the row."""
     put, delete = store.put_raw, store.delete_raw
 
     def keep(key: Any, value: Any, timestamp: int) -> None:
@@ -69,8 +71,8 @@ def keeping(store: TableStore) -> Callable[[Any, Any, int], None]:
 
 
 def _deleting(store: TableStore) -> Callable[[Any, int, int], None]:
-    """The function that deletes a row, of which a plain store notes the time of the update that did it, and a versioned
-    one the row's."""
+    """Return a function that deletes a row. A plain store notes the deletion with the time of the update, a versioned
+    store with the time of the row."""
     delete = store.delete_raw
     if store.versioned:
         return lambda key, _, row_time: delete(key, row_time)
@@ -78,12 +80,12 @@ def _deleting(store: TableStore) -> Callable[[Any, int, int], None]:
 
 
 def _nowhere(key: Any, value: Any, timestamp: int) -> None:
-    """A cached store emits at its flush."""
+    """Do nothing: the store has a cache, which sends updates when it is flushed."""
 
 
 @dataclass(frozen=True)
 class StreamCount:
-    """A count per key. The old value before the first record is sent as 0, as in Kafka Streams."""
+    """Counts the records of each key. As in Kafka Streams, the old value before the first record is 0."""
 
     sends_its_row: ClassVar[bool] = True
     makes_values: ClassVar[bool] = True
@@ -132,7 +134,7 @@ def _minus_one(_key: Any, _value: Any, aggregate: int) -> int:
 
 @dataclass(frozen=True)
 class StreamAggregate:
-    """Any aggregate per key. The old value before the first record is the initializer's."""
+    """Aggregates the values of each key. The old value before the first record is that of the initializer."""
 
     sends_its_row: ClassVar[bool] = True
 
@@ -174,7 +176,7 @@ class StreamAggregate:
 
 @dataclass(frozen=True)
 class StreamReduce:
-    """A reduction per key; the first value is the first aggregate."""
+    """Reduces the values of each key. The first value is the first aggregate."""
 
     sends_its_row: ClassVar[bool] = True
 
@@ -215,7 +217,8 @@ class StreamReduce:
 
 @dataclass(frozen=True)
 class TableAggregate:
-    """An aggregate of a table's rows by a new key: first the subtractor with the old value, then the adder."""
+    """Aggregates the rows of a table by a new key. For each update it calls the subtractor with the old value first,
+    then the adder with the new one."""
 
     sends_its_row: ClassVar[bool] = True
 
@@ -265,7 +268,8 @@ class TableAggregate:
 
 @dataclass(frozen=True)
 class TableReduce:
-    """A reduction of a table's rows by a new key: first the subtractor with the old value, then the adder."""
+    """Reduces the rows of a table by a new key. For each update it calls the subtractor with the old value first, then
+    the adder with the new one."""
 
     sends_its_row: ClassVar[bool] = True
 

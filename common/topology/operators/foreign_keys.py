@@ -1,20 +1,20 @@
-"""The operators of a join of two tables by foreign key: two on the left side, three on the right one, with a topic in
-either direction between the sides.
+"""The operators of a join of two tables by foreign key: two on the left side, three on the right side. Between the
+sides there is one topic in each direction.
 
 | side | operator | does |
 |---|---|---|
-| left | `SendSubscriptions` | tells the right side which key a row refers to |
-| right | `KeepSubscriptions` | keeps which rows refer to which key |
-| right | `AnswerSubscription` | answers a subscription with the right table's row |
-| right | `AnswerSubscribers` | answers all subscriptions to a row of the right table that has changed |
-| left | `ResolveResponses` | joins a response with the row that it is for, if that is still the same |
+| left | `SendSubscriptions` | sends a subscription: the key of the right table that a row refers to |
+| right | `KeepSubscriptions` | stores which rows of the left table refer to which key |
+| right | `AnswerSubscription` | answers a subscription with the row of the right table |
+| right | `AnswerSubscribers` | when a row of the right table changes, answers all subscriptions to it |
+| left | `ResolveResponses` | joins an answer with the row that asked, if that row hasn't changed since |
 
-*Guarantees*: Kafka Streams' semantics: a response has the later of both rows' timestamps, or, when the right row has
-changed, that of the change. A response to a row that has changed since is dropped and counted: what the row is now has
-a subscription of its own. A row without a foreign key is dropped and counted by an inner join, and joined with None
-by a left one (KIP-962).
-*Assumes*: updates come as (new, old). The serde of the left table's values writes equal bytes for a value and for what
-it reads of the value's bytes. A task's partition is that of its left rows.
+*Guarantees*: the semantics are those of Kafka Streams. A response has the later of both rows' timestamps. If it was
+sent because the right row has changed, it has the timestamp of that change. A response to a row that has changed since
+is dropped and counted, because the new row has sent a subscription of its own. An inner join drops and counts a row
+without a foreign key. A left join joins it with None (KIP-962).
+*Assumes*: updates come as (new value, old value). If the serde of the left table's values reads bytes and writes the
+value back, the bytes are the same. The left rows of a task are in the task's partition.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Write = Callable[[Any], bytes]
 
 
 class SubscriptionStore(TableStore, Protocol):
-    """The calls to the store of subscriptions, whose keys and values are bytes."""
+    """What the operators call of the store of subscriptions. Its keys and values are bytes."""
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[bytes, Any]]:
         """The rows whose keys begin with `prefix`, each with (value, timestamp)."""
@@ -61,7 +61,7 @@ class SubscriptionStore(TableStore, Protocol):
 
 
 class BoundLink(NamedTuple):
-    """A link in one task. `topic`: the real name of the subscriptions' topic. The serdes are those to use."""
+    """A `Link` in one task. `topic`: the full name of the topic of subscriptions. The serdes are settled."""
 
     topic: str
     primary_key: Serde[Any]
@@ -71,8 +71,9 @@ class BoundLink(NamedTuple):
 
 @dataclass(frozen=True)
 class Link:
-    """What the operators of one join share. `topic`: that of the subscriptions, without the application's id; `store`:
-    that of the subscriptions. The serdes are those of the left table's keys and values, and of the right one's keys."""
+    """What the operators of one join share. `topic`: the topic of subscriptions, without the application id. `store`:
+    the store of subscriptions. `primary_key` and `value`: the serdes of the left table. `foreign_key`: the serde of the
+    right table's keys."""
 
     topic: str
     store: str
@@ -90,8 +91,8 @@ class Link:
 
 @dataclass(frozen=True)
 class SendSubscriptions:
-    """Sends the subscriptions of the left table's rows. `foreign_key(key, value)`: the key that a row refers to.
-    `left`: a row that refers to no key, or is deleted, is answered, too."""
+    """Sends the subscriptions of the left table's rows. `foreign_key(key, value)` returns the key that a row refers to.
+    `left`: a row that refers to no key, or that is deleted, gets an answer, too."""
 
     link: Link
     foreign_key: Callable[[Any, Any], Any]
@@ -139,8 +140,8 @@ class SendSubscriptions:
         return process
 
     def _bound(self, context: OperatorContext) -> tuple[Write, Callable[[Any], bytes | None], Callable[..., None]]:
-        """The serialiser of foreign keys, the function that hashes a row's value before user code may change it, and
-        the one that sends a row's subscriptions."""
+        """Return the serialiser of foreign keys, a function that hashes a row's value, and a function that sends a
+        row's subscriptions. The value is hashed before user code may change it."""
         link, forward, partition = self.link.bind(context), context.forward, context.task_id.partition
         write_value = link.value.serializer(hashed_value_topic(link.topic))
 
@@ -156,7 +157,7 @@ class SendSubscriptions:
 
 @dataclass(frozen=True)
 class KeepSubscriptions:
-    """Keeps the subscriptions to each foreign key, and passes them on."""
+    """Stores the subscriptions to each foreign key, and passes them on."""
 
     link: Link
 
@@ -223,7 +224,7 @@ class AnswerSubscribers:
         return process
 
     def bind_new(self, context: OperatorContext) -> Process:
-        """The closure that takes the row's new value."""
+        """Make the closure that takes the row's new value only."""
         store: SubscriptionStore = context.store(self.link.store)
         scan, link = store.prefix_scan, self.link.bind(context)
         write = link.foreign_key.serializer(foreign_key_topic(link.topic))
@@ -244,7 +245,8 @@ class AnswerSubscribers:
 
 @dataclass(frozen=True)
 class ResolveResponses:
-    """Joins responses with the rows of the left table. `left`: a row is joined with None when there is no value."""
+    """Joins responses with the rows of the left table. `left`: if a response has no value, the row is joined with
+    None."""
 
     link: Link
     table: Getter

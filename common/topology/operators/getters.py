@@ -1,10 +1,13 @@
-"""The rows of a table by key, for joins: from the table's store, or computed from the rows of the tables above it.
+"""Getters look up the row of a key in a table, for joins. They read it from the table's store, or compute it from the
+rows of the tables above it.
 
-A getter is an immutable description, bound once per program like an operator. Kafka Streams calls it a value getter.
+A getter is an immutable description. Like an operator it is bound once per program. Kafka Streams calls it a value
+getter.
 
-*Guarantees*: a table that isn't kept gives the rows that its store would have, value and timestamp. `stores` names the
-stores that a node must be connected to before it binds the getter.
-*Assumes*: stores are `TableStore`s. User functions are pure: a getter calls those of each table that isn't kept.
+*Guarantees*: for a table without a store, a getter returns the row that its store would have, with value and timestamp.
+`stores` names the stores that a node must be connected to before it binds the getter.
+*Assumes*: stores are `TableStore`s. User functions are pure, because a getter calls those of each table without a
+store.
 """
 
 from __future__ import annotations
@@ -21,17 +24,17 @@ Row: TypeAlias = tuple[Any, int]
 """Value and timestamp."""
 
 Get: TypeAlias = Callable[[Any], "Row | None"]
-"""A key's row, None when it is absent."""
+"""Returns the row of a key, None if there is none."""
 
 _NOTHING: Row = (None, -1)
 
 
 GetAsOf: TypeAlias = Callable[[Any, int], "Row | None"]
-"""A key's row that held at a time (ms), None when there was none."""
+"""Returns the row of a key that was valid at a time (ms), None if there was none."""
 
 
 class Getter(Protocol):
-    """How to read the rows of one table. `versioned`: those of each time."""
+    """How to read the rows of one table. `versioned`: rows of earlier times can be read, too."""
 
     @property
     def versioned(self) -> bool: ...
@@ -42,17 +45,17 @@ class Getter(Protocol):
         ...
 
     def bind(self, context: OperatorContext) -> Get:
-        """The function that reads a row, for one task."""
+        """Make the function that reads a row, for one task."""
         ...
 
     def bind_as_of(self, context: OperatorContext) -> GetAsOf:
-        """The function that reads a row of a versioned table as of a time."""
+        """Make the function that reads the row of a versioned table that was valid at a given time."""
         ...
 
 
 @dataclass(frozen=True)
 class StoreGetter:
-    """Rows of a table that is kept."""
+    """The rows of a table that has a store."""
 
     store: str
     versioned: bool = False
@@ -72,7 +75,7 @@ class StoreGetter:
 
 @dataclass(frozen=True)
 class FilterGetter:
-    """The parent's rows for which the predicate holds (`negate`: doesn't)."""
+    """The parent's rows for which the predicate is true (with `negate`: false)."""
 
     parent: Getter
     predicate: Callable[[Any, Any], Any]
@@ -146,8 +149,8 @@ class MapValuesGetter:
 
 @dataclass(frozen=True)
 class JoinGetter:
-    """The joined rows of two tables, the later of both timestamps with each. A join isn't versioned, whatever its
-    tables are (KIP-914)."""
+    """The joined rows of two tables. The timestamp of a joined row is the later of both. A join is never versioned,
+    even if its tables are (KIP-914)."""
 
     left: Getter
     right: Getter

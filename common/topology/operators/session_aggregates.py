@@ -1,7 +1,7 @@
 """The operator that aggregates a stream by key and session.
 
-*Guarantees*: those of `window_aggregates.py`.
-*Assumes*: the store is a `SessionStore`, `closing` where sessions are emitted when they close.
+*Guarantees*: as in `window_aggregates.py`.
+*Assumes*: the store is a `SessionStore`. It is `closing` if sessions are emitted when they close.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from milestones.common.topology.windows import SessionWindows
 from milestones.common.windowed import Windowed
 
 Merger = Callable[[Any, Any, Any], Any]
-"""(key, aggregate, other aggregate) -> aggregate of both."""
+"""Merges two sessions: (key, aggregate, other aggregate) -> aggregate of both."""
 
 
 @dataclass(frozen=True)
 class SessionAggregate:
-    """An aggregate per key and session. A record that closes the gap between sessions merges them."""
+    """Aggregates the values of each key and session. A record that closes the gap between two sessions merges them."""
 
     store: str
     windows: SessionWindows
@@ -85,8 +85,8 @@ class SessionAggregate:
 
 
 def _delete(store: Any, former: Iterable[Any], start: int, end: int, now: int) -> None:
-    """Delete the sessions that have grown into the one from `start` to `end`. Behind its put: a crash may leave the
-    first part of the changelog, which mustn't lack both."""
+    """Delete the sessions that were merged into the one from `start` to `end`. This comes after the put of the merged
+    session: a crash may leave only the first part of the changelog records, and one of both must be among them."""
     for place, session, _ in former:
         if session.start != start or session.end != end:
             store.put_at(place, None, session.end, now)
@@ -95,8 +95,8 @@ def _delete(store: Any, former: Iterable[Any], start: int, end: int, now: int) -
 def _updates(
     context: OperatorContext, store: Any, send_old_values: bool, on_close: bool
 ) -> Callable[[Windowed[Any], Any, Any], None]:
-    """A function that forwards the update of a session: (session, old value, new value). An update has no headers, as
-    in Kafka Streams: it is of several records."""
+    """Make a function that forwards the update of a session: (session, old value, new value). As in Kafka Streams, an
+    update has no headers, because several records have led to it."""
     forward, record = context.forward, context.record
 
     def flushed(session: Windowed[Any], new: Any, old: Any, _timestamp: int) -> None:
@@ -113,7 +113,7 @@ def _updates(
 
 
 def _no_update(session: Windowed[Any], old: Any, new: Any) -> None:
-    """Sessions are emitted when they close, or at the flush of the store's cache."""
+    """Do nothing: sessions are emitted when they close, or when the store's cache is flushed."""
 
 
 def _closed_ends(before: int, closes: int) -> tuple[int, int]:

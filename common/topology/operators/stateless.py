@@ -1,10 +1,10 @@
-"""The stateless operators on streams, each an immutable description that is bound to a task as a closure.
+"""The stateless operators on streams. Each is an immutable description that is bound to a task as a closure.
 
-Kafka Streams' semantics: predicates and mappers see null keys and values like any others; a repartition drops null
-keys without counting them.
+The semantics are those of Kafka Streams. Predicates and mappers get null keys and values like any others. A repartition
+drops records without a key, and doesn't count them.
 
-*Guarantees*: a closure allocates nothing but what the user's function returns.
-*Assumes*: user functions don't keep what belongs to one task in what they close over.
+*Guarantees*: a closure makes no objects other than those that the user's function returns.
+*Assumes*: user functions keep no state of a task in variables outside of them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Make = Callable[[Any, Process], Process]
 
 @dataclass(frozen=True)
 class Stateless:
-    """An operator of one function: `make(function, forward)` gives its closure."""
+    """An operator with one function of the user. `make(function, forward)` makes its closure."""
 
     make: Make
     function: Callable[..., Any]
 
     def bind(self, context: OperatorContext) -> Process:
-        # A function that gives several records may give one object in all of them.
+        # A function that returns several records may use the same object in all of them.
         forward = context.forward_own if self.make in _GIVE_SEVERAL else context.forward
         return self.make(self.function, forward)
 
@@ -67,7 +67,7 @@ def filter_not(predicate: Predicate, forward: Process) -> Process:
 
 @dataclass(frozen=True)
 class DropNullKeys:
-    """Before a repartition topic: a record without a key belongs to no partition."""
+    """Drops records without a key before a repartition topic: such a record belongs to no partition."""
 
     def bind(self, context: OperatorContext) -> Process:
         forward = context.forward
@@ -152,9 +152,9 @@ def for_each(action: ForeachAction, _forward: Process) -> Process:
 
 @dataclass(frozen=True)
 class Print:
-    """`[label]: key, value`, a line per record. `file` None: standard output. Characters that a file can't write are
-    escaped. A file that takes nothing, such as a closed one or a pipe without a reader, is no error of the record: it
-    is logged once."""
+    """Prints `[label]: key, value`, one line per record. If `file` is None, it prints to standard output. Characters
+    that the file can't write are escaped. If writing fails, as with a closed file or a pipe without a reader, that is
+    no error of the record. It is logged once."""
 
     label: str
     file: TextIO | None = None
@@ -187,7 +187,8 @@ def _write_line(out: TextIO, line: str) -> None:
 
 @dataclass(frozen=True)
 class Branch:
-    """Sends a record to the child of the first predicate that holds, else to the default branch, if any (KIP-418)."""
+    """Sends a record to the child of the first predicate that is true (KIP-418). If none is, it goes to the default
+    branch, if there is one."""
 
     predicates: tuple[Predicate, ...]
     children: tuple[str, ...]

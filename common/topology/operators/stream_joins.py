@@ -4,17 +4,19 @@
                                                      > merge
     right -> KeepRecords -> InnerSide or OuterSide /
 
-*Guarantees*: Kafka Streams' results, in its order. A result of two records has the later of both timestamps, one
-without a partner its record's own; either has the headers and the origin of the record in work. A record without a key
-or a value is dropped and counted; without a key only, a side that needs no partner sends it at once (KIP-962).
-A joiner may change the values that it is given: each result has its own.
-A record of a side that needs no partner has results with its partners or one without, never both. A record without a
-partner is sent when its window and the grace are over, and later records don't find it any more. `AT_ONCE` has Kafka
-Streams' way.
-The committed offsets have the time that both sides of a left or an outer join have seen, and the time of the first
-record that waits. A failed record and a roll-back take these times back, and after a restart they continue.
-*Assumes*: the stores of records are window stores with duplicates, that of waiting records a key-value store with the
-serdes of `unmatched.py`.
+*Guarantees*: the results and their order are those of Kafka Streams. A result of two records has the later of both
+timestamps. The result of a record without a partner has that record's timestamp. Both have the headers and the origin
+of the record that is being processed. A record without a key or without a value is dropped, and counted as dropped. One
+exception (KIP-962): if its side needs no partner, a record that has a value but no key is sent immediately. A joiner
+may change the values that it is given, because each call gets its own copies. On a side that needs no partner, a record
+has either results with its partners, or one result without a partner, never both. A record without a partner is sent
+when its window and the grace are over. After that, later records don't find it any more. With `AT_ONCE` the rules are
+Kafka Streams' own. For a left or an outer join, two times are stored with the committed offsets: the highest time that
+both sides have seen, and the time of the first waiting record. If a record fails, or the task is rolled back, changes
+of these times are undone. After a restart they continue.
+
+*Assumes*: the records of each side are in a window store with duplicates. Waiting records are in a key-value store with
+the serdes of `unmatched.py`.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ PARTNER_IS_DONE: Final = "its partner's window and grace were over"
 
 
 class Patience(NamedTuple):
-    """How long after the end of its window, ms by the time of the records, a record that comes late waits for a
-    partner (`own`), and how long a record may be found that needs none (`partner`)."""
+    """Two times in ms after the end of a record's window, measured by the timestamps of the records. `own`: until then
+    a late record waits for a partner. `partner`: until then a record that needs no partner can still be found by
+    others."""
 
     own: int
     partner: int
@@ -47,7 +50,7 @@ _PATIENCE: Final[Mapping[str, Callable[[int], Patience]]] = {
     AFTER_GRACE: lambda grace_ms: Patience(grace_ms, grace_ms),
     AT_ONCE: lambda _: Patience(0, FOREVER),
 }
-"""By when records without a partner are sent: what the grace leads to."""
+"""By the setting of when records without a partner are sent: a function that makes the times from the grace."""
 
 Joining = Callable[[Any, Any, Any], Any]
 """(key, value, value of the other side) -> joined value."""
@@ -55,8 +58,8 @@ Joining = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class KeepRecords:
-    """Keeps the records of one side for those of the other. A record is joined first: of two equal streams, one side
-    finds the record, and not both."""
+    """Stores the records of one side, so that records of the other side find them. A record is joined before it is
+    stored. So if a stream is joined with itself, only one side finds the record."""
 
     store: str
 
@@ -80,7 +83,7 @@ class KeepRecords:
 
 @dataclass(frozen=True)
 class InnerSide:
-    """Joins the records of one side with those that `other` has. `left`: whether it's the left side."""
+    """Joins the records of one side with the records in the store `other`. `left`: this is the left side."""
 
     other: str
     windows: JoinWindows
@@ -108,12 +111,12 @@ class InnerSide:
         return process
 
     def reach(self) -> tuple[int, int]:
-        """How much older, and how much newer, a partner of this side's records may be, ms."""
+        """How much older and how much newer than a record of this side its partner may be, in ms."""
         before_ms, after_ms = self.windows.before_ms, self.windows.after_ms
         return (before_ms, after_ms) if self.left else (after_ms, before_ms)
 
     def joining(self) -> Joining:
-        """The joiner, with the values of this side first."""
+        """The joiner as a function that takes the value of this side first."""
         return _JOINING[self.left, self.with_key](self.joiner)
 
 
@@ -128,8 +131,9 @@ _JOINING: Final[dict[tuple[bool, bool], Callable[[Callable[..., Any]], Joining]]
 
 @dataclass(frozen=True)
 class SelfJoin(InnerSide):
-    """Joins a stream with itself: both sides' records are those of one store, and each record is its own partner. Its
-    result with itself comes before that with a later record, unless the record is too late for its own window."""
+    """Joins a stream with itself. One store has the records of both sides, and each record is also its own partner. The
+    result of a record with itself comes before its results with later records, unless the record is too late for its
+    own window."""
 
     def bind(self, context: OperatorContext) -> Process:
         fetch, forward, join = context.store(self.other).fetch, context.forward, self.joining()
@@ -162,8 +166,8 @@ class SelfJoin(InnerSide):
 @dataclass(frozen=True)
 class OuterSide(InnerSide):
     """Joins the records of one side of a left or an outer join. `waiting`: the store of the records that have no
-    partner yet; `alone`: whether a record of this side needs none, `other_alone`: whether one of the other side does;
-    `join`: the name of what both sides remember; `unmatched`: when a record without a partner is sent."""
+    partner yet. `alone`: a record of this side needs no partner. `other_alone`: a record of the other side needs none.
+    `join`: the name of the times that both sides share. `unmatched`: when a record without a partner is sent."""
 
     waiting: str
     alone: bool
@@ -215,7 +219,8 @@ class OuterSide(InnerSide):
         return process
 
     def _passing(self, context: OperatorContext) -> Callable[[Any, int, int], None]:
-        """A function that counts a record which passes partners of these times: their own time is over."""
+        """Make a function that counts a record if it has partners of these times. It isn't joined with them, because
+        their window and grace are over."""
         fetch, dropped, node = context.store(self.other).fetch, context.dropped, context.node
 
         def pass_over(key: Any, first: int, last: int) -> None:
@@ -232,28 +237,29 @@ class Waiting:
         of = f"{side.join} {side.waiting}"
         self.observed: Memory = context.time(time_name(f"{of} observed"), -1)
         self._first = context.time(time_name(f"{of} first"), -1)
-        """The time from which on records may wait: `FOREVER` when none does, -1 before the store was looked at."""
+        """The time of the first record that may be waiting. `FOREVER` if none is waiting, -1 before the store was
+        read."""
         self._store, self._forward = context.store(side.waiting), context.forward
         self._after_ms, self._windows = side.reach()[1], side.windows
         self._join, self._left = side.joining(), side.left
 
     def add(self, row: Unmatched, value: Any) -> None:
-        """Have a record wait."""
+        """Put a record into the store of waiting records."""
         first = self._first
         if first.value < 0 or row.time < first.value:
             first.set(row.time)
         self._store.put(row, [*(self._store.get(row) or ()), (row.left, value)])
 
     def matched(self, row: Unmatched) -> None:
-        """Let the records of `row`, which have a partner now, wait no longer."""
+        """Remove the records of `row` from the store of waiting records, as they have a partner now."""
         if self._store.get(row) is not None:
             self._store.put(row, None)
 
     def send_closed(self) -> None:
         """Send the records whose window and grace are over.
 
-        The first time that is noted is that of the last row that was looked at, as in Kafka Streams, though earlier
-        rows may still wait: the next look comes as late as there.
+        As in Kafka Streams, the time of the last row that was looked at is noted as the first one, even if earlier rows
+        still wait. So the next look comes as late as in Kafka Streams.
         """
         observed, first, grace_ms = self.observed.value, self._first.value, self._windows.grace_ms
         if first >= 0 and first + self._after_ms + grace_ms >= observed:

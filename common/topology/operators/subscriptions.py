@@ -5,14 +5,15 @@ A row of the left table subscribes to the key of the right table that it refers 
 | | bytes |
 |---|---|
 | subscription | version (1), instruction (1), hash (16), primary key, and from version 1 on partition (4) |
-| response | version (1), hash (16), the right table's value, nothing for none |
+| response | version (1), hash (16), the right table's value (no bytes if there is none) |
 | key in the store of subscriptions | length of the foreign key (4), foreign key, primary key |
 
-A version with its highest bit set is followed by no hash. The hash is that of the left row's value, by which the left
-side knows responses to rows that it no longer has: murmur3 of 128 bits with a seed of 104729, two longs, big-endian.
+If the highest bit of the version is set, there is no hash. The hash is that of the left row's value. By it the left
+side recognises a response to a row that has changed since. It is murmur3 of 128 bits with the seed 104729, as two
+longs, big-endian.
 
-*Guarantees*: the serdes read what they wrote, and what Kafka Streams since 2.4 wrote. A value of the right table that
-has no bytes, such as an empty text, is read as none: the bytes can't tell.
+*Guarantees*: the serdes read the bytes that they wrote, and those that Kafka Streams since 2.4 wrote. A value of the
+right table that has no bytes, such as an empty text, is read as None: in the bytes the two are the same.
 *Assumes*: nothing.
 """
 
@@ -27,13 +28,14 @@ import mmh3
 from milestones.common.serdes import Serde
 
 UNSUBSCRIBE: Final = 0
-"""The row refers to another key now: forget the subscription."""
+"""Remove the subscription: the row refers to another key now."""
 UNSUBSCRIBE_AND_ANSWER: Final = 1
-"""The row refers to no key now: forget the subscription, and answer that there is no value."""
+"""Remove the subscription, and answer that there is no value: the row refers to no key now."""
 ANSWER: Final = 2
-"""Keep the subscription, and answer in any case. Without a foreign key nothing is kept."""
+"""Store the subscription, and answer in any case. Without a foreign key there is nothing to store."""
 ANSWER_IF_FOUND: Final = 3
-"""Keep the subscription, and answer if there is a value: the row wasn't joined before, or with the same key."""
+"""Store the subscription, and answer if there is a value. It is sent if the row wasn't joined before, or was joined
+with the same key."""
 
 _INSTRUCTIONS: Final = frozenset({UNSUBSCRIBE, UNSUBSCRIBE_AND_ANSWER, ANSWER, ANSWER_IF_FOUND})
 
@@ -45,8 +47,9 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class SubscriptionWrapper(NamedTuple):
-    """A row of the left table to the foreign key that it refers to. `digest`: the hash of the row's value, None of a
-    deleted row. `partition`: of the left table, None in version 0, which doesn't have it."""
+    """A subscription of a row of the left table to the foreign key that it refers to. `digest`: the hash of the row's
+    value, None if the row was deleted. `partition`: the partition of the row. It is None in version 0, which doesn't
+    contain it."""
 
     digest: bytes | None
     instruction: int
@@ -55,8 +58,8 @@ class SubscriptionWrapper(NamedTuple):
 
 
 class SubscriptionResponseWrapper(NamedTuple):
-    """The right table's value to a row of the left one. `digest`: the subscription's. `partition`: where the row is; it
-    isn't written."""
+    """The right table's value, as the response to a row of the left table. `digest`: that of the subscription.
+    `partition`: the partition of the row. It isn't part of the bytes."""
 
     digest: bytes | None
     value: Any
@@ -69,12 +72,12 @@ def hash_of(data: bytes) -> bytes:
 
 
 def prefix_of(foreign_key: bytes) -> bytes:
-    """What the keys of all subscriptions to a foreign key begin with, and no others."""
+    """The beginning that the keys of all subscriptions to a foreign key have, and no other keys."""
     return _LENGTH.pack(len(foreign_key)) + foreign_key
 
 
 def subscriber(stored: bytes) -> tuple[bytes | None, int | None]:
-    """Hash and partition in a serialised subscription."""
+    """Read the hash and the partition of a serialised subscription."""
     first, digest, _ = _head(stored, 2, 1, "a subscription")
     return digest, _INT.unpack(stored[-_INT.size :])[0] if first & _VERSION else None
 
@@ -161,7 +164,8 @@ def hashed_value_topic(topic: str) -> str:
 
 
 def _head(data: bytes, start: int, newest: int, what: str) -> tuple[int, bytes | None, int]:
-    """The first byte, the hash, and where the rest begins. `start`: where the hash is; `newest`: version known."""
+    """Return the first byte, the hash, and the position after it. `start`: the position of the hash. `newest`: the
+    newest version that is known."""
     first = data[0] if data else 0
     if first & _VERSION > newest:
         raise ValueError(

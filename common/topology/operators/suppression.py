@@ -1,11 +1,11 @@
-"""The operator that keeps the updates of a table back, and the rows of the table that it leads to.
+"""The operator that holds updates of a table back, and the getter of the resulting table's rows.
 
-*Guarantees*: Kafka Streams' semantics. An update is sent under the context of its record: timestamp, headers, topic,
-partition, offset. A window's result is sent once, when the window has closed, and not at all when it is a deletion. A
-full buffer that may not emit early fails the record, and with it the task: nothing is lost. The time is the highest
-that the operator has seen in its task, also before a restart; a record that fails takes its time back, and so does a
-roll-back.
-*Assumes*: updates come as (new, old), from a table that sends old values; the store is a `SuppressBuffer`.
+*Guarantees*: the semantics are those of Kafka Streams. An update is sent with the context of its record: timestamp,
+headers, topic, partition, offset. A window's result is sent once, when the window has closed. If the result is a
+deletion, it isn't sent. If a full buffer may not emit early, the record fails, and with it the task. No data is lost by
+that. The time that counts is the highest one that the operator has seen in its task, also before a restart. If a record
+fails, or the task is rolled back, its change of this time is undone.
+*Assumes*: updates come as (new value, old value), from a table that sends old values. The store is a `SuppressBuffer`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class Buffer(Protocol):
 
 @dataclass(frozen=True)
 class Suppress:
-    """Keeps updates back for `wait_ms`; `windows`: from the end of their window on, else from their record's time on.
-    `max_records`, `max_bytes`: bounds of the buffer; `stops`: a full one is an error, else its first updates are sent.
+    """Holds updates back for `wait_ms`, counted from the time of their record. With `windows`, it is counted from the
+    end of their window. `max_records`, `max_bytes`: the bounds of the buffer. `stops`: a full buffer is an error.
+    Without it, the first updates are sent early.
     """
 
     makes_values: ClassVar[bool] = True
@@ -81,7 +82,7 @@ class Suppress:
         return process
 
     def _emitting(self, context: OperatorContext, buffer: Buffer) -> Callable[[], None]:
-        """A function that sends the first update. Downstream, the update is still kept back."""
+        """Make a function that sends the first update. While the nodes below process it, it is still in the buffer."""
         record, forward, drops_deletions = context.record, context.forward, self.windows
         emitted = context.tally(context.node, SUPPRESSION_EMIT)
 
@@ -125,7 +126,8 @@ def _window_end(key: Any, _: int) -> int:
 
 @dataclass(frozen=True)
 class BufferGetter:
-    """The rows of a suppressed table: where an update is kept back, the row before it, else the parent's row."""
+    """The rows of a suppressed table. If an update of the key is held back, it is the row before that update. Otherwise
+    it is the parent's row."""
 
     buffer: str
     parent: Getter

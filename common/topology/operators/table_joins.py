@@ -1,10 +1,10 @@
 """The operators of joins with tables.
 
-*Guarantees*: Kafka Streams' semantics. A row that two tables are joined to has the later of both timestamps, a record
-that is joined with a row keeps its own. A row of one table that was never joined leads to no deletion (where the join
-has the row's old value). A record without a key is dropped and counted; of a left join with a stream it is joined with
-None (KIP-962).
-*Assumes*: stores are `TableStore`s; a table's updates come as (new, old).
+*Guarantees*: the semantics are those of Kafka Streams. A joined row of two tables has the later of both timestamps. A
+record of a stream that is joined with a row keeps its own timestamp. If the join knows the old value, the deletion of a
+row that was never joined sends no deletion. A record without a key is dropped and counted. In a left join with a stream
+it is joined with None (KIP-962).
+*Assumes*: stores are `TableStore`s. A table's updates come as (new value, old value).
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from milestones.common.topology.program import OperatorContext, Process, TableSt
 class TableJoin:
     """Joins the updates of one table with the rows of the `other` one.
 
-    `swapped`: the updates are those of the right table, so that the joiner takes their value second. `alone`: a value
-    of this side needs no row of the other; `other_alone`: the other way about.
+    `swapped`: the updates are those of the right table, so the joiner takes their value as its second argument.
+    `alone`: a value of this side needs no row of the other side. `other_alone`: a value of the other side needs no row
+    of this side.
     """
 
     other: Getter
@@ -79,7 +80,7 @@ def _swap(joiner: Joiner) -> Joiner:
 
 @dataclass(frozen=True)
 class PassUpdates:
-    """Forwards the updates of both sides of a join that isn't kept."""
+    """Forwards the updates of both sides of a join whose result has no store."""
 
     def bind(self, context: OperatorContext) -> Process:
         return context.forward
@@ -91,7 +92,7 @@ class PassUpdates:
 
 @dataclass(frozen=True)
 class KeepUpdates:
-    """Keeps the updates of both sides of a join in a store."""
+    """Writes the updates of both sides of a join to the store of its result, and forwards them."""
 
     store: str
     send_old_values: bool = False
@@ -110,8 +111,8 @@ class KeepUpdates:
 
 @dataclass(frozen=True)
 class StreamTableJoin:
-    """Joins each record with the present row of its key, or, of a versioned table, with the row that held at the time
-    of the record. `alone`: a record without one is joined with None."""
+    """Joins each record with the row of its key, as the row is at that moment. For a versioned table, it is the row
+    that was valid at the record's time. `alone`: a record for which there is no row is joined with None."""
 
     table: Getter
     joiner: Callable[..., Any]

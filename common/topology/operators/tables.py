@@ -1,7 +1,8 @@
-"""The operators on tables. Between them travel updates (new, old) in place of values.
+"""The operators on tables. They send each other updates (new value, old value) in place of values.
 
-*Guarantees*: Kafka Streams' semantics. An old value is None unless it was asked for. A filter that knows the old value
-sends no tombstone for a row that never passed. An update out of order is applied all the same.
+*Guarantees*: the semantics are those of Kafka Streams. The old value is None unless an operator below needs it. A
+filter that knows the old value sends no tombstone for a row that never passed the filter. An update that comes out of
+order is applied nevertheless.
 *Assumes*: stores are `TableStore`s.
 """
 
@@ -23,8 +24,8 @@ NULL_KEY = "null key"
 
 @dataclass(frozen=True)
 class TableSource:
-    """Makes a table of a stream: each record is a row's new value, None deletes the row. `store` None: the table isn't
-    materialised, its updates only pass through."""
+    """Makes a table of a stream. Each record is a row's new value. A value of None deletes the row. If `store` is None,
+    the table has no store, and its updates only pass through."""
 
     sends_its_row: ClassVar[bool] = True
 
@@ -93,8 +94,8 @@ class OutOfOrder:
 
 @dataclass(frozen=True)
 class TableFilter:
-    """Keeps rows for which the predicate holds (`negate`: doesn't); others are deleted downstream. Of a `versioned`
-    table also those that were never there."""
+    """Passes rows for which the predicate is true (with `negate`: false). For other rows it sends deletions. In a
+    `versioned` table it sends them even for rows that never passed."""
 
     sends_its_row: ClassVar[bool] = True
 
@@ -132,7 +133,7 @@ class TableFilter:
 
 @dataclass(frozen=True)
 class TableMapValues:
-    """Maps values; `with_key` says whether the mapper takes (key, value) or the value."""
+    """Maps values. The mapper takes the value, or with `with_key` (key, value)."""
 
     sends_its_row: ClassVar[bool] = True
 
@@ -172,8 +173,8 @@ def _output(context: OperatorContext, store: TableStore | None, send_old_values:
 
 @dataclass(frozen=True)
 class TableRepartitionMap:
-    """Gives rows a new key and value for `group_by`. The old pair is sent first; None, or a pair with None, leaves the
-    row out of all groups."""
+    """Gives rows a new key and value for `group_by`. The deletion of the old pair is sent before the new pair. If the
+    mapper returns None, or a pair with None in it, the row is in no group."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any] | None]
 
@@ -217,5 +218,5 @@ class ToStream:
         return process
 
     def bind_new(self, context: OperatorContext) -> Process:
-        """Pass updates through, for a parent that sends no old values."""
+        """Make the closure for a parent that sends no old values: it passes updates through."""
         return context.forward

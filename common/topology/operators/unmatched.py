@@ -1,11 +1,13 @@
-"""The rows of a left or an outer join that wait for a partner, and their bytes, which are Kafka Streams'.
+"""The waiting records of a left or an outer join, which have no partner yet, and their serdes. The bytes are those of
+Kafka Streams.
 
 | | bytes |
 |---|---|
 | key | time (8), side (1: left 1, right 0), key |
 | value | a list (KIP-466) of: side (1), value |
 
-Rows are in the order of time, then right before left, then by the keys' bytes.
+Rows are sorted by time. Of rows with the same time, those of the right side come first. After that, the bytes of the
+keys decide.
 
 *Guarantees*: the two serdes read what they wrote.
 *Assumes*: times are not negative. All values of a row are of the row's side.
@@ -24,7 +26,7 @@ _RIGHT, _LEFT = b"\x00", b"\x01"
 
 
 class Unmatched(NamedTuple):
-    """What records that wait have in common. `left`: whether they are of the left stream."""
+    """The key of waiting records with the same time, side and key. `left`: they are of the left stream."""
 
     time: int
     left: bool
@@ -32,11 +34,11 @@ class Unmatched(NamedTuple):
 
 
 Sided = tuple[bool, Any]
-"""Whether a value is of the left stream, and the value."""
+"""(True for a value of the left stream, the value)"""
 
 
 class UnmatchedSerde(Serde[Unmatched]):
-    """Serde of the keys, with the records' keys by `inner`."""
+    """Serde of the rows' keys. `inner`: the serde of the records' keys."""
 
     __slots__ = ("inner",)
 
@@ -95,7 +97,7 @@ class SidedSerde(Serde[Sided]):
 
 
 def unmatched_values(left: Serde[Any], right: Serde[Any]) -> Serde[list[Sided | None]]:
-    """Serde of the values."""
+    """Make the serde of the rows' values."""
     return list_serde(SidedSerde(left, right))
 
 

@@ -1,8 +1,8 @@
-"""`KTable.transform_values`: user code that has a table's values, stores and time.
+"""`KTable.transform_values`: user code that gets a table's values, and may use stores and the time.
 
-*Guarantees*: Kafka Streams' calls: for each update the transformer gets the new value first, None for a deleted row,
-and after it, where the old value is asked for and the table isn't kept, the old one. A join that reads a table which
-isn't kept has a transformer of its own, and calls it for each row that it looks up.
+*Guarantees*: the calls are those of Kafka Streams. For each update the transformer gets the new value, which is None
+for a deleted row. If old values are needed and the table has no store, it gets the old value in a second call. A join
+that looks up rows of a table without a store has a transformer of its own, and calls it for each row.
 *Assumes*: stores are `TableStore`s.
 """
 
@@ -25,26 +25,26 @@ _METHODS = ("init", "transform", "close")
 
 
 class ValueTransformerContext(ProcessorContext[Any, Any]):
-    """The calls of a `ValueTransformer` to its task."""
+    """What a `ValueTransformer` can ask of its task."""
 
     def forward(self, record: Any, child: str | None = None) -> NoReturn:
-        """Refused: the values that `transform` returns are what comes of a table."""
+        """Raises `TopologyError`: a transformer returns its result from `transform`, and forwards no records."""
         raise TopologyError(f"{self._context.node} can't forward records: return the value from transform")
 
     @property
     def timestamp(self) -> int:
-        """The time of the row in work, ms; -1 where a join looks up a row that isn't there."""
+        """The timestamp of the row that is being transformed, in ms. -1 if a join looks up a row that doesn't exist."""
         return self._context.record.timestamp
 
     @property
     def headers(self) -> Headers:
-        """The headers of the record in work; none where a join looks up a row."""
+        """The headers of the current record. Empty if a join looks up a row."""
         return list(self._context.record.headers or ())
 
 
 class ValueTransformer(Generic[K, V, VR]):
-    """Base of the objects that `KTable.transform_values` takes. Overriding `transform` is enough. Attributes live as
-    long as those of a `Processor`."""
+    """Base class of the transformers of `KTable.transform_values`. A subclass must override `transform`. For its
+    attributes see `Processor`."""
 
     context: ValueTransformerContext
 
@@ -53,7 +53,7 @@ class ValueTransformer(Generic[K, V, VR]):
         self.context = context
 
     def transform(self, key: K, value: V | None) -> VR | None:
-        """The new value of a row; None deletes it. `value` is None for a deleted row."""
+        """Return the new value of a row. None deletes the row. `value` is None for a deleted row."""
         raise NotImplementedError(f"{type(self).__qualname__} needs a method transform(key, value)")
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ Transformers = Callable[[], ValueTransformer[K, V, VR]]
 
 
 def check_transformers(given: Any, node: str) -> Any:
-    """`given`, if it makes transformers, else `TopologyError`."""
+    """Return `given` if it makes transformers. Raises `TopologyError` if not."""
     supplier = check_supplier(given, node)
     if isinstance(supplier, type):
         _check_transformer(supplier, node)
@@ -83,7 +83,7 @@ def _check_transformer(transformer: object, node: str) -> None:
 
 
 def _transform(transformers: Transformers[Any, Any, Any], context: OperatorContext) -> Callable[[Any, Any], Any]:
-    """The `transform` of a new transformer, which gets its context when the program begins."""
+    """Make a transformer, and return its `transform`. Its `init` is called when the program begins."""
     transformer, own = transformers(), ValueTransformerContext(context)
     _check_transformer(transformer, context.node)
     if isinstance(transformer, ValueTransformer):
@@ -95,7 +95,7 @@ def _transform(transformers: Transformers[Any, Any, Any], context: OperatorConte
 
 @dataclass(frozen=True)
 class TableTransformValues:
-    """Replaces values by those of a transformer."""
+    """Replaces values by those that a transformer returns."""
 
     transformers: Transformers[Any, Any, Any]
     store: str | None = None
@@ -137,7 +137,8 @@ class TableTransformValues:
 
 @dataclass(frozen=True)
 class TransformValuesGetter:
-    """The parent's rows with values of a transformer. `connected`: the stores that the transformer uses."""
+    """The parent's rows with the values that a transformer returns. `connected`: the stores that the transformer
+    uses."""
 
     parent: Getter
     transformers: Transformers[Any, Any, Any]
@@ -163,7 +164,7 @@ class TransformValuesGetter:
 def _of_rows(
     transformers: Transformers[Any, Any, Any], context: OperatorContext
 ) -> Callable[[Any, Row | None], Row | None]:
-    """A function that gives the transformed row, also of a key without one."""
+    """Make a function that returns the transformed row, also for a key that has no row."""
     transform, record = _transform(transformers, context), context.record
 
     def transformed(key: Any, row: Row | None) -> Row | None:

@@ -1,13 +1,13 @@
-"""The special case of versioned tables (KIP-889, KIP-914): updates that aren't the latest of their key.
+"""How operators treat updates of versioned tables that aren't the latest of their key (KIP-889, KIP-914).
 
 | | what it does with such an update |
 |---|---|
 | the table's store | keeps it as an old version, or refuses it when it is older than the history |
-| `filter`, `map_values`, not kept | pass it on as it is |
-| `group_by`, joins with tables, by foreign key too | drop it |
-| all others | do as with any update |
+| `filter`, `map_values`, without a store | pass it on, still marked as not the latest |
+| `group_by`, joins with tables, also by foreign key | drop it |
+| all others | treat it as any update |
 
-*Guarantees*: an operator under a table that isn't versioned is bound as if there were none.
+*Guarantees*: an operator below a table that isn't versioned is bound as if there were no versioned tables.
 *Assumes*: an operator forwards only while it processes.
 """
 
@@ -26,17 +26,17 @@ NOT_THE_LATEST: Final = "it isn't the latest update of its key"
 
 
 class VersionedTable(TableStore, Protocol):
-    """The calls of operators to a versioned store. `last_put`: until when the last version that was put holds."""
+    """What operators call of a versioned store. `last_put`: until when the version that was put last is valid."""
 
     last_put: int
 
     def get_as_of(self, key: Any, time: int) -> tuple[Any, int] | None:
-        """(value, timestamp) of `key` that held at `time`, None when there was none."""
+        """Return (value, timestamp) of `key` that was valid at `time`, None if there was none."""
         ...
 
 
 def forwarding_versions(context: OperatorContext, store: VersionedTable, send_old_values: bool) -> Process:
-    """The target of an operator's updates, each of which it has just put into `store`."""
+    """Return the function to which an operator passes each update that it has just put into `store`."""
     forward, dropped, node = context.forward, context.dropped, context.node
     to_children = forward if send_old_values else context.forward_new
 
@@ -54,7 +54,7 @@ def forwarding_versions(context: OperatorContext, store: VersionedTable, send_ol
 
 @dataclass(frozen=True)
 class Carrying:
-    """An operator without a store, which forwards updates that aren't the latest as such."""
+    """An operator without a store. If an update isn't the latest, it marks the forwarded update so, too."""
 
     operator: Operator
 
@@ -81,7 +81,7 @@ class Carrying:
 
 @dataclass(frozen=True)
 class LatestOnly:
-    """An operator that is given only the latest updates. `counted`: the others count as dropped records."""
+    """An operator that gets only the latest updates. `counted`: all others are counted as dropped records."""
 
     operator: Operator
     counted: bool
@@ -99,10 +99,10 @@ class LatestOnly:
 
 
 def carrying(operator: Operator, versioned: bool, kept: bool) -> Operator:
-    """An operator on a table that is `versioned` or not, and makes one that is `kept` in a store or not."""
+    """Wrap an operator in `Carrying` if its table is `versioned` and its result isn't `kept` in a store."""
     return Carrying(operator) if versioned and not kept else operator
 
 
 def latest_only(operator: Operator, versioned: bool, *, counted: bool = True) -> Operator:
-    """An operator on a table that is `versioned` or not."""
+    """Wrap an operator in `LatestOnly` if its table is `versioned`."""
     return LatestOnly(operator, counted) if versioned else operator

@@ -1,12 +1,12 @@
 """The operators that aggregate a stream by key and window of time.
 
-*Guarantees*: windows, order of updates, timestamps and dropped records as in Kafka Streams. Late is decided by the
-highest time that this operator has seen in its task, which is in the committed offsets: after a restart it continues. A
-record that fails takes its time back, and so does a roll-back. A window that is emitted when it closes is emitted once,
-and closed then for whatever comes: how far windows are emitted is in the committed offsets, too. A late record is
-dropped and counted, or given to the child that takes late records.
-The user's functions may change what they are given: each window has a value and an aggregate of its own.
-*Assumes*: the store is a `WindowTable`, `closing` where windows are emitted when they close.
+*Guarantees*: windows, the order of updates, timestamps and dropped records are as in Kafka Streams. The highest time
+that this operator has seen in its task decides which records are late. It is stored with the committed offsets, so it
+continues after a restart. If a record fails, or the task is rolled back, its change of this time is undone. A window
+that is emitted when it closes is emitted once, and takes no record after that. How far windows are emitted is stored
+with the committed offsets, too. A late record is dropped and counted, or goes to the child that takes late records. The
+user's functions may change the values that they are given: each window has its own value and its own aggregate.
+*Assumes*: the store is a `WindowTable`. It is `closing` if windows are emitted when they close.
 """
 
 from __future__ import annotations
@@ -33,33 +33,35 @@ from milestones.common.windowed import Windowed
 
 LATE = "its window has closed"
 GONE = "its window is gone from the store, whose changelog was ahead of the committed offsets"
-"""At least once, after a crash: the store has the times of records that come again."""
+"""Happens under `at_least_once` after a crash: the store already has the times of records that are processed once
+more."""
 
 TimedValue = tuple[Any, int]
 """A value and its time, ms."""
 
 
 class WindowTable(TableStore, Protocol):
-    """The calls of windowed operators to a timestamped window store."""
+    """What windowed operators call of a timestamped window store."""
 
     def place(self, key: Any, start: int) -> bytes:
-        """The place of a key's window, so that both calls for it serialise the key once."""
+        """The place of a key's window. With it, `row_at` and `put_at` needn't serialise the key a second time."""
         ...
 
     def row_at(self, place: bytes, start: int) -> TimedValue | None: ...
 
     def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
-        """None deletes, at that time. Returns False when the window is gone already."""
+        """Set the row of a window. A value of None deletes it, with that time. Returns False if the window is gone
+        already."""
         ...
 
     def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool: ...
 
     def backward_rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, TimedValue]]:
-        """(start, row) of the windows that start from `first` to `last`, the last one first."""
+        """Yield (start, row) of the windows that start between `first` and `last`, the last one first."""
         ...
 
     def rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, TimedValue]]:
-        """`backward_rows`, the first one first."""
+        """As `backward_rows`, but the first one first."""
         ...
 
     def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], TimedValue]]: ...
@@ -69,7 +71,7 @@ class ClosingStore(Protocol):
     """A store of windows that are emitted when they close."""
 
     def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Rows with a time of these (both included), by time, then by key."""
+        """Yield the rows whose time is between these two (both included), by time, then by key."""
         ...
 
 
@@ -79,8 +81,8 @@ def _row(_: Windowed[Any], row: TimedValue) -> TimedValue:
 
 @dataclass(frozen=True)
 class WindowAggregate:
-    """An aggregate per key and window; `on_close`: emitted once per window, when it closes. `late`: the child that gets
-    the records which no window has taken."""
+    """Aggregates the values of each key and window. `on_close`: each window is emitted once, when it closes. `late`:
+    the child that gets the records that came too late for all of their windows."""
 
     store: str
     windows: TimeWindows | UnlimitedWindows
@@ -143,19 +145,20 @@ def overlap(windows: TimeWindows | UnlimitedWindows) -> bool:
 
 
 def observed_time(context: OperatorContext, store: str, on_close: bool, after_ms: int) -> Memory:
-    """The time of the operator. Where windows are emitted when they close, it isn't before the time at which those
-    closed that are emitted: so far after the time up to which they are."""
+    """The highest time that the operator has seen. If windows are emitted when they close, it is at least `after_ms`
+    later than the time up to which windows were emitted: only then can they have closed."""
     emitted = context.kept(store).value if on_close else UNKNOWN
     return context.observed_time(UNKNOWN if emitted == UNKNOWN else emitted + after_ms)
 
 
 Skip = Callable[[Any, Any, int, int, bool], None]
-"""(key, value, timestamp, number of the record's windows that have closed, whether another one has taken it)"""
+"""Is called with (key, value, timestamp, how many of the record's windows have closed, whether another window has taken
+it)."""
 
 
 def skipping(context: OperatorContext, child: str | None) -> Skip:
-    """A function for a record that comes after the end of windows. What no window takes goes to the child that gets
-    late records, if there is one: it isn't dropped then."""
+    """Make a function for a record that comes after some of its windows have closed. If no window takes the record, and
+    there is a child for late records, it goes there. Otherwise it is counted as dropped, once per closed window."""
     dropped, node = context.dropped, context.node
     late = None if child is None else context.forward_to(child)
 
@@ -170,11 +173,11 @@ def skipping(context: OperatorContext, child: str | None) -> Skip:
 
 
 def _no_update(key: Any, value: Any, timestamp: int) -> None:
-    """Windows are emitted when they close."""
+    """Do nothing: windows are emitted when they close."""
 
 
 def _closed_starts(windows: TimeWindows | UnlimitedWindows) -> Callable[[int, int], tuple[int, int]]:
-    """Gives the first and the last start of the windows that have closed up to a time, and not up to an earlier one."""
+    """Make a function that returns the first and the last start of the windows that have closed between two times."""
     size_ms = windows.size_ms
 
     def closed(before: int, closes: int) -> tuple[int, int]:
@@ -190,8 +193,9 @@ def closing(
     closed: Callable[[int, int], tuple[int, int]],
     result: Callable[[Windowed[Any], Any], TimedValue] = _row,
 ) -> Callable[[int], None]:
-    """A function that emits the windows that have closed up to a time. `closed`: the first and the last time of those
-    that have, and had not up to an earlier time; `result`: value and timestamp of a window's row."""
+    """Make a function that emits the windows that have closed up to a time. `closed(before, closes)` returns the first
+    and the last time of the windows that have closed between these two times. `result` makes value and timestamp of a
+    window's row."""
     emitted, forward = context.kept(name), context.forward
 
     def emit(closes: int) -> None:
@@ -211,10 +215,10 @@ def closing(
 
 @dataclass(frozen=True)
 class SlidingWindowAggregate:
-    """An aggregate per key and window of all records that are at most `difference_ms` apart.
+    """Aggregates the values of each key and sliding window: of all records that are at most `difference_ms` apart.
 
-    A window exists where a record begins or ends it: a record ends its *left* window, and the *right* window of a
-    record begins one ms after the record.
+    Each record makes two windows. Its *left* window ends with the record. Its *right* window begins one ms after the
+    record.
     """
 
     store: str
@@ -260,8 +264,8 @@ class SlidingWindowAggregate:
 
 
 class _Sliding:
-    """The windows that one record changes or makes. `taken`: whether one of them has taken the record; `closed`: how
-    many haven't, as they have closed."""
+    """Changes and makes the windows of one record. `taken`: a window has taken the record. `closed`: how many windows
+    haven't, because they have closed."""
 
     def __init__(
         self, store: WindowTable, forward: Process, aggregate: SlidingWindowAggregate, gone: Callable[[], None]
@@ -273,7 +277,8 @@ class _Sliding:
         self._sends_copies = reads_again(store, forward, aggregate.send_old_values)
 
     def take(self, key: Any, value: Any, timestamp: int, closes: int) -> None:
-        """A record whose left window doesn't begin before 0. Its windows are looked at from the last one on."""
+        """Take a record whose left window doesn't begin before 0. Its windows are read backwards, the last one
+        first."""
         difference_ms = self._difference_ms
         starts: set[int] = set()
         left: TimedValue | None = None
@@ -308,7 +313,7 @@ class _Sliding:
             self._make_right(key, timestamp, right)
 
     def take_early(self, key: Any, value: Any, timestamp: int, closes: int) -> None:
-        """A record whose left window would begin before 0: the window from 0 on has all of these."""
+        """Take a record whose left window would begin before 0. The window that starts at 0 has all such records."""
         starts: set[int] = set()
         combined: TimedValue | None = None
         right: TimedValue | None = None
@@ -334,12 +339,13 @@ class _Sliding:
         self._add(key, value, timestamp, 0, combined or (self._initializer(), timestamp), closes)
 
     def _make_right(self, key: Any, timestamp: int, right: TimedValue | None) -> None:
-        """The right window of the record has what a window around the record has of later records."""
+        """Make the right window of the record, from the later records in a window around the record."""
         if right is not None and right[1] > timestamp:
             self._put(key, timestamp + 1, None, right[0], right[1], right[1])
 
     def _add(self, key: Any, value: Any, timestamp: int, start: int, row: TimedValue, closes: int) -> None:
-        """Add the record to a window. Its end belongs to it, so that it closes a ms later than other windows."""
+        """Add the record to a window. A sliding window includes its end, so it closes one ms later than other
+        windows."""
         if start + self._difference_ms < closes:
             self.closed += 1
             return
@@ -357,5 +363,6 @@ class _Sliding:
 
 
 def _kept(row: TimedValue, timestamp: int) -> TimedValue:
-    """A window's row as it is before the aggregator changes it. Only the value of one with later records is used."""
+    """A copy of a window's row, made before the aggregator may change it. The row is copied only if it has later
+    records, because only then its value is used."""
     return (copy_of(row[0]), row[1]) if row[1] > timestamp else row
