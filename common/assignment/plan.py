@@ -177,7 +177,8 @@ def _repartition_counts(
     owned: Mapping[str, int | None],
     external: Mapping[str, int],
 ) -> tuple[dict[str, int], list[str]]:
-    """The count of each repartition topic: its own, else the largest of the topics upstream of it."""
+    """The partition count of each repartition topic: the one that it was given, or else the largest count of the topics
+    upstream of it. Returned with the problems that were found."""
     known = {topic: count for topic, count in owned.items() if count is not None}
     upstream = {
         topic: {source for sub in subs if topic in sub.sink_topics for source in sources[sub.id]} for topic in owned

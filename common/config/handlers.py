@@ -1,4 +1,4 @@
-"""The exception handlers that names in a config stand for.
+"""Finds the exception handlers that a config gives by name.
 
 *Guarantees*: a built-in handler that skips records writes them to the dead letter topic of the same config.
 *Assumes*: handlers are those of `milestones.common.topology.handlers`.

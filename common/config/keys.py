@@ -1,6 +1,6 @@
-"""The table of config keys: names, types, ranges and defaults are Kafka Streams', in snake case.
+"""The table of config keys. Names, types, ranges and defaults are those of Kafka Streams. Names are in snake case.
 
-*Guarantees*: one row per key; nothing else in the package knows a key's default.
+*Guarantees*: each key has one row, and its default is written only here.
 *Assumes*: durations are milliseconds, sizes bytes.
 """
 

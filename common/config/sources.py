@@ -35,7 +35,7 @@ _ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://")
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """Raw values by key, and the name of their source."""
+    """One place from which config values come: its name, and its values by key, not yet checked."""
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)

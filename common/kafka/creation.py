@@ -58,8 +58,8 @@ class TopicCreation:
         self.made: frozenset[str] = frozenset()
 
     def steps(self) -> Generator[None, None, None]:
-        """Make the missing topics; when it ends, all exist. Raises `SourceTopicError` for a topic that doesn't fit.
-        Raises `SourceTopicError` for one that can't be made; Kafka's last error when `patience_ms` is over."""
+        """Make the missing topics. After the last step all exist. Raises `SourceTopicError` for a topic that doesn't
+        fit, or that can't be made. Raises Kafka's last error when `patience_ms` is over."""
         until_ms, pause_ms = self._clock.monotonic_ms() + self._patience_ms, SHORTEST_PAUSE_MS
         while True:
             try:

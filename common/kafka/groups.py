@@ -1,12 +1,12 @@
-"""A consumer group, looked at from outside: its members with their bytes, its committed offsets.
+"""Reads a consumer group from outside: its members with their user data, and its committed offsets.
 
 *Guarantees*: metadata of committed offsets is read only where it is asked for (`stable`). One connection to the
 coordinator serves all questions, and is closed by `close`.
-*Assumes*: nothing about the group: it may be unknown, its coordinator still to be made. One owner thread.
+*Assumes*: one owner thread. The group needn't exist, and Kafka needn't have a coordinator for it yet.
 
-*Why this way*: confluent-kafka's own calls can't be used. Its admin call for offsets ends the process when the group's
-coordinator doesn't exist yet (confluent-kafka-python's issue 1982). Its consumer reads metadata beyond their end. Its
-description of a group leaves out the members' user data.
+*Why this way*: the calls of confluent-kafka can't be used. If the group has no coordinator yet, the admin client's call
+for offsets makes the whole process crash (confluent-kafka-python's issue 1982). The consumer reads metadata beyond its
+end. The description of a group leaves out the members' user data.
 """
 
 from __future__ import annotations

@@ -95,9 +95,9 @@ class Cluster(Owned):
 
     @contextmanager
     def _renewing(self) -> Iterator[None]:
-        """Replace the client after a failure inside the block: once a broker has stood still, librdkafka may keep a
-        former leader, or a leader's old epoch, for ever (seen for a minute, of 4 clients of 4). A client that was only
-        slow is kept, as it may still be connecting."""
+        """Replace the client after a failure inside the block. After a broker has stood still, librdkafka may keep a
+        former leader, or a leader's old epoch, for ever. (In a test, 4 of 4 clients kept it for the whole minute.) A
+        client that was only slow isn't replaced, because it may still be connecting."""
         try:
             yield
         except KafkaException as exception:

@@ -1,11 +1,11 @@
-"""The memory of operators and stores between records: one immutable value per cell.
+"""Cells hold what operators and stores remember between records. A cell has one immutable value.
 
     set ---> value ---merge---> merged ---a commit's progress---> what a roll-back returns to
                | the record failed
                +---> merged
 
-*Guarantees*: a failed record takes its changes back. A commit has the values as of its boundary; a roll-back returns to
-those of the last commit. A cell outlives the program that asked for it: the next program finds the cell by its name.
+*Guarantees*: if a record fails, its changes are undone. A commit has the values of its boundary. A roll-back returns to
+the values of the last commit. A cell outlives the program that asked for it: the next program finds it by its name.
 A *kept* cell goes into the metadata of the committed offsets, and comes back from there in another process. So does a
 *time*, which an operator or a store has seen: it continues after a restart, a move, a stay on Spark, and a window that
 has closed stays closed. Of more times than the metadata has room for, several share the lowest of them.
@@ -22,15 +22,15 @@ from milestones.common.state.times import gathered, is_time
 from milestones.common.windowed import FOREVER
 
 UNKNOWN: Final = -1
-"""The value of a kept cell that no commit has."""
+"""The value of a kept cell that was never committed."""
 
 
 NOTHING: Final = (UNKNOWN, FOREVER)
-"""Values of a kept cell that needn't be kept: `FOREVER` is that of a time at which nothing waits."""
+"""Values of a kept cell that the metadata needn't contain. A time is `FOREVER` if nothing waits for it."""
 
 
 class Cell:
-    """One value. Reading `value` costs an attribute."""
+    """One value. Reading `value` is a plain attribute access, so it is fast."""
 
     __slots__ = ("_merged", "_touched", "value")
 
@@ -46,7 +46,7 @@ class Cell:
         return self._merged
 
     def set(self, value: Any) -> None:
-        """Change the value, with the record in work."""
+        """Change the value. If the current record fails, the change is undone."""
         if self.value is self._merged:
             self._touched.append(self)
         self.value = value
@@ -76,25 +76,25 @@ class Cells:
         self._committed: Mapping[str, Any] = {}
 
     def cell(self, name: str, initial: Any) -> Cell:
-        """The cell of that name; made with the value `initial` when the task asks for the name first."""
+        """The cell of this name. The first call for a name makes the cell, with the value `initial`."""
         if name not in self._cells:
             self._initial[name] = initial
             self._cells[name] = Cell(initial, self._touched)
         return self._cells[name]
 
     def begin(self, name: str, value: Any) -> None:
-        """Have the cell of that name begin with `value`, after a roll-back too that no commit came before."""
+        """Have the cell of this name begin with `value`. A roll-back before the first commit returns to it, too."""
         self.cell(name, value).back(value)
         self._initial[name] = value
 
     def kept(self, name: str) -> Cell:
-        """The kept cell of that name, a number of 64 bits. It begins with the committed number, `UNKNOWN` without."""
+        """The kept cell of this name, a number of 64 bits. It begins with the committed number, or with `UNKNOWN`."""
         self._kept.add(name)
         return self.cell(name, self.others(name))
 
     def time(self, name: str, least: int = UNKNOWN) -> Cell:
-        """The kept cell of a time, whose `name` is by `times.time_name`. It begins with `least` if that is later than
-        the committed time: what else is known tells that the time is past."""
+        """The kept cell of a time. `name` is made by `times.time_name`. The cell begins with `least` if that is later
+        than the committed time: the caller knows from elsewhere that this time has passed."""
         cell = self.kept(name)
         if cell.merged < least:
             self.begin(name, least)
@@ -116,7 +116,7 @@ class Cells:
 
     @property
     def exact(self) -> bool:
-        """True if each time is that of the last commit, and what rows tell beyond it isn't committed."""
+        """True if each time is exactly that of the last commit. Then rows with a later time aren't committed."""
         return self._exact and not self.share
 
     @property
@@ -150,7 +150,7 @@ class Cells:
         return {name: cell.merged for name, cell in self._cells.items()}
 
     def back(self, values: Mapping[str, Any]) -> None:
-        """Return to the values of a commit; cells that are younger than it begin anew."""
+        """Return to the values of a commit. Cells that were made after that commit return to their initial values."""
         for name, cell in self._cells.items():
             cell.back(values.get(name, self._initial[name]))
 

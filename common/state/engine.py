@@ -1,13 +1,13 @@
-"""The seam between stores and the databases that keep them: `Engine` and `Namespace`.
+"""The interface between stores and the databases that hold their data: `Engine` and `Namespace`.
 
-A task never holds a database handle but a `Namespace`, which its `TaskStorage` opens in an `Engine`. Until M6 each
-store has an engine of its own with one namespace; M6 puts many into one engine. An engine knows namespaces only: the
-state manager knows their tasks and stores, and names them to the engine for errors (`owners`).
+A task has no handle of a database. It has a `Namespace`, which its `TaskStorage` opens in an `Engine`. Until M6 each
+store has its own engine with one namespace. From M6 on one engine has many namespaces. An engine knows only namespaces.
+The state manager knows which task and store each belongs to, and gives that to the engine for errors (`owners`).
 
-*Guarantees* (of every engine): `apply` is atomic per call, data together with offsets: after a crash either all of a
-call is there or nothing of it, and calls are there in their order, as a prefix. Keys are in unsigned byte order.
-Only errors of `milestones.common.errors` come out; a `StateCorruptError` names the owners of what is damaged. A
-namespace or a scan that outlives its engine raises `StateError`, it never ends silently.
+*Guarantees* (of every engine): one call of `apply` is atomic, data together with offsets. After a crash, either the
+whole call is there or nothing of it. If a call is there, all earlier calls are there, too. Keys are in unsigned byte
+order. Engines raise only errors of `milestones.common.errors`. A `StateCorruptError` names the owners of the damaged
+data. If a namespace or a scan is used after its engine was closed, it raises `StateError`. It never just ends.
 *Assumes*: only committed data is ever applied. Threads keep to this table:
 
 | call | during it, on any thread |
@@ -45,10 +45,10 @@ BoundedScan = Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]
 """(start, end, limit): see `Namespace.scan_bounded`."""
 
 Owners = Mapping[str, Collection[StoreId]]
-"""By namespace, the stores that have entries there."""
+"""By namespace: the stores that have entries in it."""
 
 NOBODYS: Final[Owners] = MappingProxyType({})
-"""The owners of an engine that isn't a task's."""
+"""No owners, for an engine that belongs to no task."""
 
 
 class Namespace(Protocol):
@@ -57,25 +57,27 @@ class Namespace(Protocol):
     name: str
 
     def get(self, key: bytes, /) -> bytes | None:
-        """The value of `key`, None when absent. The hot path: bind it once, `get = namespace.get`."""
+        """Return the value of `key`, None if there is none. It is called for every record, so callers keep the bound
+        method: `get = namespace.get`."""
         ...
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with start <= key < end (None: unbounded), as they were at the call; raises on corruption."""
+        """Yield the entries with start <= key < end (None: no bound), as they were at the call. Raises an error if data
+        is damaged."""
         ...
 
     def scan_bounded(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """The first `limit` entries with start <= key < end, at once: cheaper than a `scan` that finds as few; raises
-        on corruption."""
+        """Return the first `limit` entries with start <= key < end as a list. For few entries this is cheaper than a
+        `scan`. Raises an error if data is damaged."""
         ...
 
     def reader(self, beyond: bytes | None = None) -> BoundedScan:
-        """A `scan_bounded` of its own for one more thread. `beyond`: the key from which on it is asked for nothing; an
-        engine that can stops there, and passes nothing that has expired behind it."""
+        """Make a separate `scan_bounded` for one more thread. `beyond`: the caller asks for no key from this one on. An
+        engine that can stop there needn't pass over expired entries behind it."""
         ...
 
     def offset(self) -> int | None:
-        """The changelog offset up to which (exclusive) the content is complete; None when never set."""
+        """The changelog offset up to which the content is complete, not including it. None if it was never set."""
         ...
 
     def approximate_entries(self) -> int:
@@ -108,24 +110,26 @@ class _Empty:
 
 
 EMPTY: Final[Namespace] = _Empty()
-"""Of a store that nothing was ever written to."""
+"""The namespace of a store that has never been written to."""
 
 
 class Engine(Protocol):
     """Physical storage of one or more namespaces."""
 
     def open(self, namespace: str) -> Namespace:
-        """The namespace, created empty when absent; the same object until it is dropped.
+        """Open the namespace, and create it if it doesn't exist. Returns the same object until the namespace is
+        dropped.
 
         `StateCorruptError`, `StateLockedError`, `StateError`."""
         ...
 
     def namespaces(self) -> Collection[str]:
-        """The names of all namespaces that there are, opened or not."""
+        """The names of all namespaces, whether they are open or not."""
         ...
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int], *, wait: bool = True) -> None:
-        """Write all batches and offsets (by namespace, each opened) in one atomic step.
+        """Write all batches and offsets in one atomic step. Both are keyed by namespace, and every namespace must have
+        been opened.
 
         Raises `StateError` if the disk is full: then no reader sees any of it, and after the next open it is there
         entirely or not at all. Such an engine may refuse every later write: close it and open it again.
@@ -147,20 +151,20 @@ class Engine(Protocol):
         ...
 
     def drop(self, namespace: str) -> None:
-        """Delete the namespace with its offset, opened or not. Harmless when absent."""
+        """Delete the namespace and its offset, whether it is open or not. Does nothing if it doesn't exist."""
         ...
 
     def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch], *, wait: bool = True) -> None:
-        """Delete all keys of a span per namespace, then write the batches, in one atomic step. Room is given back by
-        `compact`. `wait` as in `apply`. `StateError`."""
+        """For each namespace delete all keys of a span, then write the batches, in one atomic step. The disk space is
+        freed by `compact`. `wait`: as in `apply`. Raises `StateError`."""
         ...
 
     def compact(self, namespace: str, span: Span) -> None:
-        """Give back the room of what was deleted in the span. May take long, and holds no lock. `StateError`."""
+        """Free the disk space of deleted keys in the span. May take long, and holds no lock. Raises `StateError`."""
         ...
 
     def interrupt(self) -> None:
-        """Have a `compact` that is under way come to its end. Only `sync` and `close` are to follow."""
+        """End a `compact` that is running. After this only `sync` and `close` may be called."""
         ...
 
     def sync(self) -> None:
@@ -169,16 +173,17 @@ class Engine(Protocol):
         ...
 
     def unflushed(self) -> Mapping[str, int]:
-        """Bytes of memory that hold what was applied and is in no table file yet, by open namespace. `StateError`."""
+        """By open namespace: the bytes of memory with applied data that is in no table file yet. Raises
+        `StateError`."""
         ...
 
     def flush(self, namespace: str) -> None:
-        """Have what the namespace has in memory written into a table file; this only begins it. Does nothing where the
-        library can't. `StateError`."""
+        """Begin to write the namespace's data in memory into a table file, without waiting for the end. Does nothing if
+        the library can't do it. Raises `StateError`."""
         ...
 
     def memory_bytes(self) -> int:
-        """Bytes of memory that belong to this engine alone: content in memory, memtables, readers."""
+        """The bytes of memory that only this engine uses: content in memory, memtables, readers of table files."""
         ...
 
     def statistics(self) -> Mapping[str, int]:
@@ -190,7 +195,8 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release everything; applied data stays (in memory: is lost). Harmless when repeated."""
+        """Release everything. Applied data stays on the disk. An engine in memory loses it. A second call does
+        nothing."""
         ...
 
 

@@ -40,7 +40,7 @@ class GlobalStoreEngine(StoreEngine):
         self.positions = {_PARTITION.unpack(key)[0]: _OFFSET.unpack(value)[0] for key, value in written}
 
     def write_at(self, batch: Batch, positions: Mapping[int, int]) -> None:
-        """Write entries and positions, in one step."""
+        """Write entries, and the positions by partition of the topic, in one atomic step."""
         known = {**self.positions, **positions}
         if not batch and known == self.positions:
             return

@@ -114,12 +114,13 @@ class GlobalStorage(TaskStorage, Protocol):
         ...
 
     def write_at(self, batches: Mapping[str, Batch], positions: Mapping[str, Mapping[int, int]]) -> None:
-        """Write entries and positions by store: those of one store in one atomic step, of any size. `StateError`."""
+        """Write the entries and changelog positions of several stores. Each store's are written in one atomic step,
+        however many they are. Raises `StateError`."""
         ...
 
 
 OpenStores = Callable[[], TaskStorage]
-"""Opens the stores of a task: `StateLockedError` (ask again), `StateError`."""
+"""Opens the stores of a task. Raises `StateLockedError`, after which it can be called once more, or `StateError`."""
 
 
 class StateManager(Protocol):

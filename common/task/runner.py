@@ -1,4 +1,4 @@
-"""`Runner`, the heart of a task: one record after the other through the program, each in a scope of its own.
+"""`Runner`, the core of a task, takes one record after the other through the program, each in a scope of its own.
 
 One record:
 1. look at the head; deserialise it; find its timestamp (a record that can't be read, or has none, is skipped);
@@ -7,8 +7,8 @@ One record:
 4. merge the scope: stores, outputs, offset and stream time become the next boundary, the head leaves;
 5. call the stream-time punctuations that became due, flush caches that are full, each call in a scope of its own.
 
-*Guarantees*: after an error the task stands at its last boundary, and the record is the next one again.
-*Assumes*: one thread at a time; nothing in a program keeps the record in work beyond its call.
+*Guarantees*: after an error the task is at its last boundary, and the failed record is the next one.
+*Assumes*: one thread at a time. No code of a program uses the current record after its call has returned.
 """
 
 from __future__ import annotations

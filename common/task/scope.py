@@ -1,4 +1,4 @@
-"""The record in work, and its changes so far.
+"""The record that a task is processing, and the changes that it has made so far.
 
 *Guarantees*: a scope's outputs, writes and requests are invisible outside of the task until `merge`, and gone after
 `drop`.

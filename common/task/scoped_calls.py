@@ -1,8 +1,8 @@
-"""`ScopedCalls`: what a task calls besides its records, each call in a scope of its own: punctuations, the program's
-beginning, flushes of caches, functions of others.
+"""`ScopedCalls` makes the calls of a task that aren't for a record, each in a scope of its own: punctuations, the start
+of the program, flushes of caches, functions of others.
 
-*Guarantees*: a call that raises, or whose task was rolled back meanwhile, leaves nothing behind; a flush that fails
-keeps what waits.
+*Guarantees*: if a call raises an error, or its task was rolled back meanwhile, all of its changes are undone. If a
+flush fails, the waiting updates stay in the cache.
 *Assumes*: one thread at a time.
 """
 

@@ -1,9 +1,9 @@
-"""A standby task: open stores that follow their changelogs, and nothing else.
+"""A standby task only keeps its stores open and updates them from their changelogs.
 
-*Guarantees*: the stores are as the changelogs' committed records make them, up to the standby's offsets. A standby has
-no program, no input and no outputs, so only its changelogs change its stores. Rows that are gone after a time go by the
-times that the group has committed, and windows that it hasn't committed as emitted stay; until the standby knows what
-is committed, all stay.
+*Guarantees*: up to the standby's offsets, the stores hold what the committed records of their changelogs lead to. A
+standby has no program, no input and no outputs, so only changelogs change its stores. Rows that expire are deleted by
+the times that the group has committed. A window stays until the group has committed it as emitted. Until the standby
+knows what is committed, it deletes no row.
 *Assumes*: one owner at a time; the changelogs are read committed.
 """
 

@@ -5,11 +5,11 @@
                                     +-------- handler ------+                        +--- thaw ------------+--- applied
                                                                                                                (engines)
 
-*Guarantees*: only boundaries, the work of whole records, are sent or committed. After an error the task stands at its
-last boundary, and the failed record is the next one. A `PendingCommit` of an older epoch is refused. Only committed
-data reaches an engine. A roll-back ends the program: its processors, their schedules and their handles of stores are
-void, and another program is made. Changelogs that keep rolled-back records (at least once) get the committed values
-again.
+*Guarantees*: only boundaries are sent or committed, which means the work of whole records. After an error the task is
+at its last boundary, and the failed record is the next one. A `PendingCommit` of an older epoch is refused. Only
+committed data reaches an engine. A roll-back ends the program: its processors, their schedules and their store handles
+become invalid, and a new program is made. Under `at_least_once` changelogs keep rolled-back records. Then the committed
+values are logged once more after them.
 *Assumes*: one owner at a time. From M2 on the stream thread has input, outputs and commits, and a processing thread the
 methods under *work*; a method that any thread may call says so.
 """
@@ -94,17 +94,17 @@ class Task(ChangelogTask):
 
     @property
     def epoch(self) -> int:
-        """Rises with each roll-back, once or twice."""
+        """A number that rises with each roll-back, by one or two."""
         return self._boundary.epoch
 
     @property
     def stream_time(self) -> int:
-        """The highest timestamp seen, the record in work included; -1 before the first."""
+        """The highest timestamp of all records so far, including the current one. -1 before the first record."""
         return self._runner.stream_time
 
     @property
     def dropped_records(self) -> int:
-        """Records skipped since the task was made (metric dropped-records-total)."""
+        """The number of records skipped since the task was made (metric dropped-records-total)."""
         return sum(self._task_context.dropped_records.values())
 
     # -- opening and restoring
@@ -126,15 +126,16 @@ class Task(ChangelogTask):
         return not self._complete and bool(self.subtopology.changelogs)
 
     def compare(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Compare the offsets that Kafka has committed with those of the roll-back. If they differ, a commit without an
-        answer was made, and its writes have to be restored; so have confirmed writes that couldn't be applied."""
+        """Compare the offsets that Kafka has committed with those that this task was rolled back to. If they differ,
+        Kafka has made a commit whose answer never came, and the writes of that commit must be restored. Confirmed
+        writes that couldn't be applied must be restored, too."""
         if self._commits.incomplete or self._commits.made_unanswered(committed):
             self._complete = False
             self._stores.trust_changelogs()
 
     def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Take the committed offsets, those that there are, before the stores are restored and the task is started: by
-        the times in them rows are gone. After `compare`."""
+        """Take the committed offsets, if there are any. Their metadata holds the times by which rows expire. Call it
+        after `compare`, before the stores are restored and the task is started."""
         self._stores.know(committed_numbers(committed))
 
     @property
@@ -151,8 +152,9 @@ class Task(ChangelogTask):
     def restoration_ends(
         self, ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, int]:
-        """Where restoration ends, by changelog partition. `ends`: their ends in Kafka. A source topic that serves as
-        changelog ends at its committed input offset (`committed`), as what follows is input."""
+        """By changelog partition: the offset where restoration ends. `ends`: the ends of the partitions in Kafka. A
+        source topic that serves as a changelog ends at its committed input offset (`committed`), as later records are
+        input."""
         limits = dict(ends)
         for partition in self.source_changelogs:
             if committed is None:
@@ -189,7 +191,8 @@ class Task(ChangelogTask):
             self.initialise()
 
     def commit_start(self) -> None:
-        """Have the first positions committed soon, though no record was processed; until then `start_pends`."""
+        """Ask for a commit of the first positions, although no record was processed. `start_pends` is True until
+        then."""
         self._commits.start_pends = True
         self.request_commit()
 
@@ -205,7 +208,7 @@ class Task(ChangelogTask):
 
     @property
     def has_program(self) -> bool:
-        """True if the task has processors, if only rolled-back ones, which are closed at its end."""
+        """True if the task has processors. Rolled-back ones count, too, until they are closed."""
         return self._program.made
 
     def initialise(self) -> None:
@@ -263,7 +266,7 @@ class Task(ChangelogTask):
 
     @contextmanager
     def _running(self, state: TaskState = TaskState.RUNNING) -> Iterator[None]:
-        """Move the task to `state` inside the block, in which the calling thread works on the task."""
+        """Keep the task in `state` inside the block, while the calling thread works on the task."""
         self.lifecycle.move(state)
         try:
             yield
@@ -282,7 +285,7 @@ class Task(ChangelogTask):
         return self._runner.wall_punctuations.is_due(now_ms)
 
     def next_punctuation_ms(self) -> int | None:
-        """When the next wall-clock punctuation is due, None without any."""
+        """When the next wall-clock punctuation is due. None if there is none."""
         due = self._runner.wall_punctuations.next_ms
         return None if due == NEVER else due
 
@@ -406,7 +409,8 @@ class Task(ChangelogTask):
         return self._boundary.take_outputs()
 
     def put_back(self, outputs: Sequence[Emitted]) -> None:
-        """Take back the last of the taken outputs, for which the client had no room; they come before all others."""
+        """Take back the last ones of the taken outputs, for which the client had no room. They will be sent before all
+        others."""
         self._boundary.put_back(outputs)
 
     def output_bytes(self) -> int:
@@ -423,7 +427,7 @@ class Task(ChangelogTask):
         return self._boundary.retained_bytes > 0
 
     def freeze(self) -> PendingCommit:
-        """Flush the caches, then give out the last boundary. Errors of the flush as in `process`."""
+        """Flush the caches, then return the last boundary as a commit. Errors of the flush are as in `process`."""
         self.flush()
         commit = self.freeze_if_flushed()
         if commit is None:
@@ -431,7 +435,8 @@ class Task(ChangelogTask):
         return commit
 
     def freeze_if_flushed(self) -> PendingCommit | None:
-        """Give out the last boundary; None when an update waits in a cache (another thread may be at work)."""
+        """Return the last boundary as a commit. None if an update waits in a cache, as another thread may be working on
+        the task."""
         self.lifecycle.expect(TaskState.READY, TaskState.RUNNING, TaskState.LOCKED, TaskState.QUARANTINED)
         return self._commits.freeze(self._task_context)
 
@@ -455,7 +460,7 @@ class Task(ChangelogTask):
         return self._commits.pends(commit)
 
     def thaw(self, commit: PendingCommit) -> None:
-        """Leave a failed commit (at least once) to the next one. Its outputs stay sent."""
+        """Add a failed commit to the next one, under `at_least_once`. Its outputs stay sent."""
         self._commits.thaw(commit)
 
     def roll_back(self) -> int:

@@ -37,11 +37,11 @@ class TaskSettings:
     """The settings of all tasks of a thread.
 
     `record_caches`, `read_caches` and `global_stores` are those of the instance. `transactional_id` goes into the
-    offset metadata. `config`: the application's config for user code. `partitions_of`: gives the partition count of a
-    sink's topic. `count_nodes`: count the records of each node. `profile`: has the times of each node, if they are
-    taken. `logs_at_commit`: stores log at a commit, the last
-    value of each key where keys collapse; by default they log each write. `refuses_behind`: a task doesn't begin with a
-    store without changelog that isn't of the last commit.
+    offset metadata. `config`: the application's config for user code. `partitions_of(topic)` returns the partition
+    count of a sink's topic. `count_nodes`: the records of each node are counted. `profile`: collects the times of each
+    node, if they are measured. `logs_at_commit`: stores write their changelog records at a commit, and only the last
+    value of each key where keys collapse. By default they log each write. `refuses_behind`: if a store has no changelog
+    and its data isn't that of the last commit, the task refuses to begin.
     """
 
     application_id: str

@@ -99,8 +99,9 @@ class CommitOffsets:
 
 @dataclass(frozen=True)
 class Committed:
-    """The answer to the `FetchOffsets` of that number, without partitions that have no committed offset. `error`: a
-    `MembershipError` is a refusal, or the end of this member; by any other error the generation has ended before."""
+    """The answer to the `FetchOffsets` of this number. Partitions without a committed offset are left out. `error`: a
+    `MembershipError` means that the group refused, or that this member has ended. Any other error means that the
+    generation ended before the answer came."""
 
     number: int
     offsets: Offsets

@@ -209,7 +209,8 @@ class Rows(Generic[K, V]):
         self._listener(self._decode_key(key), value, old, timestamp)
 
     def _flushed(self, data: bytes | None, timestamp: int) -> tuple[Any, int]:
-        """Value and time of a local value; `timestamp` when the value has no time."""
+        """Decode stored bytes to (value, timestamp). If they hold no timestamp, the argument `timestamp` is
+        returned."""
         return (None if data is None else self._decoded(data)), timestamp
 
     def _delete(self, data: bytes, timestamp: int) -> None:
