@@ -1,8 +1,8 @@
 """Begins commits, and sees them to their end.
 
-*Guarantees*: there is one commit at a time. `CommitPace` says when it may begin. Its tasks are frozen then, and are
-processed during the commit. A turn looks at the tasks that have changed, a commit at those that have since the last
-one.
+*Guarantees*: there is one commit at a time. `CommitPace` says when it may begin. When it begins, the boundaries of its
+tasks are frozen; the tasks are still processed during the commit. A turn looks only at the tasks that have changed. A
+commit looks only at the tasks that have changed since the last commit.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from milestones.stream_thread.commits.transaction_register import TransactionRegister
 
 STEP_MS = 10
-"""How long a turn waits for a step of the commit that is under way. Until it is over there is nothing to send, and the
-rest of the turn doesn't wait; where Kafka answers soon a commit takes one turn."""
+"""How long a turn waits for a step of the commit that is under way. During such a step there is nothing to send, and
+nothing else in the turn waits. If Kafka answers soon, a whole commit takes one turn."""
 
 
 class CommitDriver:
     """*Owns*: the tasks of the commit that is under way.
 
-    `commits`: how many were made; `pace`: how fast they follow each other.
+    `commits`: how many commits Kafka has confirmed; `pace`: decides how fast commits follow each other.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class CommitDriver:
         self.commits: int = 0
 
     def note_changed(self, changed: Iterable[Task]) -> None:
-        """Something has happened to these tasks: the next `run_once` looks at them."""
+        """Note that something has happened to these tasks: the next `run_once` looks at them."""
         self._uncommitted.note_changed(changed)
 
     def run_once(self, now_ms: int, *, may_begin: bool = True, wait_ms: int = STEP_MS) -> bool:
-        """Take steps of the commit under way, each of which waits for Kafka `wait_ms` at most; or begin one that is due
-        and allowed. Whether a commit was made."""
+        """Take steps of the commit under way, or begin a commit that is due if `may_begin` allows it. Each step waits
+        for Kafka for `wait_ms` at most. Returns True if Kafka has confirmed a commit in this call."""
         self._uncommitted.look()
         committed = self._step(now_ms, wait_ms, may_begin=may_begin)
         self._purges.send_when_due(now_ms)
@@ -87,33 +87,33 @@ class CommitDriver:
         return not self._uncommitted or self._processing.prepare_commit(now_ms)
 
     def take_changed(self) -> list[Task]:
-        """The tasks of commits that are over since the last call, whatever became of them."""
+        """The tasks of all commits that have ended since the last call, whether these succeeded or failed."""
         over, self._over = self._over, []
         return over
 
     @property
     def under_way(self) -> bool:
-        """A commit was begun that isn't over."""
+        """True while a commit has begun and hasn't ended."""
         return self._register.under_way
 
     @property
     def committing(self) -> Collection[Task]:
-        """The tasks of the commit that is under way, and of those that are to be made once more."""
+        """The tasks of the commit that is under way, and those of failed commits that will be repeated."""
         unconfirmed = self._unconfirmed if self.under_way else self._failed_commit.retained(self._unconfirmed)
         return self._register.retained.keys() | unconfirmed.keys()
 
     @property
     def unconfirmed(self) -> Mapping[TaskId, PendingCommit]:
-        """The boundaries of the last commit, if it wasn't made."""
+        """The boundaries of the last commit, as long as Kafka hasn't confirmed it."""
         return {task.id: boundary for task, boundary in self._unconfirmed.items()}
 
     def drop_unconfirmed(self) -> None:
-        """Forget the last commit, if it wasn't made: its tasks are rolled back, or lost."""
+        """Forget the last commit if it failed: its tasks are rolled back, or lost."""
         self._unconfirmed = {}
 
     def commit_once_more(self, *, without: Collection[TaskId] = ()) -> None:
-        """Have the next commit made at once. Where boundaries are retained it has those of the last commit that wasn't
-        made, except those of the tasks `without`."""
+        """Have the next commit begin immediately. If `FailedCommit` retains the boundaries of a failed commit, the next
+        commit repeats them, except those of the tasks in `without`."""
         retained = {**self._register.retained, **self._failed_commit.retained(self._unconfirmed)}
         self._register.retained = {task: at for task, at in retained.items() if task.id not in without}
         self._unconfirmed = {}
@@ -122,8 +122,9 @@ class CommitDriver:
     # -- one commit
 
     def begin_now(self, now_ms: int) -> bool:
-        """Begin the commit of all tasks that have anything to commit, and are at a boundary that can be, all in one; no
-        other is under way. As many steps are taken as Kafka answers soon. Whether it is made now."""
+        """Begin one commit of all tasks that have anything to commit and are at a boundary that can be committed. Call
+        it only while no other commit is under way. Then take steps as long as Kafka answers soon. Returns True if Kafka
+        has already confirmed the commit."""
         return self._begin_all(now_ms) and self._go_on_while_answered()
 
     def _begin_all(self, now_ms: int) -> bool:
@@ -132,13 +133,13 @@ class CommitDriver:
         return self._begin(now_ms)
 
     def commit_now(self, now_ms: int) -> bool:
-        """As `begin_now`, and all steps are taken at once; earlier commits are brought to their ends before."""
+        """Finish earlier commits first. Then do as `begin_now`, but take all steps of the commit, and wait for each."""
         return self.finish_earlier(now_ms) and self._begin_all(now_ms) and self.finish()
 
     def finish_earlier(self, now_ms: int, until_ms: float = math.inf) -> bool:
-        """Take all steps of earlier commits, also of those that are to be made once more, none of which is begun from
-        `until_ms` on. Whether none of these is left: else outputs of other tasks must wait, which would be in its
-        transaction."""
+        """Take all steps of earlier commits, and repeat those that failed, but begin none from `until_ms` on. Returns
+        True if none is left. Otherwise outputs of other tasks must wait: they would be in the transaction of the commit
+        that is left."""
         self.finish()
         self._uncommitted.look()
         while self._register.retained:
@@ -147,9 +148,9 @@ class CommitDriver:
         return True
 
     def finish(self) -> bool:
-        """Take the steps that are left of the commit under way, if there is one. Whether it was made.
-        `UnsentError` when Kafka hasn't taken all of its outputs within `longest_wait_ms`: the group isn't left
-        unanswered for that."""
+        """Take the remaining steps of the commit under way, if there is one. Returns True if Kafka has confirmed it.
+        Raises `UnsentError` when Kafka hasn't taken all of its outputs within `longest_wait_ms`, as the group can't
+        wait longer for its answer."""
         within_ms = self._context.longest_wait_ms
         until_ms = self._context.clock.monotonic_ms() + within_ms
         while self.under_way:
@@ -163,11 +164,11 @@ class CommitDriver:
         return False
 
     def go_on(self) -> None:
-        """Take as many steps of the commit under way as Kafka answers soon."""
+        """Take steps of the commit under way, as long as Kafka answers soon."""
         self._go_on_while_answered()
 
     def settle(self) -> None:
-        """Have no commit under way, or one that is further, before an error is answered: by the register."""
+        """Advance, finish or abandon the commit under way, as the register says, before an error is answered."""
         match self._register.answer(CommitEvent.ERROR):
             case CommitAction.GO_ON:
                 self.go_on()
@@ -177,13 +178,13 @@ class CommitDriver:
                 self.finish()
 
     def abandon(self) -> None:
-        """Drop the commit under way, wherever it is: its tasks come to an end."""
+        """Drop the commit under way, in whichever step it is."""
         if self.under_way:
             self._commit.abandon()
             self._is_over()
 
     def _begin(self, now_ms: int) -> bool:
-        """Whether there was anything to commit."""
+        """Begin a commit. Returns False if there was nothing to commit."""
         self.pace.begins(now_ms)
         if not self._others_came_first() and (retained := self._take_retained()):
             self._begin_with(retained)
@@ -191,7 +192,7 @@ class CommitDriver:
         needed = [task for task in self._uncommitted.needed() if self._may_cut(task)]
         tasks = [task for task in needed if task.committable]
         if not needed:
-            self.pace.succeeded()  # what failed has left with its tasks
+            self.pace.succeeded()  # the tasks whose commit failed have left
         begun = False
         try:
             if tasks:
@@ -212,13 +213,14 @@ class CommitDriver:
         return task not in self._register.retained and self._ends.admits(task.id) and not self._tasks.is_void(task.id)
 
     def _others_came_first(self) -> bool:
-        """Whether the open transaction has outputs of tasks whose commits aren't made once more: theirs comes next."""
+        """True if the open transaction has outputs of tasks whose boundaries aren't retained: their commit comes
+        next."""
         producer = self._clients.producer
         return producer.in_transaction and not producer.contributors <= {task.id for task in self._register.retained}
 
     def _take_retained(self) -> dict[Task, PendingCommit]:
-        """The boundaries that are to be committed once more now. Those of tasks that have gone, or back, are void;
-        those that Kafka has confirmed are done."""
+        """Take from the register the boundaries of failed commits that are repeated now. Boundaries are dropped if
+        their task is gone or was rolled back, or if Kafka has confirmed them meanwhile."""
         processing = self._tasks.processing
         retained = {
             task: at
@@ -234,7 +236,7 @@ class CommitDriver:
         self.pace.rest()
 
     def _go_on_while_answered(self, wait_ms: int = STEP_MS) -> bool:
-        """As many steps as Kafka answers soon; whether the commit is made now."""
+        """Take steps as long as Kafka answers soon. Returns True if Kafka has confirmed the commit."""
         while self.under_way:
             step = self._register.step
             if self._go_on(wait_ms):
@@ -245,7 +247,7 @@ class CommitDriver:
         return False
 
     def _go_on(self, wait_ms: int) -> bool:
-        """A step of the commit under way; whether it is made now."""
+        """Take one step of the commit under way. Returns True if Kafka has confirmed the commit."""
         try:
             committed = self._commit.run_once(wait_ms)
         except CommitRetriableError as error:

@@ -1,9 +1,9 @@
 """`ErrorSeries`: limits how long a stream thread recovers from one error after the other.
 
-*Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`, of which the time between
-two errors counts for half at most: a long recovery, or a process that stands still, isn't many failures. A lost
-generation isn't a failure of Kafka, nor is an output that Kafka refuses, whatever becomes of it, or what one task ends
-of: a new series begins after it.
+*Guarantees*: if recoveries follow each other for `task_timeout_ms` without a commit in between, that is an error. The
+time between two errors counts at most as half of `task_timeout_ms`. So one long recovery, or a process that stands
+still, doesn't count as many failures. Some errors don't show that Kafka fails, and end the series: a lost generation,
+an output that Kafka refuses, and an error that ends only one task.
 *Assumes*: one owner.
 """
 
@@ -14,18 +14,18 @@ from milestones.common.kafka.failures import is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 
 CALM_MS = 60_000
-"""The time without errors that ends a series, also when there was nothing to commit in it. The time of a failing call
-and of a recovery doesn't count."""
+"""A series ends after this time without errors, even if nothing was committed in it. The time in a failing call or in a
+recovery doesn't count."""
 
 ANSWERED = (StaleGenerationError, LeftOutError, SendAgainError, RefusedTogetherError)
-"""Errors of a Kafka that answers: a lost generation, and outputs that it refuses."""
+"""Errors that show that Kafka answers: a lost generation, and outputs that Kafka refuses."""
 
 NONE = -1
-"""A number of commits at which no series has begun."""
+"""The value of `_commits` while there is no series."""
 
 
 class ErrorSeries:
-    """*Owns*: how long the present series of errors is."""
+    """*Owns*: how long the current series of errors has lasted."""
 
     def __init__(self, task_timeout_ms: int) -> None:
         self._limit_ms = task_timeout_ms
@@ -34,7 +34,7 @@ class ErrorSeries:
 
     def note(self, error: Exception, commits: int, turn_ms: int, now_ms: int) -> None:
         """Note an error in a turn of the loop that began at `turn_ms`, after `commits` successful commits.
-        `TimeoutExceededError` when the series is too long."""
+        Raises `TimeoutExceededError` when the series lasts too long."""
         if isinstance(error, ANSWERED) or is_stale_member(error):
             self._commits = NONE
             return
@@ -48,7 +48,7 @@ class ErrorSeries:
             ) from error
 
     def explained(self) -> None:
-        """Note that these errors were the fault of one task, which ends of them: the next one begins a new series."""
+        """Note that one task caused these errors, and ends because of them: the next error begins a new series."""
         self._commits = NONE
 
     def over(self, now_ms: int) -> None:

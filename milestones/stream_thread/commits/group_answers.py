@@ -1,12 +1,13 @@
-"""What the stream thread does about its tasks before the group is answered: the commits that an answer waits for.
+"""Makes the commits that must be over before the stream thread may answer its group.
 
     what the group said ---> earlier commits are over ---> the tasks are ready ---> cut: one more commit ---> the answer
 
-*Guarantees*: nothing waits in here but what is given away without transactions and not taken by Kafka: each turn looks,
-for `longest_wait_ms` at most, `STALLED_MS` where Kafka takes nothing; then the group is answered all the same, and
-an answer that follows soon isn't waited with again.
-What isn't committed by then of a task that is given away is dropped, and nothing more of it is sent.
-*Assumes*: driven by the thread that owns the tasks, once per turn, for one answer at a time.
+*Guarantees*: no call waits, with one exception: without transactions, `part` waits for outputs of tasks that are given
+away. Each turn looks whether the group can be answered. The answer is delayed for `longest_wait_ms` at most, and for
+`STALLED_MS` at most if Kafka takes no outputs at all. Then the group is answered all the same, and an answer that
+follows soon after isn't delayed. If a task that is given away isn't committed by then, its uncommitted work is dropped,
+and no more of its outputs are sent.
+*Assumes*: the thread that owns the tasks calls it once per turn, for one answer at a time.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ STALLED_MS = 10_000
 
 
 class GroupAnswers:
-    """`rebalance.Answering` of a loop. *Owns*: how far the present answer is.
+    """Implements `rebalance.Answering` for a loop. *Owns*: how far the current answer is.
 
-    `leaving`: tasks that are about to be given away. They rest, so that the commit takes all that they have done.
+    `leaving`: tasks that are about to be given away. They aren't processed, so that the commit has all that they have
+    done.
     """
 
     def __init__(
@@ -56,7 +58,8 @@ class GroupAnswers:
         collect: Callable[[], object],
         hold_back: Callable[[], object],
     ) -> None:
-        """`collect`: sends what all tasks have made; `hold_back`: has processing leave `leaving` alone."""
+        """`collect`: sends the outputs of all tasks; `hold_back`: makes processing begin nothing for tasks in
+        `leaving`."""
         self._context, self._clients, self._clock = context, clients, context.clock
         self._tasks, self._processing, self._collection, self._ends = tasks, processing, collection, ends
         self._commits, self._recoveries, self._collect = commits, recoveries, collect
@@ -84,7 +87,7 @@ class GroupAnswers:
         return self._register.answer(CommitEvent.MEMBERSHIP_LOST) is not CommitAction.WAIT
 
     def _committed(self, now_ms: int, event: CommitEvent) -> bool:
-        """Whether a commit that was cut for this answer is over, made or not, or it isn't waited for any longer."""
+        """True if the commit that was cut for this answer has ended, successfully or not, or has taken too long."""
         final = event is CommitEvent.TASKS_LEAVE
         if self._until_ms is None:
             if self._commits.commits > self._commits_before:
@@ -112,32 +115,32 @@ class GroupAnswers:
         return True
 
     def _takes_nothing(self, now_ms: int) -> bool:
-        """Whether Kafka has taken nothing for `STALLED_MS` of this wait, or of one that was shortly before."""
+        """True if Kafka has taken no outputs for `STALLED_MS`, in this wait or in one shortly before."""
         if self._commits.commits > self._commits_before:
             return False
         stalled = self._stalls() > self._stalls_before and now_ms - self._since_ms >= STALLED_MS
         return stalled or now_ms < self._untaken_until_ms
 
     def _stalls(self) -> int:
-        """How often Kafka hasn't taken what a commit needed."""
+        """How often Kafka hasn't taken the outputs that a commit needed."""
         return self._commits.pace.stalls + self._recoveries.stalls
 
     def answered(self) -> None:
-        """What leaves is given away."""
+        """Note that the tasks in `leaving` have been given away."""
         self.leaving = self._register.cut_off = frozenset()
 
     def _missed(self) -> bool:
-        """Whether the commit isn't cut, or is to be made again, after an error."""
+        """True if an error has prevented the cut, or an error or a failed commit isn't settled yet."""
         return not self._cut or self._register.unsettled
 
     def _recovering(self, step: Callable[[], object], now_ms: int) -> None:
-        """Take the step, and recover from an error of it."""
+        """Take the step. If it fails, recover from the error."""
         if (error := caught(step, KafkaException, MilestonesError)) is not None:
             self._recoveries.recover(error, now_ms)
 
     def _commit(self, now_ms: int) -> None:
-        """Cut the commit, and begin it. Should the sending before the cut fail, the register says whether the group is
-        answered all the same, or there is another try."""
+        """Cut the commit, and begin it. If sending fails before the cut, the register says whether the group is
+        answered all the same, or the cut is tried once more."""
         self._cut = self._register.answer(CommitEvent.CUT_FAILED) is CommitAction.ANSWER
         self._ends.stop_isolating()
         self._collect()
@@ -145,8 +148,8 @@ class GroupAnswers:
         self._commits.begin_now(now_ms)
 
     def _give_up_commit(self, *, final: bool) -> None:
-        """There is no more time: the group isn't left unanswered for outputs that Kafka doesn't take. None of tasks
-        that are given away may stay in a transaction."""
+        """Give up the commit, if it is still at a stage where that is possible: the group can't wait any longer for
+        outputs that Kafka doesn't take. Outputs of tasks that are given away mustn't stay in an open transaction."""
         sent = self._clients.producer.in_transaction and self._register.at_rest
         if self._register.answer(CommitEvent.TIME_IS_UP) is CommitAction.ABANDON or (final and sent):
             tasks = [task.id for task in self._commits.committing]
@@ -154,13 +157,13 @@ class GroupAnswers:
             raise UnsentError(f"Kafka hasn't taken a commit's outputs within {self._context.longest_wait_ms} ms", tasks)
 
     def part(self) -> None:
-        """Without transactions nothing fences what Kafka hasn't taken of tasks that are given away: it would be sent
-        behind what their next owners have written, so it is thrown away instead."""
+        """Throw away the outputs of leaving tasks that Kafka hasn't taken, if there are no transactions. Nothing fences
+        these outputs: they could still be sent, behind those of the tasks' next owners."""
         producer = self._clients.producer
         if self._commits.commits > self._commits_before or producer.transactional:
             return
         if self._register.answer(CommitEvent.OUTPUTS_LEFT) is CommitAction.REPLACE_PRODUCER:
-            # What others have sent is kept, and sent again.
+            # The outputs of the other tasks are kept, and resent.
             if producer.unacknowledged:
                 left = "outputs of tasks that leave wait in the client"
                 self._recoveries.recover(UnsentError(left, self.leaving), self._clock.monotonic_ms())

@@ -2,8 +2,8 @@
 
     what is under way is over ---> the tasks rest ---> one commit of all of them ---> made, or given up with a log line
 
-*Guarantees*: all that the tasks have done is committed, or the log says that it isn't. Nothing is lost by that: what
-isn't committed is processed again after the next start. The thread isn't held up for longer than the limits below.
+*Guarantees*: all work of the tasks is committed, or the log says that it isn't. Even then nothing is lost: records that
+aren't committed are processed once more after the next start. The thread waits no longer than the limits below.
 *Assumes*: driven by the thread that owns the tasks. No turn of the loop comes after it.
 """
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 LAST_FLUSH_MS, SHORT_MS = 10_000, 5
-"""How long the last commit waits for caches that are to be flushed (a third of `close_timeout_ms` if that is less); and
-how often it looks."""
+"""How long the last commit waits until all caches are flushed (a third of `close_timeout_ms` if that is less); and the
+pause between two looks."""
 
 LAST_COMMIT_MS = 10_000
-"""How long a last commit that may yet succeed is tried, or a third of `close_timeout_ms` if that is less."""
+"""How long the last commit is retried while it may still succeed (a third of `close_timeout_ms` if that is less)."""
 
 MOST_TRIES = 5
-"""How often a last commit is tried that fails at once: to know which record Kafka refuses takes three tries."""
+"""How often the last commit is tried at most. It takes three tries to find out which record Kafka refuses."""
 
 UNCONFIRMED = "Kafka hasn't confirmed it in time"
 
 
 class LastCommit:
-    """Commits once more, with all that the tasks have done.
+    """Makes one last commit of all that the tasks have done.
 
-    `collect_all`: sends what all tasks have made.
+    `collect_all`: sends the outputs of all tasks.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LastCommit:
         self._register = register
 
     def make(self) -> bool:
-        """Whether all is committed; if it isn't, the log says why."""
+        """Make the last commit. Returns True if all is committed. Otherwise the log says why not."""
         third_ms = self._context.config.close_timeout_ms // 3
         try:
             self._make(min(LAST_FLUSH_MS, third_ms), min(LAST_COMMIT_MS, third_ms))
@@ -94,20 +94,20 @@ class LastCommit:
             raise TimeoutExceededError(UNCONFIRMED)
 
     def commit(self, until_ms: float = math.inf) -> None:
-        """Commit all tasks at once. Nothing of what earlier commits have left is begun from `until_ms` on."""
+        """Finish earlier commits, then commit all tasks together. From `until_ms` on no failed commit is repeated."""
         if self._finish_begun(until_ms):
             self._collect_all()
             self._commits.commit_now(self._clock.monotonic_ms())
 
     def _finish_begun(self, until_ms: float) -> bool:
-        """Bring what is under way to its end, and what earlier commits have left, of which nothing is begun from
-        `until_ms` on; whether nothing of it is left."""
+        """Finish the recovery and the commit that are under way, and repeat earlier commits that failed, but begin none
+        of them from `until_ms` on. Returns True if nothing of this is left."""
         self._recoveries.finish()
         self._ends.stop_isolating()
         return self._commits.finish_earlier(self._clock.monotonic_ms(), until_ms)
 
     def _recovered(self, commit: Callable[[], object], until_ms: float) -> None:
-        """Commit; where what isn't confirmed is kept, recover from what that fails of, and try once more."""
+        """Call `commit`. If it fails, recover from the error and try once more, as long as the register says so."""
         for _ in range(MOST_TRIES - 1):
             error = caught(commit, KafkaException, MilestonesError)
             if error is None:
@@ -119,7 +119,7 @@ class LastCommit:
         commit()
 
     def _rest(self, patience_ms: int) -> None:
-        """Have all tasks rest, so that the last commit takes all that they have done."""
+        """Stop processing all tasks, so that the last commit has all that they have done."""
         tasks = frozenset(self._tasks.processing)
         until_ms = self._clock.monotonic_ms() + patience_ms
         self._processing.hold_back(tasks)

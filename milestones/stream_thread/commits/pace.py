@@ -1,9 +1,9 @@
-"""How fast commits follow each other, and what tasks may add meanwhile. `when_due.py` has the rules.
+"""Decides when the next commit may begin, and whether tasks may add outputs meanwhile. `when_due.py` has the rules.
 
-*Guarantees*: a commit that failed and may yet succeed is tried once more after a pause, which grows; after
-`task_timeout_ms` of that it is an error. From the limit of uncommitted bytes on no task adds anything while a commit
-fails, is under way, or can't be begun. A commit that takes long is followed by a rest where tasks can't send during one
-(`FailedCommit.rest_ms`).
+*Guarantees*: a commit that failed and may still succeed is retried after a pause, which grows with each failure. After
+`task_timeout_ms` of such failures an error is raised. While a commit fails, is under way, or can't begin, tasks add
+nothing once the uncommitted bytes have reached their limit. If tasks can't send during a commit, a long commit is
+followed by a time in which no other commit is due (`FailedCommit.rest_ms`).
 *Assumes*: driven by `CommitDriver`.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 2_000
-"""Before a commit is tried once more that failed and may yet succeed: each try takes some copying, and a request."""
+"""The pause before a failed commit is retried. Each try costs some copying and a request."""
 
 SAY_EVERY_MS = 10_000
 """How often the log says that commits fail."""
@@ -43,8 +43,8 @@ SAY_EVERY_MS = 10_000
 class CommitPace:
     """*Owns*: the times of commits.
 
-    `stalls`: how often a commit failed that may yet succeed; `committing_bytes`: what the commit under way has, or the
-    last one had.
+    `stalls`: how often a commit failed that may still succeed. `committing_bytes`: the uncommitted bytes in the commit
+    that is under way, or in the last one.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CommitPace:
     # -- when the next commit begins
 
     def may_begin(self, now_ms: int) -> bool:
-        """Whether a commit is due, and no rebalance holds it."""
+        """True if a commit is due and needn't wait for a rebalance."""
         return self._is_due(now_ms) and not self._is_held(now_ms)
 
     def _is_due(self, now_ms: int) -> bool:
@@ -105,7 +105,7 @@ class CommitPace:
         )
 
     def hasten(self) -> None:
-        """Have the next commit due now, however long ago the last one was."""
+        """Make the next commit due now, no matter when the last one was."""
         self._hastened = True
 
     def due_in_ms(self, now_ms: int) -> int:
@@ -113,30 +113,31 @@ class CommitPace:
         return 0 if self._hastened else max(0, self._due_ms - now_ms)
 
     def too_old_in_ms(self) -> int | None:
-        """Milliseconds until the transaction is too old; None when none is open, or it is that already."""
+        """Milliseconds until the transaction is too old; None if no transaction is open, or if it is too old
+        already."""
         return self._times(0).too_old_in
 
     # -- what tasks may add
 
     @property
     def failing(self) -> bool:
-        """The last commit failed, and is to be tried once more."""
+        """True if the last commit failed and will be retried."""
         return self._failing_since is not None
 
     @property
     def behind(self) -> bool:
-        """Whether no task should add anything."""
+        """True while no task should process anything that adds uncommitted bytes."""
         return must_stop(self._added_bytes(), self._most_bytes())
 
     @property
     def greedy(self) -> frozenset[TaskId]:
-        """The tasks that should add nothing while the others still may: those with more than an equal share of what
-        isn't committed."""
+        """The tasks that should add nothing, while the others still may: they hold more than an equal share of the
+        uncommitted bytes."""
         share = must_share(self._added_bytes(), self._most_bytes())
         return self._uncommitted.greedy() if share else frozenset()
 
     def _added_bytes(self) -> int:
-        """What isn't committed, while a commit fails, is under way, or can't be begun; else 0."""
+        """The uncommitted bytes that count against the limit; 0 unless a commit fails, is under way, or can't begin."""
         register = self._register
         if not (self.failing or register.under_way or register.unsettled or self._held_since is not None):
             return 0
@@ -149,26 +150,28 @@ class CommitPace:
     # -- what becomes of a commit
 
     def begins(self, now_ms: int) -> None:
-        """A commit begins, if there is anything to commit."""
+        """Note that a commit begins, if there is anything to commit."""
         self._began_ms, self._due_ms = now_ms, now_ms + self._context.config.commit_interval_ms
         self._hastened = False
 
     def rest(self) -> None:
-        """The commit is over, made or not: the next one isn't due before the rest that follows it."""
+        """Note that a commit has ended, successfully or not: the next one isn't due before `FailedCommit.rest_ms` have
+        passed."""
         now_ms = self._context.clock.monotonic_ms()
         self._due_ms = max(self._due_ms, now_ms + self._failed_commit.rest_ms(now_ms - self._began_ms))
 
     def made(self) -> None:
-        """Kafka has confirmed the commit, and so what followed roll-backs before it."""
+        """Note that Kafka has confirmed a commit. Roll-backs before it don't make another commit due."""
         self._roll_backs = self._tasks.roll_backs.count
 
     def succeeded(self) -> None:
-        """No commit fails any more."""
+        """Note that no commit is failing any more."""
         self._failing_since, self._pause_ms, self._next_try_ms = None, FIRST_PAUSE_MS, self._began_ms
 
     def repeat_later(self, error: CommitRetriableError) -> None:
-        """At least once: everything is kept, and the next commit covers it. The pause before it grows.
-        `TimeoutExceededError` after `task_timeout_ms` of that."""
+        """Set the pause before the failed commit is retried; it doubles with each failure. Nothing is lost under
+        `at_least_once`: the next commit covers the same work. Raises `TimeoutExceededError` once commits have failed
+        for `task_timeout_ms`."""
         self.stalls += 1
         began_ms = self._began_ms
         if self._failing_since is None:

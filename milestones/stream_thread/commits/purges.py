@@ -1,7 +1,8 @@
-"""What commits have made useless in Kafka, for the housekeeper: read records of repartition topics, old ones of
-changelogs.
+"""Asks the housekeeper to delete records that no one needs after a commit: processed records of repartition topics, and
+old records of changelogs.
 
-*Guarantees*: nothing is purged that isn't committed. A request that the housekeeper has no room for is made later.
+*Guarantees*: only records that are committed as processed are purged. If the housekeeper has no room for a request, the
+request is made later.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -40,7 +41,7 @@ class Purges:
             self._trim()
 
     def send_when_due(self, now_ms: int) -> None:
-        """Every `repartition_purge_interval_ms`."""
+        """Send the requests, every `repartition_purge_interval_ms`."""
         if now_ms - self._last_ms < self._context.config.repartition_purge_interval_ms:
             return
         self._last_ms = now_ms

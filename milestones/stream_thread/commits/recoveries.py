@@ -1,10 +1,10 @@
-"""Recoveries from errors: whose failure an error is, what `Recovery` does about it, and what becomes of the tasks.
+"""Runs recoveries from errors: finds which task an error belongs to, drives `Recovery`, and then moves the tasks.
 
     error ---> waits for the commit under way ---> blamed on a task, or not ---> recovery, in steps ---> what follows
                      | that one fails: its error comes first     | without transactions: no recovery
 
-*Guarantees*: one recovery at a time, and none beside a commit; errors are answered in the order in which they came. An
-error that isn't about transactions is raised again.
+*Guarantees*: there is one recovery at a time, and none during a commit. Errors are answered in the order in which they
+came. An error that isn't about transactions is re-raised.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -44,13 +44,14 @@ T = TypeVar("T")
 log: Final = logging.getLogger(__name__)
 
 OF_ONE_TRANSACTION = KafkaException, TaskCorruptedError, RefusedInTransactionError
-"""Errors that cost only the tasks of the transaction their work, while transactions are kept apart."""
+"""While tasks are isolated in transactions of their own, these errors roll back only the tasks of the transaction."""
 
 
 @dataclass(frozen=True)
 class Recovering:
-    """A recovery under way. `error`: what it is from; `guilty`: the tasks whose work is void by that, whatever follows;
-    `rolled_back`: the tasks to roll back, None for all; `given_up`: all tasks are closed already."""
+    """A recovery that is under way. `error`: the error that it recovers from. `guilty`: the tasks whose uncommitted
+    work is void in any case. `rolled_back`: the tasks to roll back, None for all. `given_up`: the tasks are given up,
+    and nothing is rolled back."""
 
     error: Exception
     guilty: Set[TaskId]
@@ -59,7 +60,7 @@ class Recovering:
 
 
 class Recoveries:
-    """*Owns*: the recovery under way, the errors that wait for it, how long errors have followed on each other.
+    """*Owns*: the recovery under way, the errors that wait for it, and the series of errors (`ErrorSeries`).
 
     `stalls`: how often Kafka hasn't taken outputs in time.
     """
@@ -88,19 +89,19 @@ class Recoveries:
 
     @property
     def under_way(self) -> bool:
-        """Whether an error isn't answered yet."""
+        """True while an error waits for its recovery, or is being recovered from."""
         return bool(self._errors)
 
     def recover(self, error: Exception, turn_ms: int) -> None:
-        """Answer an error of the turn that began at `turn_ms`: a recovery begins, unless another one, or a commit, is
-        to be over first."""
+        """Answer an error of the turn that began at `turn_ms`. Its recovery begins now, or after the recovery or the
+        commit that is under way."""
         waiting = self._errors.waiting
-        if all(str(error) != str(other) for other, _ in waiting):  # what isn't answered yet comes each turn
+        if all(str(error) != str(other) for other, _ in waiting):  # an error that waits is met in each turn
             waiting.append((error, turn_ms))
         self.run_once(0)
 
     def run_once(self, wait_ms: int) -> None:
-        """Take steps of what is under way, as far as Kafka answers soon: about `wait_ms`."""
+        """Take steps of the recovery, and of the commit before it, as long as Kafka answers within about `wait_ms`."""
         while self.under_way:
             if self._errors.recovering is None:
                 _, turn_ms = self._errors.waiting[0]
@@ -112,12 +113,12 @@ class Recoveries:
                 return
 
     def finish(self) -> None:
-        """Take all steps that are left, but those of a commit."""
+        """Take all remaining steps, except those of a commit."""
         while self.under_way and not self._commits.under_way:
             self.run_once(AT_ONCE_MS)
 
     def _commit_is_over(self, turn_ms: int) -> bool:
-        """Whether no commit is under way any more: what it fails of is answered first."""
+        """Settle the commit under way. Returns True if none is left. If it fails, its error is answered first."""
         if not self._commits.under_way:
             return True
         failed = caught(self._commits.settle, KafkaException, MilestonesError)
@@ -143,7 +144,7 @@ class Recoveries:
         else:
             self._fail(blame, error)
             if not self._clients.producer.transactional:
-                # What the other tasks have sent stays, and may have been in the commit that failed.
+                # What the other tasks have sent stays sent. It may belong to the commit that failed, which is repeated.
                 self._commits.commit_once_more(without=guilty)
                 return
             error = blame.void(f"the transaction has an output that isn't taken: {error}", transaction.reached)
@@ -157,7 +158,7 @@ class Recoveries:
             self._error_series.explained()
 
     def _transaction(self) -> Transacted:
-        """The transaction that is open, or was last, and the tasks that are in it."""
+        """The transaction that is open, or the last one, and the tasks that are in it."""
         producer, processing = self._clients.producer, self._tasks.processing
         frozen = self._commits.unconfirmed
         ids = producer.contributors | frozen.keys()
@@ -167,7 +168,7 @@ class Recoveries:
         return Transacted(reached, identifies_rejected=producer.isolation is not None)
 
     def _go_on(self, recovering: Recovering, wait_ms: int) -> bool:
-        """Whether the recovery is over now."""
+        """Take steps of the recovery. Returns True if it is over."""
         recovered = self._try(lambda: self._recovery.run_once(wait_ms))
         if recovered is None:
             return False
@@ -202,7 +203,7 @@ class Recoveries:
             self._tasks.rebuild(error.damaged, error)
 
     def _try(self, step: Callable[[], T]) -> T:
-        """Whatever a step raises ends the recovery, and the thread."""
+        """Take a step. If it raises, the recovery ends, and so does the thread."""
         try:
             return step()
         except BaseException:
@@ -210,8 +211,8 @@ class Recoveries:
             raise
 
     def give_up(self, reason: str) -> None:
-        """Abort: the active tasks are lost, another member may have them by now. They are to be closed. A recovery that
-        is under way has the producer in a call: it is taken to its end first."""
+        """Abort the transaction: the active tasks are lost, and another member may have them by now. The caller closes
+        them. If a recovery is under way, the producer is in a call, so this recovery is finished first."""
         self._errors.waiting.clear()
         self._commits.abandon()
         self._commits.drop_unconfirmed()
@@ -222,7 +223,7 @@ class Recoveries:
         self.run_once(0)
 
     def abandon(self) -> None:
-        """Drop what is under way, the commit too."""
+        """Drop the recovery, the waiting errors and the commit."""
         self._errors.waiting.clear()
         self._errors.recovering = None
         self._recovery.abandon()
@@ -230,7 +231,7 @@ class Recoveries:
 
 
 def corrupted_by(error: BaseException) -> frozenset[TaskId]:
-    """The tasks whose uncommitted work is void by this error."""
+    """The tasks whose uncommitted work this error makes void."""
     if isinstance(error, StateCorruptError):
         return frozenset(id for id, _ in error.damaged)
     return error.tasks if isinstance(error, TaskCorruptedError) and not isinstance(error, UnsentError) else frozenset()

@@ -1,6 +1,6 @@
-"""How long commits take, and each of their steps.
+"""Measures how long commits and their steps take.
 
-*Guarantees*: counting changes nothing of the commit that is counted.
+*Guarantees*: the measured commit behaves as it would without this.
 *Assumes*: as `Commit`.
 """
 
@@ -28,7 +28,7 @@ TIMED_AS: Final[Mapping[CommitStage, CommitStage]] = {
     CommitStage.COMMITTING_OFFSETS: CommitStage.ENDING,
     CommitStage.COMMITTING_OFFSETS_BESIDE: CommitStage.ENDING,
 }
-"""The step that a commit's time counts for: its metrics are the same for both processing guarantees."""
+"""The step that a stage's time counts for. So both processing guarantees have the same metrics."""
 
 
 @dataclass
@@ -43,8 +43,8 @@ class StepTime:
 
 
 class TimedCommit:
-    """A `Commit` that counts the commits that succeeded, and their time from beginning to end; and, by step, how often
-    commits have left it, and the time that they were in it (`steps`)."""
+    """A `Commit` that counts successful commits (`calls`) and their time from beginning to end (`elapsed_ns`). For each
+    step, `steps` says how often commits have left it, and how long they were in it."""
 
     calls: int
     elapsed_ns: int
@@ -85,7 +85,7 @@ class TimedCommit:
         return TIMED_AS.get(self._register.step)
 
     def _look(self) -> None:
-        """Note the step that was left. Steps that one call takes together count as the first of them."""
+        """Note that a step was left. If one call takes several steps, their time counts for the first of them."""
         step = self._timed_step()
         if step is not self._step:
             now_ns = perf_counter_ns()

@@ -5,10 +5,11 @@
      |                                                 |
      +--- RECOVERING, RETAINED, RETAINED_BEHIND <------+   also from each step before, by an error
 
-Where a *task* is says `task_registry.py`; where the *transaction* is says this. Whatever depends on that is a row of
-`ANSWERS`, or of the part `failed_commit`; no part asks another one how far it is.
+`task_registry.py` says where a *task* is; this register says where the *transaction* is. Every decision that depends on
+it is a row of `ANSWERS`, or of the part `failed_commit`. No part asks another part how far it is.
 
-*Guarantees*: a move that isn't in `MOVES` is refused as a bug, and so is an event that a stage can't meet.
+*Guarantees*: a move that isn't in `MOVES` raises `OwnershipError`, as it is a bug. So does an event for which a stage
+has no answer.
 *Assumes*: one owner, the thread that owns the tasks.
 """
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 OFFSET_COMMITS: Final = (CommitStage.COMMITTING_OFFSETS, CommitStage.COMMITTING_OFFSETS_BESIDE)
 ENDS: Final = (CommitStage.ENDING, *OFFSET_COMMITS)
-"""How the end of a commit begins: the confirmation chooses."""
+"""The stages in which the end of a commit may begin; the part `Confirmation` says which."""
 
 MOVES: Final[Mapping[CommitStage, Set[CommitStage]]] = {
     CommitStage.OPEN: {CommitStage.SENDING},
@@ -42,7 +43,8 @@ MOVES: Final[Mapping[CommitStage, Set[CommitStage]]] = {
     CommitStage.COMMITTING_OFFSETS: {CommitStage.OPEN},
     CommitStage.COMMITTING_OFFSETS_BESIDE: {CommitStage.OPEN},
 }
-"""The moves of a commit. It is over in `OPEN`, made or not; an error, or a loss, may end it in each stage."""
+"""The moves of a commit. In `OPEN` it is over, successfully or not. An error, or the loss of the membership, may end it
+in each stage."""
 
 AT_REST: Final = (CommitStage.OPEN, CommitStage.RETAINED, CommitStage.RETAINED_BEHIND)
 BEFORE_THE_OFFSETS: Final = (CommitStage.SENDING, CommitStage.FLUSHING)
@@ -51,7 +53,7 @@ UNDER_WAY: Final = (*BEFORE_THE_OFFSETS, *FROM_THE_OFFSETS_ON)
 
 
 def _rows(event: CommitEvent, rows: Mapping[CommitStage | tuple[CommitStage, ...], CommitAction]) -> Answers:
-    """The answers to an event, by stage or by several stages."""
+    """The rows of the table for one event. A key is one stage, or several stages with the same answer."""
     return {
         (stage, event): action
         for stages, action in rows.items()
@@ -64,7 +66,7 @@ ANSWERS: Final[Answers] = {
         CommitEvent.OUTPUTS_MADE,
         {
             (CommitStage.OPEN, CommitStage.RETAINED_BEHIND, CommitStage.COMMITTING_OFFSETS_BESIDE): CommitAction.SEND,
-            # They would be in the transaction of the commit that comes first.
+            # Sent now, they would be in the transaction of the failed commit, which must come first.
             CommitStage.RETAINED: CommitAction.WAIT,
             (CommitStage.RECOVERING, *BEFORE_THE_OFFSETS, CommitStage.OFFSETS): CommitAction.WAIT,
             (CommitStage.ENDING, CommitStage.RESOLVING, CommitStage.COMMITTING_OFFSETS): CommitAction.WAIT,
@@ -85,10 +87,10 @@ ANSWERS: Final[Answers] = {
             CommitStage.OPEN: CommitAction.COMMIT,
             (CommitStage.RETAINED, CommitStage.RETAINED_BEHIND, CommitStage.RECOVERING): CommitAction.WAIT,
             (*BEFORE_THE_OFFSETS, CommitStage.OFFSETS): CommitAction.WAIT,
-            # The generation was checked when the offsets went in, and a task's next owner reads offsets once no
-            # transaction pends on them.
+            # Kafka checked the generation when it got the offsets. A task's next owner reads them only when no
+            # transaction is pending on them.
             CommitStage.ENDING: CommitAction.ANSWER,
-            # Both ask the group under the generation that the member would leave.
+            # In both stages a request is under way that needs the present generation, which a join would end.
             (CommitStage.RESOLVING, *OFFSET_COMMITS): CommitAction.WAIT,
         },
     ),
@@ -113,20 +115,21 @@ ANSWERS: Final[Answers] = {
         {
             (*AT_REST, CommitStage.RECOVERING): CommitAction.ANSWER,
             BEFORE_THE_OFFSETS: CommitAction.ABANDON,
-            # Kafka may have committed: whose state is right is known with its answer only.
+            # Kafka may have committed. Only its answer says which state is right.
             FROM_THE_OFFSETS_ON: CommitAction.WAIT,
         },
     ),
     **_rows(CommitEvent.ERROR, {(*AT_REST, CommitStage.RECOVERING): CommitAction.RECOVER}),
 }
-"""What is done about each event in each stage, on every milestone. `FailedCommit.answers` has the other rows."""
+"""What is done about each event in each stage. These rows are those of all milestones; `FailedCommit.answers` has the
+others."""
 
 
 @dataclass
 class UnansweredErrors:
-    """Errors that aren't recovered from yet. *Owner*: `Recoveries`.
+    """Errors that haven't been recovered from yet. *Owner*: `Recoveries`.
 
-    `waiting`: each with the beginning of its turn in ms, the oldest first.
+    `waiting`: the errors whose recovery hasn't begun, each with the beginning of its turn in ms, the oldest first.
     """
 
     waiting: deque[tuple[Exception, int]] = field(default_factory=deque)
@@ -139,16 +142,16 @@ class UnansweredErrors:
 class TransactionRegister:
     """*Owns*: how far the commit under way is.
 
-    Others write into it what its answers depend on. `errors`: those that aren't recovered from yet, by `Recoveries`.
-    `retained`: the boundaries that are to be committed once more, by `CommitDriver`. `cut_off`: tasks that are given
-    away and whose last commit was cut, by `GroupAnswers`. A call of user code that was too long for that commit may end
-    in them later: nothing of it may be sent, as no commit has its offsets.
+    Three other objects write into it, as its answers depend on what they know. `errors` (written by `Recoveries`):
+    errors that haven't been recovered from yet. `retained` (by `CommitDriver`): the boundaries of failed commits that
+    will be repeated. `cut_off` (by `GroupAnswers`): tasks that are given away and whose last commit was cut. A long
+    call of user code in such a task may end after the cut. Its outputs mustn't be sent, as no commit has its offsets.
     """
 
     def __init__(
         self, admits: Callable[[TaskId], bool], answers: Answers, errors: UnansweredErrors | None = None
     ) -> None:
-        """`admits`: whether a task's outputs may be in the next transaction; `answers`: those of the part
+        """`admits`: whether a task's outputs may be in the next transaction. `answers`: the rows of the part
         `failed_commit`."""
         self._admits, self._answers = admits, {**ANSWERS, **answers}
         self.errors: UnansweredErrors = UnansweredErrors() if errors is None else errors
@@ -158,9 +161,11 @@ class TransactionRegister:
 
     @property
     def stage(self) -> CommitStage:
-        """Where the transaction is, with what failed commits and errors make of it: what `answer` goes by."""
+        """The stage that `answer` looks up: the stage of the commit under way, or one that errors and failed commits
+        lead to."""
         if self._commit is not CommitStage.OPEN:
-            # Nothing more is sent by a producer that is to be recovered, nor before what comes first.
+            # A producer that must be recovered sends nothing more, and nothing is sent before a failed commit that
+            # comes first.
             beside = self._commit is CommitStage.COMMITTING_OFFSETS_BESIDE
             return CommitStage.COMMITTING_OFFSETS if beside and (self.errors or self._comes_first()) else self._commit
         if self.errors:
@@ -170,42 +175,42 @@ class TransactionRegister:
         return CommitStage.OPEN
 
     def _comes_first(self) -> bool:
-        """Whether a failed commit is the next one: others' outputs mustn't be in its transaction."""
+        """True if the next commit repeats a failed one: outputs of other tasks mustn't be in its transaction."""
         return any(self._admits(task.id) for task in self.retained)
 
     @property
     def step(self) -> CommitStage:
-        """How far the commit under way is, whatever else happens; `OPEN` without one."""
+        """The stage of the commit under way, without regard to errors and failed commits; `OPEN` if there is none."""
         return self._commit
 
     @property
     def under_way(self) -> bool:
-        """Whether a commit was begun that isn't over."""
+        """True while a commit has begun and hasn't ended."""
         return self._commit is not CommitStage.OPEN
 
     @property
     def at_rest(self) -> bool:
-        """Whether no commit and no recovery is under way."""
+        """True while no commit is under way and no error waits for its recovery."""
         return self._commit is CommitStage.OPEN and not self.errors
 
     @property
     def unsettled(self) -> bool:
-        """Whether an error isn't recovered from yet, or a failed commit is to be made once more."""
+        """True while an error hasn't been recovered from, or a failed commit must be repeated."""
         return bool(self.errors or self.retained)
 
     def move(self, stage: CommitStage) -> None:
-        """The commit under way is in this stage now."""
+        """Note that the commit under way is in this stage now."""
         if stage not in MOVES.get(self._commit, ()):
             raise OwnershipError(f"a transaction in {self._commit.name} can't be in {stage.name} next. This is a bug")
         self._commit = stage
 
     def commit_is_over(self) -> None:
-        """The commit under way was made, or has failed, or was dropped. Does nothing when there is none."""
+        """Note that the commit under way has succeeded, has failed, or was dropped. Does nothing when there is none."""
         if self._commit is not CommitStage.OPEN:
             self.move(CommitStage.OPEN)
 
     def answer(self, event: CommitEvent) -> CommitAction:
-        """What is to be done about the event now."""
+        """The action to take about the event now."""
         stage = self.stage
         try:
             return self._answers[stage, event]
@@ -213,5 +218,5 @@ class TransactionRegister:
             raise OwnershipError(f"a transaction in {stage.name} can't meet {event.name}. This is a bug") from None
 
     def admits(self, task: TaskId) -> bool:
-        """Whether outputs of the task may be sent, as far as other tasks and the group go."""
+        """True if outputs of the task may be sent, as far as other tasks and the group decide that."""
         return task not in self.cut_off and self._admits(task)

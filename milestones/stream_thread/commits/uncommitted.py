@@ -1,8 +1,8 @@
-"""What the tasks of a thread have that isn't committed, without a look at those that nothing has happened to.
+"""Knows which tasks of a thread have uncommitted work. It never looks at tasks that haven't changed.
 
-*Guarantees*: a task that has something to commit, or asks for a commit, is among `tasks`, or was told and not looked at
-yet; byte counts are those of each task's last look.
-*Assumes*: whatever changes a task is told of once it has happened; a task that left is told of, too.
+*Guarantees*: a task that has something to commit, or asks for a commit, is known here, or was given to `note_changed`
+and hasn't been looked at yet. The byte counts are those of the last look at each task.
+*Assumes*: after each change of a task `note_changed` is called with it, also when the task has left.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class CommittedTasks(Protocol):
     def roll_backs(self) -> RollBacks: ...
 
     def is_void(self, task: TaskId) -> bool:
-        """Whether what the task has done since its last commit mustn't be committed."""
+        """True if the work of the task since its last commit mustn't be committed."""
         ...
 
 
 class Uncommitted:
-    """*Owns*: the tasks that were told of since they were last found without anything to commit; their byte counts.
+    """*Owns*: the tasks that have changed since they were last found to have nothing to commit; their byte counts.
 
-    `bytes`: memory of what isn't committed, its outputs too; `commit_bytes`: of what a commit would take, without what
-    is being applied already."""
+    `bytes`: memory of all uncommitted work, outputs too. `commit_bytes`: memory of the writes that a commit would take;
+    writes that are being applied already don't count."""
 
     bytes: int
     commit_bytes: int
@@ -57,11 +57,11 @@ class Uncommitted:
         return bool(self._asking)
 
     def note_changed(self, tasks: Iterable[Task]) -> None:
-        """Something has happened to these tasks."""
+        """Note that something has happened to these tasks."""
         self._told.update(dict.fromkeys(tasks))
 
     def look(self) -> None:
-        """Look at the tasks that were told of."""
+        """Look at the tasks that `note_changed` was called with since the last look."""
         told, self._told = self._told, {}
         processing = self._thread_tasks.processing
         for task in told:
@@ -89,12 +89,12 @@ class Uncommitted:
         self.bytes, self.commit_bytes = self.bytes - held, self.commit_bytes - to_commit
 
     def greedy(self) -> frozenset[TaskId]:
-        """The tasks that hold more than an equal share of `bytes`, those counted that hold nothing."""
+        """The tasks that hold more than an equal share of `bytes`. Tasks that hold nothing count for the share, too."""
         share = self.bytes // max(1, len(self._thread_tasks.processing))
         return frozenset(id for id, (held, _) in self._counts.items() if held > share)
 
     def needed(self) -> list[Task]:
-        """The tasks that have something to commit. The others are forgotten until they are told of again."""
+        """The tasks that have something to commit. The others are forgotten until they change."""
         processing = self._thread_tasks.processing
         for id, task in list(self._tasks.items()):
             if processing.get(id) is not task or not task.commit_needed():

@@ -1,8 +1,9 @@
-"""When a commit is due, when one that is due has to wait, and when tasks do: pure functions of times and bytes.
+"""Rules of commits: when a commit is due, when it must wait although it is due, and when tasks must wait. They are pure
+functions of times and bytes.
 
-*Guarantees*: a commit is due every `commit_interval_ms`; sooner when a task asks for it, its uncommitted bytes reach
-their limit, the transaction is too old, or tasks were rolled back: after a roll-back every turn commits until a commit
-succeeds, so that a record that takes longer than the transaction timeout is alone in a transaction.
+*Guarantees*: a commit is due every `commit_interval_ms`. It is due sooner when a task asks for it, when the uncommitted
+bytes reach their limit, when the transaction is too old, or when tasks were rolled back. After a roll-back every turn
+commits until a commit succeeds. So a record that takes longer than the transaction timeout is alone in a transaction.
 *Assumes*: all times are of one monotonic clock, in milliseconds.
 """
 
@@ -12,10 +13,10 @@ from typing import NamedTuple
 
 
 class CommitTimes(NamedTuple):
-    """The times that a commit goes by, in ms. `now`; `due`: when the interval is over; `next_try`: before it no commit
-    is begun, as the last one failed; `transaction_age`: None without an open transaction; `most_age`: from it on the
-    transaction is too old; `held_since`: since when a commit that is due waits for a new generation, None
-    when none does; `most_held`: how long it may."""
+    """The times that decide about a commit, in ms. `due`: the end of the commit interval. `next_try`: no commit begins
+    before this time, because the last one failed. `transaction_age`: None if no transaction is open. `most_age`: at
+    this age a transaction is too old. `held_since`: the time since which commits wait for a new generation, None if
+    they don't. `most_held`: how long they may wait."""
 
     now: int
     due: int
@@ -36,9 +37,9 @@ class CommitTimes(NamedTuple):
 
 
 class CommitReasons(NamedTuple):
-    """What makes a commit due before its interval is over. `once_more`: the last one failed; `asked_for`: by a task, a
-    pause, or as tasks are committed one by one; `rolled_back`: tasks were, since the last commit; `bytes`: of what a
-    commit would take; `most_bytes`: the bytes at which it is due."""
+    """The reasons for a commit before its interval is over. `once_more`: the last commit failed. `asked_for`: a task or
+    a pause asks for it, or tasks are being committed one by one. `rolled_back`: tasks were rolled back since the last
+    commit. `bytes`: the size of what a commit would take. `most_bytes`: the size at which a commit is due."""
 
     once_more: bool
     asked_for: bool
@@ -48,7 +49,7 @@ class CommitReasons(NamedTuple):
 
 
 def is_due(times: CommitTimes, why: CommitReasons) -> bool:
-    """Whether a commit is to be begun, as far as its own times and bytes go."""
+    """True if a commit is due by its times and bytes. It may still have to wait for a rebalance (`is_held`)."""
     if times.now < times.next_try:
         return False
     if why.once_more or why.asked_for or why.rolled_back or times.now >= times.due or times.too_old:
@@ -57,18 +58,19 @@ def is_due(times: CommitTimes, why: CommitReasons) -> bool:
 
 
 def is_held(times: CommitTimes) -> bool:
-    """Whether a commit that is due waits for the new generation: it would race with the rebalance, and be refused. It
-    doesn't wait for longer than `most_held`, nor when the transaction is too old."""
+    """True if commits must wait for the new generation: a commit now would race with the rebalance, and be refused.
+    They wait no longer than `most_held`, and not at all when the transaction is too old."""
     if times.held_since is None or times.too_old:
         return False
     return times.now - times.held_since < times.most_held
 
 
 def must_stop(added_bytes: int, most_bytes: int) -> bool:
-    """Whether no task should add anything: what isn't committed, and can't be now, has reached its limit."""
+    """True if no task should add anything: the uncommitted bytes have reached their limit, and can't be committed
+    now."""
     return added_bytes >= most_bytes
 
 
 def must_share(added_bytes: int, most_bytes: int) -> bool:
-    """Whether tasks with more than an equal share should add nothing: three quarters of the limit are reached."""
+    """True if tasks with more than an equal share should add nothing: three quarters of the limit are reached."""
     return 4 * added_bytes >= 3 * most_bytes
