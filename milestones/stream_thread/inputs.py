@@ -1,13 +1,13 @@
-"""From the main consumer into the tasks' input buffers.
+"""Moves records from the main consumer into the tasks' input buffers.
 
 *Guarantees*
 - A task's partition is fetched from its committed position. Without one, the reset policy of its source says where. If
   the policy names an end, the end is committed before the partition's first record is read. So nothing is skipped when
   the task begins once more.
 - Buffers are bounded as `throttle.py` says.
-- The client may have a record for a partition that has none. It doesn't wait behind records of other partitions, even
-  if these are processed slowly.
-- A turn looks at the tasks that have changed, and at partitions that got records.
+- If a task has no waiting record of a partition but the Kafka client has one, this record doesn't wait behind records
+  of other partitions, even if these are processed slowly.
+- A turn looks only at the tasks that have changed, and at partitions that got records.
 
 *Assumes*: driven by the thread that owns the consumer and the tasks.
 """
@@ -40,21 +40,22 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 COMMIT_AGAIN_MS = 1_000
-"""How often a commit of where a task begins is asked for."""
+"""The pause between two requests to commit the place where a task begins."""
 
 TELL_MS = 30_000
-"""The time between two log lines about a task that can't be fed."""
+"""The time between two log lines about a task whose input can't be fetched yet."""
 
 RESTED_MS, DRAIN_MS = 50, 20
-"""How long nothing has been fetched, while input waits, before the client's queue is drained for partitions
-without records; and for how long it is."""
+"""`RESTED_MS`: if nothing has been fetched for this time while input waits, the client's queue is drained, to find
+records of partitions that have none. `DRAIN_MS`: how long one draining lasts at most."""
 
 
 class Inputs:
-    """The tasks that are fed, and those that wait for where to start.
+    """Feeds tasks: fetches records for them. Keeps the tasks whose start position isn't known yet.
 
-    *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`. For metrics: `polls`, `poll_ns`
-    the time they took, `fetched` records; `pauses`, `buffered_bytes` as in `Throttle`.
+    *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`. For metrics: the number of
+    `polls`, the time that these took (`poll_ns`), the number of `fetched` records; `pauses` and `buffered_bytes` as in
+    `Throttle`.
     """
 
     polls: int
@@ -69,7 +70,7 @@ class Inputs:
         self._waiting: dict[TaskId, tuple[Task, Mapping[TopicPartition, OffsetAndMetadata]]] = {}
         self._lost: dict[TopicPartition, int] = {}
         self._failing: dict[TaskId, tuple[int, int, Exception]] = {}
-        """Since when a task's bounds aren't known, when the log says so next, and why."""
+        """Tasks whose bounds Kafka hasn't told: since when, when the log may say so next, and the last error."""
         self._again: dict[TaskId, int] = {}
         self._away: dict[TopicPartition, int] = {}
         self._started: list[Task] = []
@@ -83,8 +84,8 @@ class Inputs:
         self.polls = self.poll_ns = self.fetched = 0
 
     def start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Start the task at its committed offsets, at once or as soon as it is known where partitions without one
-        begin; `take_started` gives it back."""
+        """Start the task at its committed offsets. If a partition has none, the start waits until it is known where the
+        partition begins. `take_started` returns the task once it has started."""
         missing = frozenset(task.partitions) - committed.keys()
         if missing:
             self._waiting[task.id] = task, committed
@@ -94,7 +95,7 @@ class Inputs:
 
     @property
     def holds(self) -> bool:
-        """A task isn't fed yet, though it has started: where it begins is to be committed first."""
+        """True while a started task isn't fed yet, because the place where it begins must be committed first."""
         return any(id.subtopology not in self._paused for id in self._unfed)
 
     def take_started(self) -> list[Task]:
@@ -103,22 +104,22 @@ class Inputs:
 
     def take_failed(self) -> list[tuple[TaskId, MilestonesError]]:
         """The tasks that can't be fed, each with its error: Kafka doesn't say where an input begins, the reset policy
-        doesn't allow to say it, or this principal may not read it. They are to be stopped."""
+        is `none`, or this principal may not read the input. The caller must stop these tasks."""
         failed, self._failed = self._failed, []
         return failed
 
     def failing(self) -> dict[TaskId, str]:
-        """Why a task isn't fed, by task whose inputs' bounds Kafka doesn't say."""
+        """The reason why a task isn't fed yet, keyed by task: Kafka hasn't told the bounds of its inputs."""
         return {id: f"the bounds of its inputs aren't known: {error}" for id, (_, _, error) in self._failing.items()}
 
     def take_changed(self) -> dict[Task, None]:
-        """The tasks that may have something to commit since the last call: an end that was reached, a place to begin
-        at."""
+        """The tasks that may have got something to commit since the last call: they reached an end, or know where they
+        begin."""
         changed, self._changed = self._changed, {}
         return changed
 
     def stop(self, task: Task) -> None:
-        """Feed the task no more."""
+        """Stop feeding the task."""
         self._consumer.unassign(task.partitions)
         self._throttle.end(task)
         self._changed.pop(task, None)
@@ -161,7 +162,7 @@ class Inputs:
             self._skip(partition, answer)
 
     def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Fetch from there; the client pauses none of them any more."""
+        """Fetch these partitions from these positions. The client no longer pauses any of them."""
         self._consumer.assign(positions)
         self._throttle.look_at(positions)
 
@@ -172,7 +173,7 @@ class Inputs:
             self._context.housekeeper.put(question, timeout_ms=1_000)
 
     def _since(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The time from which on records are wanted of those partitions of which only young ones are, ms."""
+        """For partitions whose reset policy is a duration: the timestamp in ms from which on records are wanted."""
         now_ms, policies = self._clock.wall_ms(), {partition: self._policy(partition) for partition in partitions}
         return {
             partition: max(0, now_ms - policy // timedelta(milliseconds=1))
@@ -212,7 +213,7 @@ class Inputs:
         self._started.append(task)
         self._throttle.begin(task)
         self._changed[task] = None
-        if any(self._policy(partition) != "earliest" for partition in resets):  # what they name moves on
+        if any(self._policy(partition) != "earliest" for partition in resets):  # an end moves on with each record
             task.commit_start()
         if task.start_pends:
             self._unfed[task.id] = task, positions
@@ -220,7 +221,7 @@ class Inputs:
             self._assign(positions)
 
     def _feed_committed(self) -> None:
-        """Feed the tasks whose beginning is committed by now; have that of the others committed."""
+        """Feed the tasks whose start positions are committed by now. Request a commit for the others."""
         if not self._unfed:
             return
         for id, (task, positions) in list(self._unfed.items()):
@@ -241,7 +242,8 @@ class Inputs:
         return self._config.auto_offset_reset if policy is None else policy
 
     def _begin(self, partition: TopicPartition, answer: Bounds) -> int:
-        """Where a partition begins of which nothing is committed; a warning of records that are skipped."""
+        """The position at which a partition without a committed offset begins. Logs a warning if records are
+        skipped."""
         position, (first, _) = self._reset(partition, answer), answer.bounds[partition]
         if position > first:
             log.warning(
@@ -252,7 +254,7 @@ class Inputs:
         return position
 
     def _reset(self, partition: TopicPartition, answer: Bounds) -> int:
-        """The first position without a usable committed offset, as the reset policy says."""
+        """The start position that the reset policy gives, if no committed offset can be used."""
         first, end = answer.bounds[partition]
         policy = self._policy(partition)
         if policy == "none":
@@ -283,8 +285,8 @@ class Inputs:
         self._assign({partition: position})
 
     def fetch(self, timeout_ms: int) -> bool:
-        """One fetch into the buffers; False when nothing came. While `starving`, one after the other, for at most
-        `DRAIN_MS`, until the client has no more."""
+        """Fetch once into the buffers. While `starving`, fetch repeatedly, for at most `DRAIN_MS`, until the client has
+        no more records. Returns False when the first fetch brought nothing."""
         until_ms = self._clock.monotonic_ms() + DRAIN_MS
         starving = self.starving
         count = first = self._fetch(timeout_ms)
@@ -298,14 +300,14 @@ class Inputs:
 
     @property
     def starving(self) -> bool:
-        """A partition has no records, while others' records wait for so long that nothing is fetched meanwhile,
-        as of the last `throttle`: the client has one queue, in which a record that would be processed at once may lie
-        behind all that was prefetched of the others."""
+        """True if, at the last `throttle`, one partition had no waiting records while others did, and nothing has been
+        fetched for `RESTED_MS`. The client has one queue for all partitions. In it a record that could be processed
+        immediately may lie behind many prefetched records of other partitions."""
         rested_ms = self._clock.monotonic_ms() - self._fetched_ms
         return rested_ms >= RESTED_MS and self._throttle.holding and self._throttle.hungry
 
     def _fetch(self, timeout_ms: int) -> int:
-        """The number of records that came."""
+        """Fetch once. Returns the number of records that came."""
         began = perf_counter_ns()
         fetched = self._consumer.fetch(self._config.max_poll_records, timeout_ms)
         self.polls += 1
@@ -329,7 +331,8 @@ class Inputs:
             self._lost[partition] = task.input.next_fetch(partition)
             self._ask(task.id, frozenset({partition}))
         for partition in fetched.gone:
-            # One broker doesn't know it. Whether it was deleted, or made anew, the housekeeper says.
+            # One broker doesn't know the partition. The housekeeper finds out whether the topic was deleted, or
+            # recreated.
             self._have_looked_at(partition)
             log.warning("%s: a broker doesn't know this partition; it is looked for again", partition)
             self._consumer.unassign([partition])
@@ -339,18 +342,19 @@ class Inputs:
             self._failed.append((self._tasks[partition].id, error))
 
     def _have_looked_at(self, partition: TopicPartition) -> None:
-        """Have the housekeeper look whether the topic is still the one that the position belongs to, which is an error
-        of the client otherwise; the answer isn't needed."""
+        """Ask the housekeeper to check that the topic is still the one that the position belongs to. If it isn't, the
+        housekeeper ends the client. The answer itself isn't needed."""
         known = known_ids([partition], {}, self._tasks[partition].topic_ids)
         self._context.housekeeper.try_put(AskTopicIds(0, frozenset({partition.topic}), known, Mailbox(1, "no one")))
 
     def throttle(self, changed: Iterable[Task] | None = None) -> None:
-        """Fetch no more for full partitions, and again for those that have drained, as `Throttle` says; before each
-        `fetch`. `changed`: the tasks that may have processed input since the last call, by default any."""
+        """Pause the fetching of full partitions, and resume partitions that have drained, as `Throttle` says. Call it
+        before each `fetch`. `changed`: the tasks that may have processed input since the last call; None means any
+        task."""
         self._throttle.run_once(changed)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
-        """Fetch nothing for tasks of these sub-topologies, from the next `throttle` on; for all others again."""
+        """From the next `throttle` on, fetch nothing for tasks of these sub-topologies, and fetch for all others."""
         self._paused = subtopologies
         self._throttle.pause(subtopologies)
 
@@ -363,7 +367,7 @@ class Inputs:
         return self._throttle.pauses
 
     def lags(self) -> dict[TopicPartition, int]:
-        """Records not yet processed, by partition, as far as the consumer knows. Control records that nothing follows
-        don't count, as soon as the end was seen to be reached."""
+        """The number of records that aren't processed yet, keyed by partition, as far as the consumer knows it. Control
+        records at the end of a partition count only until the consumer has seen that it reached the end."""
         ends = {partition: self._consumer.known_end(partition) for partition in self._tasks}
         return {p: max(0, end - self._tasks[p].input.next_offset(p)) for p, end in ends.items() if end is not None}

@@ -1,4 +1,4 @@
-"""How far the input partitions of a thread are behind, also while nothing fetches them.
+"""Knows how far the input partitions of a thread are behind, even while no one fetches them.
 
     fetched ---------------------> the consumer knows the end
     not fetched, as its task waits, restores or has ended --each `ASK_MS`--> Kafka tells end and committed offset
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
 
 FIRST_MS, ASK_MS = 2_000, 10_000
-"""How long a partition hasn't been fetched when Kafka is asked first, and how often it is asked then."""
+"""`FIRST_MS`: Kafka is first asked when a partition hasn't been fetched for this time. `ASK_MS`: then it is asked each
+time this time has passed."""
 
 COMMITTED = "committed"
-"""The key of the answer that has the group's committed offsets."""
+"""The key under which the answer has the group's committed offsets."""
 
 
 class Lag(NamedTuple):
@@ -61,8 +62,8 @@ class PartitionLags:
         *,
         joining: bool,
     ) -> Mapping[TopicPartition, Lag]:
-        """The lags as far as they are known. `fetched`: those that the consumer knows; `assigned`: the partitions of
-        all active tasks; `joining`: another assignment is about to come."""
+        """The lags that are known. `fetched`: the lags that the consumer knows. `assigned`: the partitions of all
+        active tasks. `joining`: True while the thread joins its group, so that another assignment is about to come."""
         if not joining:
             wanted = frozenset(assigned)
             self.known = {partition: lag for partition, lag in self.known.items() if partition in wanted}
@@ -90,7 +91,7 @@ class PartitionLags:
         }
 
     def _take(self, now_ms: int) -> None:
-        """Take the answers that came: a partition without an answer keeps its last known lag."""
+        """Take the answers that have come. A partition without an answer keeps its last known lag."""
         answers = self._answers
         if answers is None or not answers.done():
             return

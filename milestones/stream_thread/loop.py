@@ -1,11 +1,17 @@
-"""The loop of a stream thread, that every stage drives its parts with.
+"""The loop of a stream thread. All milestones use this loop, each with its own parts.
 
-*Guarantees*: `run_once` waits for input at most `poll_ms`; for user code, before m2, about 150 ms, or as long as one
-call, or a turn of records that have become slow, takes; for Kafka only when it sends, a moment, or commits: for each
-step a moment; where all are taken at once (before m2, and before a task is given away) without transactions some
-seconds, with them at most `task_timeout_ms`. It opens and closes stores for a bounded time. What can't be sent or
-committed isn't made: then nothing is processed.
-*Assumes*: made and driven by one thread; the parts come from `wiring.py`: nothing here knows of which stage they are.
+*Guarantees*: `run_once` takes a bounded time:
+- It waits for input for at most `poll_ms`.
+- Before m2 it runs user code for about 150 ms, or for as long as one call, or one turn of records that have become
+  slow, takes.
+- It waits for Kafka for a moment when it sends, and for a moment in each step of a commit. Before m2, and before a task
+  is given away, all steps of a commit are taken in one call. This call may take some seconds without transactions, and
+  `task_timeout_ms` at most with them.
+- It opens and closes stores for a bounded time.
+
+While outputs can't be sent or committed, nothing is processed, so that no more of them are made.
+*Assumes*: one thread makes and drives the loop. The parts come from `wiring.py`; nothing here knows to which milestone
+they belong.
 """
 
 from __future__ import annotations
@@ -108,7 +114,7 @@ class StreamLoop:
             context.metrics.profile.follow_thread(context.name, self._timed())
 
     def _timed(self) -> Iterator[tuple[object, Mapping[str, str]]]:
-        """What a profile times, with its words for that."""
+        """The methods that a profile measures, each with the words under which the profile shows its time."""
         yield self, {"run_once": "the rest", "_collect": "sends outputs", "shut_down": "ends"}
         yield self._rebalance, {"run_once": "answers the group"}
         yield self._tasks, {"run_once": "opens and closes tasks"}
@@ -119,7 +125,7 @@ class StreamLoop:
         yield self._commits, {"run_once": "commits", "commit_now": "commits", "finish_earlier": "commits"}
 
     def run(self, next_stop: Callable[[], T | None]) -> T:
-        """Make turns until there is a stop, which is returned."""
+        """Make turns until `next_stop` returns a stop. Returns that stop."""
         try:
             while (stop := next_stop()) is None:
                 self._processing.drive(self)
@@ -131,12 +137,13 @@ class StreamLoop:
 
     @property
     def steady(self) -> bool:
-        """Whether the next turn has no recovery or rebalance to see to."""
+        """True if the next turn has no recovery and no rebalance to work on."""
         return self._settled and not (self._recoveries.under_way or self._rebalance.preparing)
 
     def run_once(self, now_ms: int) -> bool:
-        """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit
-        when it is due. A failed transaction is recovered from; any other error ends the thread."""
+        """Make one turn: 1. answer the group; 2. move tasks to their next phase; 3. restore; 4. fetch; 5. process and
+        punctuate; 6. send outputs; 7. commit if a commit is due. If a transaction fails, the thread recovers. Any other
+        error ends the thread."""
         if (error := caught(lambda: self._turn(now_ms), KafkaException, MilestonesError)) is not None:
             self._recoveries.recover(error, now_ms)
         self._measures.turn(self._changed)
@@ -168,7 +175,7 @@ class StreamLoop:
         self._processing.hold_back(self._pace.greedy | self._answering.leaving)
 
     def _send(self, now_ms: int) -> None:
-        """Send what tasks have made, while the producer is neither a commit's nor a recovery's."""
+        """Send the tasks' outputs, unless a commit or a recovery uses the producer."""
         if self._register.at_rest and not self._clients.producer.in_transaction:
             self._ends.between_transactions(now_ms, self._has_work)
         if self._register.answer(CommitEvent.OUTPUTS_MADE) is CommitAction.SEND:
@@ -183,14 +190,14 @@ class StreamLoop:
         return False
 
     def _take_changed(self) -> None:
-        """Ask which tasks something has happened to since the last turn. No part looks at the others."""
+        """Ask which tasks have changed since the last turn. No part looks at the other tasks."""
         told = (self._processing.take_changed(), self._inputs.take_changed(), self._commits.take_changed())
         self._changed = list(dict.fromkeys(chain.from_iterable(told)))
         self._unsent.update(dict.fromkeys(self._changed))
         self._commits.note_changed(self._changed)
 
     def _collect(self) -> None:
-        """Send what tasks have made that something has happened to since their outputs were taken last."""
+        """Send the outputs of the tasks that have changed since their outputs were last taken."""
         processing = self._tasks.processing
         admitted: list[Task] = []
         waiting: list[Task] = []
@@ -202,15 +209,15 @@ class StreamLoop:
         self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])
 
     def _has_work(self, id: TaskId) -> bool:
-        """Whether the task has anything to commit, and may be committed once its caches are flushed; or a commit of it
-        is to be made again."""
+        """True if the task has something to commit and may be committed once its caches are flushed, or if a commit of
+        the task is under way or will be repeated."""
         task = self._tasks.processing.get(id)
         if task is None or task in self._commits.committing:
             return task is not None
         return task.commit_needed() and (task.committable or task.unflushed)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
-        """Leave the tasks of these sub-topologies, and only these, alone; what they did is committed (KIP-834)."""
+        """Pause the tasks of these sub-topologies, and no others. Their finished work is committed (KIP-834)."""
         if subtopologies != self._paused:
             self._paused = subtopologies
             for part in (self._inputs, self._processing, self._restoration):
@@ -223,7 +230,7 @@ class StreamLoop:
             self._move(state)
 
     def _settle(self) -> None:
-        """After a rebalance: the thread is RUNNING once no task waits or restores."""
+        """After a rebalance, set the thread's state to RUNNING as soon as all its active tasks process."""
         if not self._settled and self._tasks.all_running and not self._rebalance.joining:
             self._settled = True
             self._move(ThreadState.RUNNING)
@@ -233,7 +240,8 @@ class StreamLoop:
         self._on_state(state)
 
     def _idle_ms(self, now_ms: int) -> int:
-        """How long a fetch may wait: until processing or restoration needs us, a commit is due; at most `poll_ms`."""
+        """How long a fetch may wait: until processing or restoration needs this thread, or a commit is due; at most
+        `poll_ms`."""
         waits = [self._context.config.poll_ms, self._processing.wake_up_ms(now_ms), self._pace.too_old_in_ms()]
         if self._rebalance.joining or not self._tasks.all_running:
             waits.append(self._restoration.poll_interval_ms)
@@ -252,14 +260,15 @@ class StreamLoop:
             committed = self._last_commit.make()
             self._tasks.close(self._tasks.owned, at_once=True)
             if committed and leave_group:
-                # This thread has nothing open in Kafka: the group needn't wait until standbys and clients are closed.
+                # This thread has nothing open in Kafka, so it leaves the group before it closes standbys and clients.
                 self._clients.member.close(leave=True)
         finally:
             self._tasks.close(self._tasks.everything, at_once=True)
             self._measures.close()
 
     def fail(self, *, shut_application_down: str | None) -> None:
-        """Ended by an error: close every task, nothing more is committed; tell the other instances when asked to."""
+        """End because of an error: close every task without a commit. With `shut_application_down`, tell the other
+        instances to shut down, too."""
         try:
             try:
                 self._recoveries.abandon()
@@ -271,7 +280,8 @@ class StreamLoop:
                 self._rebalance.shut_application_down(shut_application_down)
 
     def close(self) -> None:
-        """The very end, when the group has been left: wait for tasks that aren't back yet, but not for ever."""
+        """The last step, after the thread has left the group: wait, for a bounded time, for tasks that other threads
+        still hold."""
         self._tasks.finish(self._context.config.close_timeout_ms)
 
     def _report(self, now_ms: int) -> None:
@@ -297,7 +307,7 @@ class StreamLoop:
             failing=self._tasks.failing(),
             last=self._tasks.failures.last,
         )
-        # Metrics first: what the status says of a task has its metrics by then.
+        # Metrics first: so each task that the status shows has its metrics already.
         self._measures.follow()
         self._measures.publish(now_ms, report, lags)
         self._context.notify(report)

@@ -1,8 +1,7 @@
 """The metrics of a stream thread: its own, and those of its tasks, its membership, its input partitions.
 
-*Guarantees*: nothing is measured per record: the parts count in ints, and each turn of the loop takes the differences
-of the tasks that have changed.
-What is gone (a task, a partition, in the end the thread) takes its metrics along.
+*Guarantees*: nothing is measured per record. The parts count in ints, and each turn of the loop takes the differences,
+only for tasks that have changed. When a task, a partition or the thread is gone, its metrics are removed.
 *Assumes*: made and driven by the thread that owns the parts.
 """
 
@@ -48,7 +47,8 @@ IDLE = 0, 0, 0, 0
 
 
 class Growth:
-    """How much an int has grown since the last look. One that starts anew (a new client's) has grown from 0."""
+    """How much a counter has grown since the last look. A counter that begins anew, as a new client's does, has grown
+    from 0."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -78,7 +78,7 @@ class TaskMeasures:
     task: Task
 
     def __init__(self, task: Task, metrics: Metrics, thread: str, dropped_before: int) -> None:
-        """`dropped_before`: outputs dropped of a task of this id that the thread had earlier."""
+        """`dropped_before`: the outputs that were dropped of an earlier task of the same id in this thread."""
         self.task, self._dropped_before = task, dropped_before
         self._tags = {"thread_id": thread, "task_id": str(task.id)}
         self._metrics, self.scope = metrics, metrics.add(TaskMetrics, **self._tags)
@@ -90,7 +90,8 @@ class TaskMeasures:
         self._punctuated, self._punctuate_ns = Growth(), Growth()
 
     def turn(self) -> tuple[int, int, int, int]:
-        """What the task did since the last turn: records, their ns, punctuations, their ns."""
+        """The task's work since the last turn: the number of records, their ns, the number of punctuations, their
+        ns."""
         counters = self.task.counters
         if (counters.processed, counters.punctuated) == self._seen:
             return IDLE
@@ -156,7 +157,8 @@ class StandbyMeasures:
 
 
 class ThreadMeasures:
-    """*Owns*: the metrics of the thread, its member, its tasks, its input partitions; it publishes them."""
+    """Publishes the metrics of the thread. *Owns*: these metrics: of the thread, its member, its tasks, its input
+    partitions."""
 
     def __init__(self, context: ThreadContext, measured: Measured) -> None:
         self._metrics, self._name, self._clock = context.metrics, context.name, context.clock
@@ -187,12 +189,12 @@ class ThreadMeasures:
         self._turn_ms = context.clock.monotonic_ms()
 
     def moved(self, state: ThreadState) -> None:
-        """The thread's state, to be seen at once."""
+        """Publish the thread's new state immediately."""
         self._thread.thread_state.value = state.value
         self._thread.publish(self._clock.monotonic_ms())
 
     def turn(self, changed: Iterable[Task]) -> None:
-        """Note what happened in a turn of the loop: only to these tasks, if they are followed, or are to be."""
+        """Note what happened in a turn of the loop. Only these tasks have changed."""
         thread, parts = self._thread, self._measured
         now_ms = self._clock.monotonic_ms()
         thread.time_between_poll.add(now_ms - self._turn_ms)
@@ -226,7 +228,7 @@ class ThreadMeasures:
             self._timings[step].add(spent_ns.to(steps[step].elapsed_ns), times.to(steps[step].calls))
 
     def _measures_of(self, task: Task) -> TaskMeasures | None:
-        """None of a task that is about to go."""
+        """The metrics of the task; None if the task is about to leave."""
         measures = self._tasks.get(task.id)
         if measures is not None and measures.task is task:
             return measures
@@ -242,7 +244,8 @@ class ThreadMeasures:
         return measures
 
     def follow(self) -> None:
-        """Metrics for the tasks there are, and for no others; a task that was closed and is back begins anew."""
+        """Have metrics for the present tasks, and for no others. If a task was closed and has come back, its metrics
+        begin anew."""
         tasks = self._measured.tasks
         self._seen = tasks.created, tasks.closed
         self._follow(tasks.open, tasks.standbys)
@@ -258,7 +261,8 @@ class ThreadMeasures:
             self._standbys[id] = StandbyMeasures(standbys[id], self._metrics, self._name)
 
     def publish(self, now_ms: int, report: ThreadReport, lags: Mapping[TopicPartition, Lag]) -> None:
-        """Publish all metrics, about once a second. `report` is the thread's newest, `lags` with their times."""
+        """Publish all metrics, about once a second. `report`: the thread's newest report. `lags`: the lags with their
+        times."""
         if now_ms < self._next_publication_ms:
             return
         self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
@@ -274,7 +278,7 @@ class ThreadMeasures:
         self._say_memory()
 
     def _say_memory(self) -> None:
-        """What the thread's tasks hold, to the instance."""
+        """Tell the instance how much memory the thread's tasks hold."""
         tasks = self._tasks.values()
         self._memory.say(Account.INPUT, self._measured.inputs.buffered_bytes)
         self._memory.say(Account.UNCOMMITTED, sum(int(measures.scope.uncommitted_bytes.value) for measures in tasks))

@@ -1,12 +1,12 @@
-"""Where tasks begin: their committed offsets, read stable, and the ids of the topics that these belong to.
+"""Finds out where tasks begin: reads their committed offsets (stable ones), and the ids of the topics.
 
     task --FetchOffsets--> committed offsets --AskTopicIds--> ids ---> the task begins
 
-*Guarantees*: a task is in one question at a time; an answer to a question that a task isn't in any more isn't taken. A
-task that was rolled back while the member joins waits for the new generation. No task begins at offsets of a topic that
-was deleted and made anew since: the housekeeper ends the client then. Whatever a task commits carries the id that its
-first position belongs to, so that the next start can always tell. A task whose questions have no answer for
-`task_timeout_ms` has failed; until then the log and `failing` say so.
+*Guarantees*: a task is part of one question at a time. If a task is taken out of a question, the answer is ignored for
+it. A task that was rolled back while the member joins waits for the new generation. No task begins at offsets of a
+topic that was deleted and recreated meanwhile: the housekeeper ends the client then. Every offset that a task commits
+carries the id of the topic of its first position, so that the next start can find a recreated topic. If a task's
+questions have no answer for `task_timeout_ms`, the task has failed. Until then the log and `failing` report it.
 *Assumes*: driven by the thread that owns the member and the tasks.
 """
 
@@ -30,19 +30,22 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 GATHER_MS = 100
-"""How long tasks with open stores wait for tasks whose stores are being opened, so that all begin together. A partition
-that is assigned during a fetch of others is fetched up to `fetch.wait.max.ms` late, after that one's answer."""
+"""How long tasks with open stores wait for tasks whose stores are being opened, so that all begin together. Otherwise,
+if a partition is assigned while a fetch of other partitions is under way, its first fetch waits for the answer to that
+fetch, up to `fetch.wait.max.ms`."""
 
 
 AGAIN_MS = 500
-"""The pause before tasks are positioned again, after topics couldn't be looked at, or weren't known."""
+"""The pause before tasks are asked about once more, after the housekeeper couldn't look at the topics, or didn't find
+them."""
 
 TELL_MS = 30_000
 """The time between two log lines about tasks that can't be positioned."""
 
 
 class Positioning:
-    """*Owns*: which task is in which question, and since when. *Sends*: questions for committed offsets, `AskTopicIds`.
+    """*Owns*: which task belongs to which question, and since when. *Sends*: questions for committed offsets,
+    `AskTopicIds`.
     *Receives*: `Committed`, `TopicIds`."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
@@ -51,9 +54,9 @@ class Positioning:
         self._ids: Mailbox[TopicIds] = Mailbox(1_000, f"{context.name} topic ids")
         self._asked: dict[AssignedTask, tuple[int, int]] = {}
         self._committed: dict[AssignedTask, Mapping[TopicPartition, OffsetAndMetadata]] = {}
-        """Of the tasks that are in a question for ids."""
+        """The committed offsets of the tasks whose topic ids have been asked for."""
         self._failing: dict[AssignedTask, tuple[int, Exception]] = {}
-        """Since when a task's questions have no answer, and why the last one has none."""
+        """For tasks whose questions have had no answer: since when, and the last error."""
         self._failed: list[tuple[TaskId, MilestonesError]] = []
         self._tell_ms = 0
         self._resume_ms = 0
@@ -61,26 +64,28 @@ class Positioning:
         self._opening_since_ms: int | None = None
 
     def forget(self, task: AssignedTask) -> None:
-        """The task waits for no answer any more."""
+        """Ignore all answers about the task: it no longer waits for one."""
         self._asked.pop(task, None)
         self._committed.pop(task, None)
         self._failing.pop(task, None)
 
     def take_failed(self) -> list[tuple[TaskId, MilestonesError]]:
-        """The tasks that can't be positioned, each with its error. They are to be stopped."""
+        """The tasks whose positions can't be found out, each with its error. The caller must stop them."""
         failed, self._failed = self._failed, []
         return failed
 
     def failing(self) -> dict[TaskId, str]:
-        """Why a task isn't positioned yet, by task whose last question had no answer."""
+        """The reason why a task has no position yet, keyed by task: the error that its last question had instead of an
+        answer."""
         return {task.id: f"where its input begins isn't known: {error}" for task, (_, error) in self._failing.items()}
 
     def run_once(
         self, tasks: list[AssignedTask], now_ms: int, *, opening: bool
     ) -> list[tuple[AssignedTask, Mapping[TopicPartition, OffsetAndMetadata]]]:
-        """Ask for those of the tasks that aren't in a question; the tasks that have an answer by now, with what is
-        committed. `opening`: the stores of others are being opened. `MembershipError`: the coordinator refuses to say
-        it; `TimeoutExceededError`."""
+        """Ask about those of the tasks that aren't part of a question. Returns the tasks that have got their answer,
+        each with its committed offsets. `opening`: stores of other tasks are being opened. Raises `MembershipError`
+        when the coordinator refuses to answer, and `TimeoutExceededError` when offsets don't get stable within
+        `task_timeout_ms`."""
         for answer in self._answers.drain():
             if isinstance(answer.error, MembershipError):
                 raise answer.error
@@ -89,7 +94,7 @@ class Positioning:
                 self._ask_for_ids(dict.fromkeys(asked, answer.offsets), now_ms)
         answered = self._take_ids(now_ms)
         known = {task for task, _ in answered}
-        # While the member joins, the old generation of a task that was rolled back could commit nothing more.
+        # A task that was rolled back couldn't commit under the old generation while the member joins: so it waits.
         joining = self._clients.member.joining() if tasks else False
         ready = [t for t in tasks if t not in self._asked and t not in known and not (joining and t.rolled_back)]
         if ready and now_ms >= self._resume_ms and self._gathered(now_ms, opening=opening):
@@ -99,13 +104,13 @@ class Positioning:
         return answered
 
     def _begin(self, tasks: Iterable[AssignedTask], now_ms: int) -> int:
-        """The number of a question about these tasks."""
+        """Note a new question about these tasks. Returns its number."""
         self._number += 1
         self._asked.update(dict.fromkeys(tasks, (self._number, now_ms)))
         return self._number
 
     def _end(self, number: int) -> list[AssignedTask]:
-        """The tasks that were in this question."""
+        """End the question of this number. Returns the tasks that are still part of it."""
         tasks = [task for task, (asked, _) in self._asked.items() if asked == number]
         for task in tasks:
             del self._asked[task]
@@ -140,7 +145,7 @@ class Positioning:
         return answered
 
     def _unanswered(self, tasks: Collection[AssignedTask], error: Exception, now_ms: int) -> None:
-        """Note that a question about these tasks had this error in place of an answer; it is asked again."""
+        """Note that a question about these tasks had this error instead of an answer. It will be asked once more."""
         if tasks and now_ms >= self._tell_ms:
             self._tell_ms = now_ms + TELL_MS
             names = ", ".join(sorted(str(task.id) for task in tasks))

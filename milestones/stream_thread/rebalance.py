@@ -1,8 +1,8 @@
 """The stream thread's answers to its group.
 
-*Guarantees*: a task that is given away is committed before another member may have it, or nothing more of it is sent.
-It is closed, or made a standby, in this turn and the next ones. Tasks that stay are processed meanwhile. A warm-up that
-has caught up makes the group assign anew.
+*Guarantees*: a task that is given away is committed before another member may get it. If that fails, no more of its
+outputs are sent. The task is closed, or becomes a standby, in this turn or in one of the next turns. Tasks that stay
+are processed meanwhile. When a warm-up has caught up, the thread asks the group for a new assignment.
 *Assumes*: driven by the thread that owns the member and the tasks.
 """
 
@@ -31,44 +31,47 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 LAST_WORDS_MS = 30_000
-"""How long a thread that dies tries to tell the group."""
+"""How long a dying thread tries to tell the group that the application must shut down."""
 
 
 class Answering(Protocol):
-    """What the stream thread does about its tasks before the group is answered."""
+    """The stream thread's preparations for an answer to the group."""
 
     def may_join(self, now_ms: int) -> bool:
-        """Whether a commit of all tasks, which begins with the first call for an answer, is over, or so far that the
-        member may join during it. A commit that fails is recovered from, and is over, too."""
+        """True if the member may join now. The first call for an answer begins a commit of all tasks. The member may
+        join when this commit is over (also when it failed and was recovered from), or so far that joining during it
+        does no harm."""
         ...
 
     def may_part(self, now_ms: int, leaving: Set[TaskId]) -> bool:
-        """Whether the last commit of the tasks that are given away, which begins with the first call, is over. They
-        aren't processed any more."""
+        """True if the tasks in `leaving` may be given away now. The first call begins their last commit; from then on
+        they aren't processed. They may be given away when this commit is over."""
         ...
 
     def may_abandon(self) -> bool:
-        """Whether Kafka has no commit of the tasks to answer."""
+        """True if the tasks may be dropped now: no commit of them waits for Kafka's answer."""
         ...
 
     def answered(self) -> None:
-        """Note that the tasks that were to be given away are."""
+        """Note that the leaving tasks have been given away."""
         ...
 
     def part(self) -> None:
-        """Have nothing more of tasks sent that are given away now. Recovers by itself when that fails."""
+        """Make sure that no more outputs of the tasks are sent that are given away now. If that fails, this method
+        recovers from the error itself."""
         ...
 
     def abandon(self, reason: str) -> None:
-        """Drop all tasks uncommitted."""
+        """Drop all active tasks without a commit."""
         ...
 
 
 class Rebalance:
-    """*Owns*: the generation. *Receives*: membership events. *Sends*: our subscription, by the member.
+    """*Owns*: the generation. *Receives*: membership events. *Sends*: the thread's subscription, through its member.
 
-    For metrics: `completed` rebalances, `elapsed_ns` from our join to the assignment, `failed` ones (we lost the
-    membership, or had to join again, before there was an assignment), `ended_ms` when the last was completed.
+    For metrics: `completed`: the number of completed rebalances; `elapsed_ns`: their time, from join to assignment;
+    `failed`: rebalances in which the membership was lost, or another join was needed, before there was an assignment;
+    `ended_ms`: when the last rebalance was completed.
     """
 
     completed: int
@@ -100,11 +103,12 @@ class Rebalance:
 
     @property
     def preparing(self) -> bool:
-        """What is to be answered waits for tasks that are to be committed first: another commit would keep it up."""
+        """True while an answer to the group waits for tasks that must be committed first. Begin no other commit then:
+        it would delay the answer."""
         return bool(self._events)
 
     def run_once(self) -> list[ThreadState]:
-        """Answer what the group said since the last time; the thread states that this led to."""
+        """Answer the membership events since the last call. Returns the thread states that this led to."""
         states: list[ThreadState] = []
         self._events += self._member.poll()
         while self._events and self._ready_for(self._events[0]):
@@ -129,7 +133,7 @@ class Rebalance:
         return states
 
     def _ready_for(self, event: MemberEvent) -> bool:
-        """Before what commits, or takes tasks away, they have to be ready for that; what follows waits with it."""
+        """True if the tasks are ready for this event. If they aren't, this event and all later ones wait."""
         now_ms = self._context.clock.monotonic_ms()
         match event:
             case JoinNeeded():
@@ -147,7 +151,8 @@ class Rebalance:
             self._member.request_rejoin(f"warm-up {', '.join(map(str, caught_up))} has caught up")
 
     def _join(self, reason: str) -> ThreadState:
-        """Join with what we have, which is committed: from JoinGroup on, commits wait for the new generation."""
+        """Join the group. The tasks have been committed before: from JoinGroup on, commits wait for the new
+        generation."""
         log.info("%s: joins the group: %s", self._context.name, reason)
         self.joining, self._reason = True, reason
         self._failed()
@@ -168,11 +173,11 @@ class Rebalance:
             self._began_ns = None
 
     def shut_application_down(self, reason: str) -> None:
-        """Tell every other instance to shut down, with what is left of this member. All tasks are closed."""
+        """Tell every other instance to shut down, as the last act of this member. All tasks are closed already."""
         last_words = replace(self._subscription(), shutdown=reason)
         deadline = self._context.clock.monotonic_ms() + LAST_WORDS_MS
         try:
-            # At once: the request that this thread died of answering won't come again.
+            # Join without waiting for `JoinNeeded`: if the thread died while it answered one, no other will come.
             self._member.join(last_words)
             while self._context.clock.monotonic_ms() < deadline:
                 for event in self._member.poll():
@@ -195,7 +200,7 @@ class Rebalance:
             process_id=context.process_id,
             stage=context.stage,
             capacity=context.identity.capacity(),
-            # Those that patterns match, too: the coordinator keeps the offsets of topics that are named here.
+            # Also the topics that patterns match: the coordinator keeps the offsets of the topics that are named here.
             topics=tuple(sorted(context.thread_registry.sources.union(application.source_topics))),
             fingerprint=application.fingerprint,
             active=self._tasks.owned,

@@ -1,6 +1,6 @@
-"""The cost of roll-backs, for metrics.
+"""Counts what roll-backs cost, for metrics.
 
-*Guarantees*: the time of a roll-back ends when the last of its tasks processes again, or is gone.
+*Guarantees*: the time of a roll-back ends when the last of its tasks is processed once more, or is gone.
 *Assumes*: one owner, the thread that has the tasks.
 """
 
@@ -13,7 +13,8 @@ from milestones.common.records import TaskId
 
 
 class RollBacks:
-    """`count`, `records` that were processed in vain, `ms` until their tasks processed again."""
+    """`count`: the number of roll-backs. `records`: the records that were processed in vain. `ms`: the time from
+    roll-backs until all their tasks were processed once more."""
 
     count: int
     records: int
@@ -35,7 +36,8 @@ class RollBacks:
         self.records += records
 
     def is_back(self, task: TaskId) -> None:
-        """Note that a task is processed again, or gone. Tasks that weren't rolled back don't count."""
+        """Note that a task is processed once more after its roll-back, or is gone. Tasks that weren't rolled back don't
+        count."""
         if task in self._away:
             self._away.remove(task)
             if not self._away:

@@ -1,8 +1,9 @@
-"""`CommittedLimits`: what the group has committed, as far as its standbys have to know it: up to there they may read
-source topics that serve as changelogs, and drop rows that are gone.
+"""`CommittedLimits`: asks for the committed offsets that standbys need. Up to these offsets standbys may read source
+topics that serve as changelogs, and drop rows that have been emitted.
 
-*Guarantees*: one question at a time, `INTERVAL_MS` after the answer to the last; a lost membership delays, no more. A
-question that the coordinator refuses is an error: it would refuse an active task's question, too.
+*Guarantees*: there is one question at a time. The next one follows `INTERVAL_MS` after the last answer, or sooner when
+a standby needs a partition that isn't known yet. A lost membership only delays the answer. If the coordinator refuses a
+question, that is an error: it would refuse an active task's question, too.
 *Assumes*: driven by the thread that owns the member.
 """
 
@@ -40,8 +41,8 @@ class CommittedLimits:
         self._next_ms = 0
 
     def run_once(self, tasks: TaskRegistry, now_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
-        """The committed offsets of all input partitions that standbys have to know of, 0 without one; None before the
-        next answer."""
+        """The committed offsets of all input partitions that standbys need, if an answer has come since the last call,
+        otherwise None. A partition without a committed offset has 0."""
         news: Mapping[TopicPartition, OffsetAndMetadata] | None = None
         for answer in self._answers.drain():
             if isinstance(answer.error, MembershipError):

@@ -3,8 +3,8 @@
 A thread that joins later costs the group a rebalance of its own. Until then the leader sees a smaller instance, and
 gives some of the instance's tasks to others.
 
-*Guarantees*: a thread waits until as many as start together have made their clients, or one of them is to end, at most
-for `PATIENCE_S`. After that no thread waits.
+*Guarantees*: a thread waits until all threads that start together have made their clients, or until one of them must
+end, but for `PATIENCE_S` at most. After that no thread waits.
 *Assumes*: nothing.
 """
 
@@ -18,7 +18,7 @@ PATIENCE_S = 3.0
 
 
 class StartLine:
-    """*Concurrency*: a barrier, which is broken once it has been crossed."""
+    """A barrier that is crossed once; after that no thread waits at it. *Concurrency*: any thread may use it."""
 
     def __init__(self, threads: int) -> None:
         """`threads`: how many start together."""
@@ -31,5 +31,5 @@ class StartLine:
         self.drop_out()
 
     def drop_out(self) -> None:
-        """Have no thread wait any more. Any thread may call this."""
+        """Let all threads go on without waiting. Any thread may call this."""
         self._barrier.abort()

@@ -1,8 +1,9 @@
-"""The failures of tasks, one by one: noted where they are found, reported to the part that decides about them; when a
-task that has failed is given up, and when an ended one is opened anew.
+"""Notes the failures of single tasks, reports them to the part that decides about them (`TaskEnds`), and says when a
+failed task is given up, and when an ended task is opened anew.
 
-*Guarantees*: a failure is noted once for each time that its task is opened; what is found together is noted before any
-of it is told. What a task has done since its last commit is committed before the task is given up, unless it is `void`.
+*Guarantees*: each time a task is opened, one failure of it at most is reported. Failures that are found together are
+all noted before the first of them is reported. The work of a task since its last commit is committed before the task is
+given up, unless this work is `void`.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -26,29 +27,30 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
-"""The pause before an ended task is opened anew: longer each time, and the first one `SERIES_MS` later."""
+"""The pause before an ended task is opened anew. It doubles each time, and is short once more if the last failure was
+longer than `SERIES_MS` ago."""
 
 
 class TaskFailures:
-    """*Owns*: the failures that aren't reported yet; which tasks are to be given up; how long ended tasks wait."""
+    """*Owns*: the failures that aren't reported yet; the tasks that will be given up; the pauses of ended tasks."""
 
     def __init__(self, registry: TaskRegistry, ends: TaskEnds, clock: Clock) -> None:
         self._registry, self._ends, self._clock = registry, ends, clock
         self.committing: Callable[[], Collection[Task]] = lambda: ()
-        """Gives the tasks of the commit that is under way."""
+        """Returns the tasks of the commit that is under way."""
         self.hasten: Callable[[], object] = lambda: None
-        """Asks for a commit, without which a task that has failed isn't given up."""
+        """Asks for a commit. A failed task that has something to commit is given up only after it."""
         self._untold: list[tuple[TaskId, BaseException, bool]] = []
         self._to_give_up: dict[TaskId, AssignedTask] = {}
         self._pauses: dict[TaskId, tuple[int, int]] = {}
 
     def note(self, id: TaskId, error: BaseException, *, void: bool = False) -> None:
-        """The task has failed of this; `tell` is to follow."""
+        """Note that the task has failed because of this error. Call `tell` after that."""
         self._untold.append((id, error, void))
 
     def tell(self) -> None:
-        """Have the noted failures decided about, all of them. Raises the first of those that end the thread, or that
-        the thread recovers from: others of that kind come to an end with it."""
+        """Report all noted failures, so that each is decided about. Some of them end the thread, or the thread must
+        recover from them: the first of these is raised, and it answers the others, too."""
         untold, self._untold = self._untold, []
         raised: BaseException | None = None
         for id, error, void in untold:
@@ -69,7 +71,7 @@ class TaskFailures:
             self._to_give_up[id] = entry
 
     def take_to_give_up(self) -> Iterator[AssignedTask]:
-        """The tasks that have failed and may be given up now, each once: the caller takes it from where it is."""
+        """The failed tasks that may be given up now, each once. The caller takes each from the part that has it."""
         for id, entry in list(self._to_give_up.items()):
             if entry.failure is None or self._registry.get(id) is not entry:
                 del self._to_give_up[id]
@@ -95,7 +97,7 @@ class TaskFailures:
         return False
 
     def open_anew(self) -> None:
-        """Have the ended tasks wait for their stores whose time has come."""
+        """Open the ended tasks anew whose pause is over: they wait for their stores."""
         now_ms = self._clock.monotonic_ms()
         for entry in self._registry.of(Phase.ENDED):
             again_ms = None if entry.failure is None else entry.failure.again_ms
@@ -104,8 +106,8 @@ class TaskFailures:
                 self._registry.move(entry, Phase.WAITING)
 
     def decide(self) -> None:
-        """Note what is to become of ended tasks. `DecidedError` when the user's handler, or the configuration, ends
-        more than the task."""
+        """Take the decisions about ended tasks. Raises `DecidedError` when the user's handler, or the configuration,
+        ends more than the task."""
         for decision in self._ends.take_decided():
             entry = self._registry.get(decision.task)
             if entry is None or entry.failure is None:
@@ -116,7 +118,8 @@ class TaskFailures:
 
     @property
     def last(self) -> BaseException | None:
-        """What the last active task has failed of, when all have ended for good; None when there is none, too."""
+        """The error of the last active task, if all active tasks have ended for good. Otherwise, and if there is no
+        active task, None."""
         if not self._registry.any(Phase.ENDED):
             return None
         active = [entry for entry in self._registry if entry.active]
@@ -134,13 +137,13 @@ class TaskFailures:
         return now_ms + pause_ms
 
     def forget(self, id: TaskId) -> None:
-        """The task isn't failed any more: it has another role, or is gone."""
+        """Forget the failure of the task: the task has got another role, or is gone."""
         self._pauses.pop(id, None)
         self._to_give_up.pop(id, None)
         self._ends.forget(id)
 
 
 def _for_good(entry: AssignedTask) -> bool:
-    """Whether the task has ended, and isn't opened anew."""
+    """True if the task has ended and won't be opened anew."""
     failure = entry.failure if entry.phase is Phase.ENDED else None
     return failure is not None and failure.decided and failure.again_ms is None

@@ -1,8 +1,8 @@
-"""How far the state of a thread's tasks is, as it is reported to the group when the member joins.
+"""Reports to the group, when the member joins, how far the state of the thread's tasks is.
 
-*Guarantees*: if another thread of this instance holds the directory of a task, that thread reports it. If a task
-leaves, this thread may also report what it last knew to be on the disk, which is never too much. No file and no store
-is read.
+*Guarantees*: if another thread of this instance holds the directory of a task, that thread reports the task's position.
+If a task leaves, this thread may still report the last position that it knew to be on the disk; this is never more than
+the disk has. No file and no store is read.
 *Assumes*: called by the thread that owns the tasks.
 """
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 def told(
     context: ThreadContext, tasks: TaskRegistry, state: StateOwnership, restoration: Restoration
 ) -> dict[TaskId, int]:
-    """By task, the sum of its changelogs' offsets: of standbys, of active tasks that don't have all of theirs yet, and
-    of those that leave. The thread that speaks for the instance adds what lies closed on the instance's disk."""
+    """The position of each task, keyed by task: the sum of its changelogs' offsets. It is told of standbys, of active
+    tasks that haven't restored everything yet, and of tasks that leave. One thread speaks for the instance: it adds the
+    tasks whose stores lie closed on the instance's disk."""
     speaks = context.identity.speaks()
     waiting, leaving = tasks.of(Phase.WAITING, Phase.OPENING), tasks.of(Phase.LEAVING)
-    # Their stores may be open already: it isn't known before the answer is taken.
+    # The stores of these tasks may be open already: that is only known when the answer is taken.
     opening = {entry.id for entry in tasks.of(Phase.OPENING) if not entry.locked_out}
     opening |= {entry.id for entry in leaving if entry.position is None}
     closed = state.closed_positions(opening) if speaks or waiting or leaving else {}
@@ -57,5 +58,5 @@ def position_of(context: ThreadContext, task: TaskId, stores: TaskStorage, but: 
 
 
 def _changelogs(context: ThreadContext, task: TaskId) -> Collection[str]:
-    """The stores that have one."""
+    """The names of the task's stores that have a changelog."""
     return context.application.subtopology(task.subtopology).changelogs.keys()

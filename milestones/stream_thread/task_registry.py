@@ -51,23 +51,23 @@ class Phase(IdentityEnum):
     """Where a task of the thread is."""
 
     WAITING = "waiting"
-    """For its stores to be opened, and for a lock that another thread holds."""
+    """It waits until its stores are opened, or until another thread frees the lock."""
     OPENING = "opening"
     """`StoreOpening` opens its stores."""
     POSITIONING = "positioning"
     """Its committed offsets aren't known yet."""
     RESTORING = "restoring"
-    """`Restoration` has it."""
+    """`Restoration` restores it."""
     STARTING = "starting"
     """`Inputs` finds out where its input begins."""
     PROCESSING = "processing"
-    """`Processing` has it."""
+    """`Processing` processes it."""
     RETURNING = "returning"
-    """`Processing` is to give it back, for a roll-back."""
+    """`Processing` was asked to give it back, so that it can be rolled back."""
     STANDBY = "standby"
-    """`Restoration` keeps it up."""
+    """`Restoration` keeps its stores up to date."""
     LEAVING = "leaving"
-    """It was taken away, and the part that has it hasn't given it back, or its stores aren't closed yet."""
+    """It was taken away, but a part hasn't given it back yet, or its stores aren't closed yet."""
     ENDED = "ended"
     """It has failed for good, and nothing of it is open; the thread still has it."""
     GONE = "gone"
@@ -94,16 +94,17 @@ MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
 """Phase -> the phases it may move to."""
 
 PREPARED: Final = (_P.POSITIONING, _P.RESTORING, _P.STARTING, _P.RETURNING)
-"""An active task is in one of these when its stores are open, and it doesn't process yet, or not any more."""
+"""The phases of an active task whose stores are open and that doesn't process yet, or no longer."""
 
 OPENED: Final = (*PREPARED, _P.PROCESSING)
-"""An active task is in one of these from when it is made until it leaves."""
+"""The phases of an active task from when it is made until it leaves."""
 
 
 @dataclass(eq=False)
 class TaskFailed:
-    """Why a task is given up. `void`: what it has done since its last commit mustn't be committed; `hastened`: a commit
-    was asked for. `again_ms`: when it is opened anew, once that is `decided`; None: it isn't."""
+    """Why a task is given up. `void`: its work since the last commit mustn't be committed. `hastened`: a commit was
+    asked for. `decided`: the decision about the task is known. `again_ms`: when the task is opened anew; None if it
+    isn't."""
 
     error: BaseException
     void: bool = False
@@ -114,7 +115,7 @@ class TaskFailed:
 
 @dataclass(frozen=True)
 class Role:
-    """What a task is to be: active, with these input partitions; with None a standby."""
+    """The role of a task: active, with these input partitions, or a standby, if `partitions` is None."""
 
     partitions: frozenset[TopicPartition] | None
 
@@ -128,8 +129,8 @@ STANDBY: Final = Role(None)
 
 @dataclass(eq=False, slots=True)
 class AssignedTask:
-    """A task of the thread. `role`: what it is to be, None: nothing any more. `task`: from the moment when it is made
-    until it leaves. `stores`: open ones that it is to be made of."""
+    """A task of the thread. `role`: its role; None if the thread should no longer have it. `task`: the task object,
+    from when it is made until it leaves. `stores`: open stores of which it will be made."""
 
     id: TaskId
     role: Role | None
@@ -140,27 +141,27 @@ class AssignedTask:
     rolled_back: bool = False
     locked_out: bool = False
     next_try_ms: int = 0
-    """When a task that was locked out is reopened."""
+    """When the thread tries once more to open a task whose directory another thread has locked."""
     damage: dict[str, object] = field(default_factory=dict)
-    """By store that isn't to be trusted: why."""
+    """The stores that are damaged, each with the reason."""
     failure: TaskFailed | None = None
-    """Why it is given up, if it has failed for good."""
+    """Why the task is given up, if it has failed for good."""
     position: int | None = None
-    """The sum of its changelogs' offsets, while it leaves, as far as it is known."""
+    """While the task leaves: the sum of its changelogs' offsets; None if it isn't known."""
 
     @property
     def active(self) -> bool:
-        """Whether it is to be active, or is."""
+        """True if the task's role is that of an active task."""
         return self.role is not None and self.role.active
 
     @property
     def wanted(self) -> bool:
-        """Whether it is to be made, or stay: it has a role, and hasn't failed."""
+        """True if the thread should have the task: it has a role, and hasn't failed."""
         return self.role is not None and self.failure is None
 
     @property
     def active_task(self) -> Task:
-        """The task, of an active one that is open."""
+        """The task object of an active task that is open."""
         return cast("Task", self.task)
 
     def forget(self) -> None:
@@ -170,7 +171,7 @@ class AssignedTask:
 
 
 class TaskRegistry:
-    """*Owns*: an `AssignedTask` of each task of the thread. `moves`: how many there were."""
+    """*Owns*: one `AssignedTask` for each task of the thread. `moves`: the number of moves so far."""
 
     def __init__(self) -> None:
         self._tasks: dict[TaskId, AssignedTask] = {}
@@ -195,21 +196,21 @@ class TaskRegistry:
 
     @property
     def processing(self) -> Mapping[TaskId, Task]:
-        """The tasks in phase PROCESSING: a view, which follows."""
+        """The tasks in phase PROCESSING: a view that changes with the registry."""
         return MappingProxyType(self._processing)
 
     def places(self) -> dict[TaskId, Phase]:
         return {entry.id: entry.phase for entry in self._tasks.values()}
 
     def enter(self, id: TaskId, role: Role) -> None:
-        """A task that isn't here yet: it waits."""
+        """Add a task that isn't in the registry yet, in phase WAITING."""
         if id in self._tasks:
             raise OwnershipError(f"task {id} is entered twice. This is a bug")
         self._tasks[id] = self._phases[Phase.WAITING][id] = AssignedTask(id, role)
         self.moves += 1
 
     def move(self, entry: AssignedTask, phase: Phase) -> None:
-        """Have the task in this phase from now on; `OwnershipError` when the table has no such move."""
+        """Move the task to this phase. Raises `OwnershipError` when the table has no such move."""
         if phase not in MOVES[entry.phase]:
             raise OwnershipError(f"task {entry.id} is {entry.phase.value}: it can't be {phase.value}. This is a bug")
         del self._phases[entry.phase][entry.id]

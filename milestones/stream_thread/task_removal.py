@@ -1,11 +1,11 @@
-"""Taking tasks away: from where each of them is, until the parts have given back what they have of it.
+"""Takes tasks away: asks the part that has a task to give it back, and closes the task's stores.
 
-A task that is taken away is *leaving* until restoration, processing or store opening has given it back: a successor of
-the task waits for that. One that changes its role is *recycled*: it gives its open stores away, and waits with them for
-its other role.
+A task that is taken away is *leaving* until restoration, processing or store opening has given it back. If the same
+task is wanted in this thread once more, it waits for that. A task that changes its role is *recycled*: its stores stay
+open, and it waits with them for its new role.
 
-*Guarantees*: nothing in here waits, and no store is used: `StoreOpening` closes stores, or sets them aside. Processors
-are closed by `Processing` only, as they are user code.
+*Guarantees*: no call waits, and none uses a store: `StoreOpening` closes stores, or sets them aside. Only `Processing`
+closes processors, as they are user code.
 *Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
 """
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 TAKE_MS = 100
-"""How long a turn takes back what is closed; the last one may take longer."""
+"""How long a turn takes back closed tasks; the last task may take longer."""
 
 LOCK_PAUSE_MS = 100
-"""After this time a task whose directory another thread holds is reopened."""
+"""The pause before the thread tries once more to open a task whose directory another thread holds."""
 
 
 class TaskRemoval:
-    """*Owns*: nothing; it moves the tasks of a register. For metrics: `closed`."""
+    """Moves the tasks of a registry. *Owns*: nothing. For metrics: `closed`, the number of closed tasks."""
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class TaskRemoval:
     # -- taking away
 
     def part_with(self, entry: AssignedTask, role: Role | None) -> None:
-        """Take the task from where it is; in this role, if there is one, it is made anew once it has left."""
+        """Take the task from the part that has it, and set its new role. If there is a role, the task is made anew in
+        it once it has left."""
         entry.role = role
         if entry.failure is not None:
             entry.failure = None
@@ -87,7 +88,7 @@ class TaskRemoval:
         self.take_away(entry)
 
     def take_away(self, entry: AssignedTask) -> None:
-        """Take the task from where it is, in the role that it has."""
+        """Take the task from the part that has it. Its role stays."""
         self._roll_backs.is_back(entry.id)
         self._positioning.forget(entry)
         self._part_from[entry.phase](entry)
@@ -98,7 +99,7 @@ class TaskRemoval:
 
     def _part_from_waiting(self, entry: AssignedTask) -> None:
         if entry.wanted:
-            entry.locked_out = False  # it waits on, for its other role
+            entry.locked_out = False  # it goes on waiting, now for its new role
             if entry.phase is Phase.ENDED:
                 self._registry.move(entry, Phase.WAITING)
             return
@@ -133,7 +134,7 @@ class TaskRemoval:
         self._processing.retire(task, CloseMode.CLOSE)
 
     def _leave_with_state(self, entry: AssignedTask) -> None:
-        """Note that an open active task leaves, and how far its state is: the group may get it before the task is
+        """Note that an open active task leaves, and how far its state is. The group may be told this before the task is
         given back."""
         task = entry.active_task
         position = task.position(entry.damage) if task.subtopology.changelogs else None
@@ -143,8 +144,9 @@ class TaskRemoval:
     # -- what comes back
 
     def take_back(self, *, at_once: bool = False) -> None:
-        """Take what restoration and processing give back, for a bounded time; `at_once`: all of it, and what store
-        opening gives back. Every one is taken, and the failures of their closes are raised then."""
+        """Take the tasks that restoration and processing give back, for a bounded time. With `at_once` take all of
+        them, and the answers of store opening, however long that takes. Errors of closing tasks are raised after all
+        have been taken."""
         clock = self._context.clock
         for task in self._restoration.take_removed():
             self.take_unrestored(task)
@@ -159,14 +161,14 @@ class TaskRemoval:
         self._failures.tell()
 
     def take_unrestored(self, task: Task | StandbyTask) -> None:
-        """Restoration gave the task back."""
+        """Close a task that restoration gave back."""
         if isinstance(task, Task):
             self._processing.retire(task, CloseMode.CLOSE)
         else:
             self._take_task(self._registry[task.id], task, task.recycle())
 
     def _take_removed(self, removed: RemovedTask) -> None:
-        """Processing gave an active task back."""
+        """Take an active task that processing gave back: it is rolled back, or it was closed."""
         task = removed.task
         entry = self._registry[task.id]
         if removed.error is not None:
@@ -179,12 +181,12 @@ class TaskRemoval:
             if entry.damage:
                 self.part_with(entry, entry.role)
         elif task.state is not TaskState.CLOSED:
-            self._processing.retire(task, CloseMode.CLOSE)  # it was to be rolled back, and isn't wanted any more
+            self._processing.retire(task, CloseMode.CLOSE)  # it isn't rolled back: no one wants it any more
         else:
             self._take_task(entry, task, removed.stores)
 
     def _take_task(self, entry: AssignedTask, task: Task | StandbyTask, stores: TaskStorage | None) -> None:
-        """The task is closed, its stores stay open."""
+        """Note that the task is closed. Its stores, which are still open, are reused for its new role, or closed."""
         self.closed += 1
         if stores is not None and entry.wanted and task.reusable:
             if entry.active:
@@ -198,12 +200,13 @@ class TaskRemoval:
             self._closed(entry)
 
     def close_stores(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """Have the stores closed, once it is noted how far they are."""
+        """Note how far the stores are, then have them closed."""
         entry.position = position_of(self._context, entry.id, stores, but=entry.damage)
         self._opening.close_stores(entry.id, stores)
 
     def take_stores(self, *, at_once: bool = False) -> None:
-        """Take the answers of store opening: stores that are open, or closed. `at_once`: all of them."""
+        """Take the answers of store opening: stores have been opened, or closed. `at_once`: take all, without a time
+        limit."""
         for answer in self._opening.run_once(at_once=at_once):
             entry = self._registry[answer.task]
             if isinstance(answer, OpenedStores):
@@ -227,10 +230,10 @@ class TaskRemoval:
             entry.locked_out, entry.next_try_ms = True, self._context.clock.monotonic_ms() + LOCK_PAUSE_MS
         else:
             self._failures.note(entry.id, answer.error)
-            self._registry.move(entry, Phase.WAITING)  # it has its role until the group, or the thread's end, takes it
+            self._registry.move(entry, Phase.WAITING)  # its role stays until the group or the end takes it
 
     def _wait_with(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """The task is to be made of these stores, once damaged ones are set aside."""
+        """Have the task wait with these stores, of which it will be made. Damaged stores are set aside first."""
         if entry.damage:
             damage, entry.damage = entry.damage, {}
             entry.position = position_of(self._context, entry.id, stores, but=damage)
@@ -240,7 +243,7 @@ class TaskRemoval:
         self._registry.move(entry, Phase.WAITING)
 
     def _closed(self, entry: AssignedTask) -> None:
-        """Nothing of the task is open."""
+        """Note that nothing of the task is open any more."""
         if entry.role is None:
             self._failures.forget(entry.id)
             self._registry.move(entry, Phase.GONE)

@@ -1,10 +1,10 @@
-"""The tasks of one stream thread, from assignment to close: what is done about each in its phase.
+"""Leads the tasks of one stream thread from assignment to close, phase by phase.
 
-`task_registry.py` draws the phases, `task_removal.py` takes tasks from where they are.
+`task_registry.py` draws the phases. `task_removal.py` takes tasks away.
 
-*Guarantees*: nothing in here waits for Kafka, nor, but `finish`, for leaving tasks. No file is used in here, and no
-store: `StoreOpening` opens stores, sets them aside and closes them. Processors of active tasks are closed by
-`Processing` only, as they are user code.
+*Guarantees*: no call waits for Kafka. Only `finish` waits for leaving tasks. No call uses a file or a store:
+`StoreOpening` opens stores, sets them aside and closes them. Only `Processing` closes processors of active tasks, as
+they are user code.
 *Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
 """
 
@@ -56,7 +56,7 @@ Errors = list[BaseException]
 
 
 class ThreadTasks:
-    """*Owns*: the register of tasks; it lends tasks to restoration, inputs and processing. For metrics: `created`,
+    """Lends tasks to restoration, inputs and processing. *Owns*: the registry of tasks. For metrics: `created`,
     `closed`, `roll_backs`."""
 
     def __init__(
@@ -77,7 +77,7 @@ class ThreadTasks:
         self._positioning = Positioning(context, clients)
         self._limits = CommittedLimits(context, clients)
         self.processing: Mapping[TaskId, Task] = self._registry.processing
-        """The tasks that process: a view, which follows."""
+        """The tasks that process: a view that changes with the registry."""
         self.roll_backs: RollBacks = RollBacks(context.clock)
         self._removal = TaskRemoval(
             context, self._registry, opening, inputs, restoration, processing, self._positioning, self.failures,
@@ -93,22 +93,22 @@ class ThreadTasks:
         return self._removal.closed
 
     def places(self) -> dict[TaskId, Phase]:
-        """Where each task of this thread is."""
+        """The phase of each task of this thread."""
         return self._registry.places()
 
     def told_places(self) -> dict[TaskId, str]:
-        """The same in words, with what processing has to say of those that process."""
+        """The phase of each task, as text. `Processing` may say more about a task that processes."""
         places = {entry.id: WAITS_FOR_LOCK if entry.locked_out else entry.phase.value for entry in self._registry}
         return places | dict(self._processing.places())
 
     @property
     def owned(self) -> frozenset[TaskId]:
-        """All tasks that are to be active, in whichever phase."""
+        """All tasks with the role of an active task, in any phase."""
         return frozenset(entry.id for entry in self._registry if entry.active)
 
     @property
     def ended(self) -> dict[TaskId, str]:
-        """Why a task has ended, or is about to, by task that has failed for good."""
+        """The tasks that have failed for good, each with the reason. They have ended, or are about to end."""
         return {id: line_of(error) for id, error in self.failed.items()}
 
     @property
@@ -117,15 +117,15 @@ class ThreadTasks:
         return {entry.id: entry.failure.error for entry in self._registry if entry.failure is not None}
 
     def failing(self) -> dict[TaskId, str]:
-        """The error of the last try, by task that fails and is retried."""
+        """The tasks that fail and are retried, each with the error of its last try."""
         return {**self.unplaced(), **self._processing.failing()}
 
     def unplaced(self) -> dict[TaskId, str]:
-        """The same of tasks that can't learn where to begin."""
+        """The tasks that can't find out where to begin, each with the error of its last try."""
         return {**self._positioning.failing(), **self._inputs.failing()}
 
     def is_void(self, task: TaskId) -> bool:
-        """Whether the task has failed, and what it has done since its last commit mustn't be committed."""
+        """True if the task has failed and its work since the last commit mustn't be committed."""
         entry = self._registry.get(task)
         return entry is not None and entry.failure is not None and entry.failure.void
 
@@ -152,18 +152,18 @@ class ThreadTasks:
 
     @property
     def all_running(self) -> bool:
-        """All active tasks process."""
+        """True if all active tasks process."""
         if self._registry.any(*PREPARED):
             return False
         waiting = self._registry.of(Phase.WAITING, Phase.OPENING, Phase.LEAVING)
         return not (any(entry.active for entry in waiting) or self._inputs.holds)
 
     def lags(self) -> Mapping[TaskId, int]:
-        """Changelog records that standbys are behind, as far as it is known."""
+        """How many changelog records each standby is behind, as far as it is known."""
         return self._restoration.lags()
 
     def positions(self) -> dict[TaskId, int]:
-        """How far the state of our tasks is: `task_positions.told`."""
+        """How far the state of this thread's tasks is: see `task_positions.told`."""
         return told(self._context, self._registry, self._state, self._restoration)
 
     # -- what comes and goes
@@ -171,8 +171,9 @@ class ThreadTasks:
     def assign(
         self, active: Mapping[TaskId, Collection[TopicPartition]], standbys: Collection[TaskId] = frozenset()
     ) -> None:
-        """Have these tasks from now on, and no others: what stays as it is isn't touched, what changes its role is
-        recycled, what went away is closed. Every one is tried, the first error is raised then."""
+        """Have these tasks from now on, and no others. A task whose role stays the same isn't touched. A task that
+        changes its role is recycled. Any other task is closed. All of this is tried before the first error is
+        raised."""
         roles = dict.fromkeys(standbys, STANDBY)
         roles |= {id: Role(frozenset(partitions)) for id, partitions in active.items()}
         for entry in self._registry:
@@ -185,7 +186,7 @@ class ThreadTasks:
         self._removal.take_back()
 
     def changed(self, active: Mapping[TaskId, Collection[TopicPartition]]) -> frozenset[TaskId]:
-        """Our active tasks that aren't among these, or with other input partitions."""
+        """This thread's active tasks that aren't in `active`, or that have other input partitions there."""
         return frozenset(
             entry.id
             for entry in self._registry
@@ -193,8 +194,8 @@ class ThreadTasks:
         )
 
     def close(self, ids: Collection[TaskId], *, at_once: bool = False) -> None:
-        """Close these tasks, wherever they are; what wasn't committed is dropped. Every one is tried, the first error
-        is raised then. `at_once`: no matter how long it takes this thread."""
+        """Close these tasks, in whichever phase they are. Their uncommitted work is dropped. Each close is tried before
+        the first error is raised. `at_once`: take all closed tasks back in this call, however long that takes."""
         for id in ids:
             entry = self._registry.get(id)
             if entry is not None and entry.role is not None:
@@ -202,7 +203,8 @@ class ThreadTasks:
         self._removal.take_back(at_once=at_once)
 
     def finish(self, timeout_ms: int) -> None:
-        """The end, once all tasks were closed: wait at most `timeout_ms` for those that leave, end every part."""
+        """The last step, after all tasks were closed: wait at most `timeout_ms` for tasks that leave, and end every
+        part."""
         if self._registry.any(Phase.LEAVING):
             log.info("%s waits for tasks that leave: %s", self._context.name, self._names_leaving())
         clock, errors = self._context.clock, Errors()
@@ -213,7 +215,7 @@ class ThreadTasks:
             found = caught(step_now, Exception), caught(partial(self._removal.take_back, at_once=True), Exception)
             errors.extend(filter(None, found))
 
-        # All parts at once: a part that hangs must not delay the tasks of another one.
+        # In each round look at all parts: a part that hangs must not delay the tasks of another one.
         while self._registry.any(Phase.LEAVING) and clock.monotonic_ms() < deadline_ms:
             do(lambda _: self._restoration.run_once(clock.monotonic_ms()))
             do(self._opening.wait, LOOK_MS)
@@ -231,8 +233,8 @@ class ThreadTasks:
         return ", ".join(sorted(str(entry.id) for entry in self._registry.of(Phase.LEAVING)))
 
     def roll_back(self, only: Collection[TaskId] | None = None) -> None:
-        """All processing tasks, or `only` these, go back to their last commit, in place: stores stay open, inputs are
-        read again."""
+        """Roll all processing tasks, or `only` these, back to their last commit. Their stores stay open, and their
+        inputs are read once more."""
         going = [entry for entry in self._registry.of(Phase.PROCESSING) if only is None or entry.id in only]
         for entry in going:
             self._inputs.stop(entry.active_task)
@@ -242,7 +244,7 @@ class ThreadTasks:
         self._removal.take_back()
 
     def rebuild(self, damaged: Iterable[StoreId], reason: object) -> None:
-        """Stores of tasks that were rolled back are damaged: make these tasks anew, with those stores empty."""
+        """Make tasks anew whose stores are damaged, with these stores empty. The tasks were rolled back before."""
         for id, store in damaged:
             entry = self._registry.get(id)
             if entry is not None and entry.phase in (Phase.POSITIONING, Phase.RETURNING):
@@ -253,12 +255,12 @@ class ThreadTasks:
                 self._removal.part_with(entry, entry.role)
         self._removal.take_back()
 
-    # -- on and on
+    # -- each turn
 
     def run_once(self, now_ms: int) -> None:
-        """1. take back what left; 2. give up what has failed; 3. close and open stores; 4. read committed offsets; 5.
-        start what is restored; 6. process what is started. Raises what a task has failed of, where that ends the
-        thread."""
+        """Make one turn: 1. take back tasks that left; 2. give up failed tasks; 3. close and open stores; 4. read
+        committed offsets; 5. start restored tasks; 6. process started tasks. Raises a task's error, if this error ends
+        the thread."""
         self._removal.take_back()
         self._take_failed()
         self._give_up()
@@ -294,15 +296,15 @@ class ThreadTasks:
         self.failures.tell()
 
     def _give_up(self) -> None:
-        """Take tasks that have failed from where they are, once what they have done is committed, or can't be; open
-        those anew that are to be."""
+        """Give up failed tasks, once their work is committed, or can't be committed. Open ended tasks anew, if that was
+        decided."""
         self.failures.decide()
         for entry in self.failures.take_to_give_up():
             self._removal.take_away(entry)
         self.failures.open_anew()
 
     def _open(self) -> None:
-        """Have stores opened and closed, and make tasks of those that are open."""
+        """Have stores opened and closed, and make tasks of the open stores."""
         now_ms = self._context.clock.monotonic_ms()
         for entry in self._registry.of(Phase.WAITING):
             if entry.stores is None and now_ms >= entry.next_try_ms:
@@ -320,7 +322,7 @@ class ThreadTasks:
         self.failures.tell()
 
     def _make(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """On an error the stores are closed."""
+        """Make the task of these stores. If that fails, the stores are closed."""
         entry.stores = None
         try:
             task = self._task_of(entry, stores)
@@ -348,7 +350,8 @@ class ThreadTasks:
         begun: Mapping[TopicPartition, OffsetAndMetadata] = {}
         if entry.rolled_back:
             task.compare(known)
-            # What has no commit yet is read again from where it began: the reset policy may name another place by now.
+            # A partition without a commit is read once more from where it began: by now the reset policy may give
+            # another position.
             begun = {p: OffsetAndMetadata(task.input.position(p)) for p in task.partitions}
         task.know(known)
         known = {**begun, **known}

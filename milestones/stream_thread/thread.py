@@ -1,6 +1,6 @@
-"""The stream thread: a loop, and an end with everything closed.
+"""The stream thread: runs the loop, and closes everything at the end.
 
-*Guarantees*: whatever ends the thread, its tasks and clients are closed, and the supervisor gets the reason.
+*Guarantees*: for whatever reason the thread ends, its tasks and clients are closed, and the supervisor gets the reason.
 *Assumes*: what `ThreadContext` and `ThreadParts` say.
 """
 
@@ -27,8 +27,8 @@ from milestones.stream_thread.start_line import StartLine
 log: Final = logging.getLogger(__name__)
 
 STOP_PATIENCE_MS = 10_000
-"""The time for which a thread that is to stop repeats its last commit to a Kafka that doesn't answer; half of
-`close_timeout_ms` if that is less."""
+"""How long a thread that must stop repeats its last commit while Kafka doesn't answer; half of `close_timeout_ms` if
+that is less."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ShutApplicationDown:
 
 
 class StreamThread(threading.Thread):
-    """Polls, processes, commits, by its `StreamLoop`.
+    """Polls, processes and commits. Its `StreamLoop` does the work.
 
     *Owns*: its clients, its tasks, and all that its parts own. *Receives*: membership events; `Stop`, `RequestRejoin`,
     `ShutApplicationDown`.
@@ -61,7 +61,7 @@ class StreamThread(threading.Thread):
         client_factory: Callable[[ThreadContext], ClientFactory],
         start_line: StartLine | None = None,
     ) -> None:
-        """`start_line`: of the threads that start together; None: this one starts alone."""
+        """`start_line`: the start line of the threads that start together; None if this thread starts alone."""
         super().__init__(name=context.name, daemon=True)
         self._start_line = start_line or StartLine(1)
         self._surroundings, self._parts, self._client_factory = context, parts, client_factory
@@ -82,7 +82,7 @@ class StreamThread(threading.Thread):
         self._requests.try_put(RequestRejoin(reason))
 
     def shut_application_down(self, error: BaseException) -> None:
-        """Ask the thread to end all instances of the application, and itself, as by `error`."""
+        """Ask the thread to end all instances of the application, and itself, as if it had failed with `error`."""
         self._requests.try_put(ShutApplicationDown(error))
 
     def run(self) -> None:
@@ -114,7 +114,8 @@ class StreamThread(threading.Thread):
         self._end(failure)
 
     def _end(self, failure: ThreadFailed | None) -> None:
-        """The last word, one message: nothing is asked of a thread that has died before its failure is known."""
+        """Send the end of the thread and its failure as one message. So no one asks anything of a dead thread whose
+        failure isn't known yet."""
         if failure is None:
             self._move(ThreadState.DEAD)
             return
@@ -154,7 +155,7 @@ class StreamThread(threading.Thread):
         return ThreadFailed(self.name, error, decision)
 
     def _asked(self, error: BaseException) -> UncaughtExceptionResponse:
-        """The decision of the user's handler; the client shuts down when the handler can't be asked."""
+        """The decision of the user's handler. If the handler can't be asked, the client shuts down."""
         decisions: list[UncaughtExceptionResponse] = []
         second = caught(lambda: decisions.append(self.decision(self._surroundings, error)), BaseException)
         if second is not None:
@@ -166,7 +167,7 @@ class StreamThread(threading.Thread):
         return context.decide(error)
 
     def _try(self, what: str, close: Callable[[], object]) -> None:
-        """Close something; an error of that keeps nothing else from being closed."""
+        """Close something. If that fails, log the error, so that everything else is closed, too."""
         if (error := caught(close, BaseException)) is not None:
             report(log, "%s: %s didn't close cleanly", self.name, what, error=error)
 

@@ -1,12 +1,12 @@
-"""How much waits in the input buffers, and which partitions are fetched.
+"""Decides which partitions are fetched, by how much waits in the input buffers.
 
     room, half of it shared in equal parts:  | share | share | share | ...  |  lent to the partitions that need it   |
 
 *Guarantees*: a partition has fewer than twice `buffered_records_per_partition` waiting records. All partitions together
 hold at most this thread's share of `input_buffer_max_bytes`. One fetch may exceed each of these bounds, and so may one
-record for each partition of a paused task. A partition that holds less than its share of the room is never paused for
-the bytes of others. A turn looks at the tasks that have changed, and at partitions that got records. It looks at all of
-them only while half of the room is used, or tasks are paused.
+record for each partition of a paused task. A partition that holds less than its share of the room is never paused
+because of the bytes of other partitions. A turn looks only at tasks that have changed and at partitions that got
+records. It looks at all partitions only while half of the room is used, or tasks are paused.
 *Assumes*: driven by the thread that owns the consumer and adds the records.
 """
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Throttle:
-    """*Owns*: which of the consumer's partitions are paused; what each partition holds, as of the last look.
+    """*Owns*: which of the consumer's partitions are paused; how many bytes each partition held at the last look.
 
-    For metrics: `pauses` of full partitions, `buffered_bytes`."""
+    For metrics: `pauses`, how often full partitions were paused; `buffered_bytes`."""
 
     pauses: int
     buffered_bytes: int
@@ -39,8 +39,8 @@ class Throttle:
         tasks: Mapping[TopicPartition, Task],
         lost: Mapping[TopicPartition, int],
     ) -> None:
-        """`tasks`, `lost`: the tasks that are fed, and partitions whose next position isn't known; the caller changes
-        both."""
+        """`tasks`: the tasks that are fed, keyed by partition. `lost`: partitions whose next position isn't known. The
+        caller changes both."""
         self._consumer, self._tasks, self._lost = consumer, tasks, lost
         self._memory = context.memory
         self._records = context.config.buffered_records_per_partition
@@ -51,45 +51,45 @@ class Throttle:
         self.pauses = self.buffered_bytes = 0
 
     def begin(self, task: Task) -> None:
-        """Count what the task holds, from now on."""
+        """Count the bytes that the task's partitions hold, from now on."""
         self._held.update(dict.fromkeys(task.partitions, 0))
 
     def end(self, task: Task) -> None:
-        """Count the task no more."""
+        """Stop counting the task's partitions."""
         self._to_look_at.difference_update(task.partitions)
         for partition in task.partitions:
             self._note(partition, 0)
             self._held.pop(partition, None)
 
     def look_at(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that these may have got records, or aren't paused any more."""
+        """Note that these partitions may have got records, or are no longer paused."""
         self._to_look_at.update(partitions)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
-        """Fetch nothing for tasks of these sub-topologies, from the next `run_once` on; for all others again."""
+        """From the next `run_once` on, fetch nothing for tasks of these sub-topologies, and fetch for all others."""
         self._paused = subtopologies
         self._to_look_at.update(self._tasks)
 
     @property
     def holding(self) -> bool:
-        """Some partition has records that wait; those of paused tasks don't count."""
+        """True if some partition has waiting records. Partitions of paused tasks don't count."""
         return bool(self._going()) if self._paused else self._holding > 0
 
     @property
     def hungry(self) -> bool:
-        """Some partition has no records that wait; those of paused tasks don't count."""
+        """True if some partition has no waiting records. Partitions of paused tasks don't count."""
         if self._paused:
             return any(not self._held[partition] for partition in self._tasks if not self._rests(partition))
         return self._holding < len(self._held)
 
     def run_once(self, changed: Iterable[Task] | None = None) -> None:
-        """Pause full partitions, resume those that have drained to a half: the two marks are far apart, as pausing
-        throws prefetched records away, and the first record after it may come as late as the answer to the fetch that
-        is under way (`fetch.wait.max.ms`). A partition is fetched always while it is empty and its task waits for it to
-        process what others have buffered. Those of paused tasks stay paused, and keep one record at most, which takes
-        no room from the others.
+        """Pause full partitions, and resume those that have drained to a half. The two limits are far apart, because a
+        pause is expensive: it throws prefetched records away, and after it the first record may come only with the
+        answer to the fetch that is under way (up to `fetch.wait.max.ms`). An empty partition is always fetched while
+        its task needs a record of it to process what its other partitions have buffered. Partitions of paused tasks
+        stay paused. They keep one record at most, which takes no room from the others.
 
-        `changed`: the tasks that may have processed input since the last call, by default any."""
+        `changed`: the tasks that may have processed input since the last call; None means any task."""
         looked_at = [partition for partition in self._to_look_at if partition in self._tasks]
         self._to_look_at = set()
         if self._paused:
@@ -107,8 +107,8 @@ class Throttle:
         self._consumer.resume([p for p in stopped if self._may_resume(p, share // 2 if tight else None)])
 
     def _borrowed(self) -> tuple[int, int, dict[TopicPartition, int]]:
-        """The bytes that each partition has a right to; those that are lent; what partitions hold above their rights,
-        unless that can't be half of what is lent."""
+        """Returns each partition's share in bytes, the bytes that are lent in all, and what partitions hold above their
+        shares. The last is left empty while it can't be half of what is lent."""
         lent = self._memory.part(Account.INPUT) // 2
         share = lent // max(1, len(self._held))
         if self.buffered_bytes < lent // 2:
@@ -117,7 +117,7 @@ class Throttle:
         return share, lent, {partition: size - share for partition, size in held.items() if size > share}
 
     def _count(self, partitions: Iterable[TopicPartition]) -> None:
-        """What these partitions hold by now."""
+        """Count what these partitions hold now."""
         for partition in partitions:
             if partition in self._held:
                 self._note(partition, self._tasks[partition].input.bytes_of(partition))
@@ -130,8 +130,8 @@ class Throttle:
             self._holding += (held > 0) - (before > 0)
 
     def _going(self) -> dict[TopicPartition, int]:
-        """What paused tasks keep doesn't go away: counted here, it could keep the others' partitions paused for as
-        long."""
+        """The bytes of each partition, without those of paused tasks. What these keep stays until the pause ends. If it
+        were counted, it could keep the partitions of other tasks paused for as long."""
         return {partition: held for partition, held in self._held.items() if held and not self._rests(partition)}
 
     def _stop(self, full: list[TopicPartition]) -> None:
@@ -147,11 +147,12 @@ class Throttle:
         return waiting <= self._records and (most_bytes is None or self._held[partition] <= most_bytes)
 
     def _rests(self, partition: TopicPartition) -> bool:
-        """Its task is paused."""
+        """True if the task of the partition is paused."""
         return partition in self._tasks and self._tasks[partition].id.subtopology in self._paused
 
     def _rest(self, partitions: list[TopicPartition]) -> None:
-        """Fetch nothing for paused tasks. What waits for them is dropped, and fetched again after the pause."""
+        """Fetch nothing for paused tasks. Their waiting records, except the first, are dropped, and are refetched after
+        the pause."""
         for partition in partitions:
             position = None if partition in self._lost else self._tasks[partition].input.drop_behind_head(partition)
             if position is not None:

@@ -1,7 +1,9 @@
-"""`WarmUps`: finds warm-ups that have caught up, so that the group should assign anew (KIP-441 probes on a timer).
+"""`WarmUps`: finds warm-ups that have caught up, so that the thread can ask for a new assignment. (In KIP-441 a timer
+asks for it.)
 
-*Guarantees*: at most one request per assignment. A warm-up that is still one after its request (the leader sees it
-behind again, or its old owner hasn't released the task) waits longer before each further request.
+*Guarantees*: there is at most one request per assignment. A warm-up may still be a warm-up after its request: the
+leader found that it had fallen behind, or its old owner hasn't released the task. Then it waits longer before each
+further request.
 *Assumes*: lags are records behind the changelogs' ends.
 """
 
@@ -32,7 +34,7 @@ class WarmUps:
 
     @property
     def waiting(self) -> bool:
-        """Whether a call of `due` may find a warm-up."""
+        """True if a call of `due` may find a warm-up that has caught up."""
         return bool(self.tasks) and not self._asked
 
     def due(self, lags: Mapping[TaskId, int], now_ms: int) -> list[TaskId]:

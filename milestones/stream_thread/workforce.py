@@ -1,4 +1,4 @@
-"""`StreamThreads`: the workforce up to M3, of stream threads, each with its own loop, clients and tasks.
+"""`StreamThreads`: the workforce up to M3. It consists of stream threads, each with its own loop, clients and tasks.
 
 *Guarantees*: a thread's name follows from its number; the registry keeps numbers apart. The first threads join the
 group together (`StartLine`).
