@@ -1,9 +1,10 @@
 """`CommitIsolation`: whose outputs may be in the next transaction, after a transaction of several tasks has failed
 because Kafka refused some outputs, or didn't take them in time.
 
-*Why this way*: the client doesn't say whose record it was. So each of these tasks gets transactions of its own, in turn
-with all other tasks, until it has committed what it had done when the transaction failed. When Kafka refuses the record
-once more, the task whose record it is, is alone in its transaction, and only this task is rolled back.
+*Why this way*: the client doesn't say whose record was refused. So each of these tasks, the *suspects*, gets
+transactions of its own, in turns. All other tasks share a turn. A suspect stays one until it has committed the work
+that it had done when the transaction failed. When Kafka refuses the record once more, its task is alone in the
+transaction, and only this task is rolled back.
 
 *Guarantees*: a turn ends only while no transaction is open. A suspect with nothing to commit (it is paused, say, or in
 a long call) has no turn, and delays nothing. A suspect that has a turn and isn't committed delays the others for
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 TURN_MS, OTHERS_MS = 500, 50
-"""The longest turn of a suspect, and of all other tasks, without a commit."""
+"""A turn without a commit ends after this time: `TURN_MS` for a suspect's turn, `OTHERS_MS` for that of all other
+tasks."""
 
 FIRST_REST_MS, LONGEST_REST_MS = 100, 2_000
-"""Between two turns of a suspect whose outputs may be taken later."""
+"""The pause between two turns of a suspect whose outputs Kafka may take later."""
 
 Reached = Mapping["TopicPartition", int]
 
 
 class Suspicion(NamedTuple):
-    """How far a suspect had come when its transaction failed, and since when it has been one; it rests until
-    `again_ms`, after a rest of `rest_ms`."""
+    """What is known of a suspect. `reached`: how far it had come when its transaction failed. `since_ms`: since when it
+    is a suspect. It has no turn before `again_ms`, which ends a pause of `rest_ms`."""
 
     reached: Reached
     since_ms: int
@@ -40,7 +42,7 @@ class Suspicion(NamedTuple):
 
 
 class CommitIsolation:
-    """*Owns*: the turns and the suspicions."""
+    """Gives the suspects their turns. *Owns*: the turns and the suspicions."""
 
     def __init__(self) -> None:
         self._suspicions: dict[TaskId, Suspicion] = {}
@@ -52,8 +54,9 @@ class CommitIsolation:
         return bool(self._suspicions)
 
     def begin(self, reached: Mapping[TaskId, Reached], now_ms: int, *, rests: bool = False) -> None:
-        """The transaction that failed had outputs of these tasks, which had come so far in their inputs. Tasks that are
-        suspected of an earlier one stay so. `rests`: what they have may be taken later."""
+        """Suspect these tasks: their transaction failed when they had come so far in their inputs. Tasks that are
+        suspects already stay suspects. `rests`: Kafka may take their outputs later, so they pause between their
+        turns."""
         for task, at in reached.items():
             before = self._suspicions.get(task, Suspicion(at, now_ms))
             rest_ms = min(max(FIRST_REST_MS, 2 * before.rest_ms), LONGEST_REST_MS) if rests else 0
@@ -62,7 +65,7 @@ class CommitIsolation:
         self._since_ms, self._committed, self._kept = now_ms, False, False
 
     def suspected_ms(self, task: TaskId, now_ms: int) -> int | None:
-        """For how long the task has been suspected; None if it isn't."""
+        """How long the task has been a suspect; None if it isn't one."""
         suspicion = self._suspicions.get(task)
         return None if suspicion is None else now_ms - suspicion.since_ms
 
@@ -73,21 +76,22 @@ class CommitIsolation:
         return task == turn if turn is not None else task not in self._suspicions
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Note a commit that was made."""
+        """Note that Kafka has confirmed a commit."""
         self._committed = True
         turn = self._turns[0] if self._suspicions else None
-        if turn not in self._suspicions:  # all other tasks', or it has failed for good during its commit
+        if turn not in self._suspicions:  # the turn of all others, or of one that failed for good
             return
         if all(p in offsets and offsets[p].offset >= at for p, at in self._suspicions[turn].reached.items()):
             self.clear(turn)
 
     def extend_turn(self) -> None:
-        """The outputs of the one whose turn it is are told apart next: its turn begins anew with the producer that does
-        so, however long that takes to be made, and it isn't passed over while it comes back from its roll-back."""
+        """Extend the turn of the present suspect, because a producer that finds out which output is refused comes next.
+        The turn begins anew when that producer is ready. It isn't skipped while the suspect comes back from its
+        roll-back."""
         self._since_ms, self._kept = None, True
 
     def clear(self, task: TaskId) -> None:
-        """The task isn't suspected any more, or is gone."""
+        """Forget the suspicion of the task: it is cleared, or the task is gone."""
         self._suspicions.pop(task, None)
 
     def stop(self) -> None:
@@ -95,8 +99,8 @@ class CommitIsolation:
         self._suspicions.clear()
 
     def run_once(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
-        """The next turn, if this one is over; called while no transaction is open. `has_work`: whether a task has
-        anything to commit."""
+        """Begin the next turn, if the present one is over. Call it only while no transaction is open. `has_work`:
+        returns True if a task has anything to commit."""
         if not self._suspicions:
             return
         turn = self._turns[0]

@@ -1,8 +1,9 @@
-"""`HandlerThread`, in which the user's handlers run, and `HandlerCalls`, which has them called from the polling thread.
+"""`HandlerThread` runs the user's handlers. `HandlerCalls` is the polling thread's side: it orders the calls and takes
+the answers.
 
 *Guarantees*: calls about one task come in order, from one thread at a time; calls about different tasks don't wait for
-each other. A thread that can't be started is retried each `AGAIN_MS`: the calls wait for that.
-A call that raises, whatever it raises, ends the polling thread by its error.
+each other. If a thread can't be started, that is retried every `AGAIN_MS`, and the calls wait. If a call raises an
+error of any kind, this error ends the polling thread.
 *Assumes*: `HandlerCalls` is driven by the polling thread.
 """
 
@@ -28,25 +29,26 @@ log: Final = logging.getLogger(__name__)
 A = TypeVar("A")
 
 AGAIN_MS = 1_000
-"""The time before a thread is retried that couldn't be started."""
+"""The pause before the start of a thread is retried."""
 
 CALLS_OF_A_THREAD = 16
-"""Calls that a thread makes at most, so that its answers find room."""
+"""The most calls that a thread makes, so that its answers find room in its mailbox."""
 
 ANSWERS = 10_000
-"""Answers that may wait for the polling thread."""
+"""The most answers that may wait for the polling thread."""
 
 
 class HandlerThread(threading.Thread):
-    """Calls a handler of the user's, maybe several times.
+    """Calls a handler of the user, once or several times.
 
-    *Owns*: nothing. *Receives*: the calls. *Sends*: what each of them returns; an error of one closes the mailbox.
+    *Owns*: nothing. *Receives*: the calls. *Sends*: the result of each call. If a call raises an error, the mailbox is
+    closed with it.
     """
 
     def __init__(
         self, name: str, inside: AbstractContextManager[None], calls: Sequence[Callable[[], A]], answers: Mailbox[A]
     ) -> None:
-        """`inside`: in which the thread runs."""
+        """`inside`: the context manager in which the thread runs."""
         super().__init__(name=name, daemon=True)
         self._inside, self._calls = inside, calls
         self._answers: Mailbox[Any] = answers
@@ -68,7 +70,7 @@ def start(thread: threading.Thread) -> None:
 class HandlerCalls(Generic[A]):
     """*Owns*: the calls that wait for a thread, by task; how many answers each thread still owes. *Receives*: answers.
 
-    `handler`: the word for it in names of threads; `task_of`: the task of an answer.
+    `handler`: the handler's name in names of threads. `task_of`: returns the task of an answer.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class HandlerCalls(Generic[A]):
         task_of: Callable[[A], TaskId],
         launch: Callable[[threading.Thread], object] = start,
     ) -> None:
-        """`launch` starts a thread; another one is for tests."""
+        """`launch` starts a thread; tests pass another function."""
         self._context, self._task_of, self._launch = context, task_of, launch
         self._name = context.identity.helper(handler)
         self._answers: Mailbox[A] = Mailbox(ANSWERS, f"{self._name} answers")
@@ -87,7 +89,7 @@ class HandlerCalls(Generic[A]):
         self._again_ms: int | None = None
 
     def call(self, task: TaskId, handler: Callable[[], A]) -> None:
-        """Have this called; `take` gives what it returns."""
+        """Order a call of `handler`. `take` returns its result later."""
         self._waiting.setdefault(task, deque()).append(handler)
         self._start_threads()
 
@@ -107,7 +109,7 @@ class HandlerCalls(Generic[A]):
         return answers
 
     def forget(self, task: TaskId) -> None:
-        """Make none of the calls about this task that haven't been begun."""
+        """Drop all calls about this task that haven't begun."""
         self._waiting.pop(task, None)
 
     def _start_threads(self) -> None:

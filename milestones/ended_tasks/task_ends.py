@@ -1,8 +1,8 @@
-"""Task ends: what is one task's failure ends that task, not the thread that polls.
+"""Task ends: the failure of one task ends this task, not the thread that polls.
 
 *Guarantees*: the user's uncaught exception handler is asked about each failure once, in a thread of its own. Without a
-handler `task_failed` decides. Errors of the membership, of a transaction, of damaged stores, and bugs are the thread's,
-as before.
+handler `task_failed` decides. Errors of the membership, of a transaction or of damaged stores, and bugs, still concern
+the whole thread.
 *Assumes*: driven by the thread that owns the tasks: the polling thread, or a stream thread.
 """
 
@@ -43,7 +43,7 @@ log: Final = logging.getLogger(__name__)
 OF_THE_THREAD = (
     DecidedError, OwnershipError, StaleGenerationError, StateCorruptError, TaskCorruptedError, TaskMigratedError,
 )  # fmt: skip
-"""Errors that the thread recovers from, or ends of, whichever task met them."""
+"""Errors from which the thread recovers, or which end it, no matter which task met them."""
 
 
 DECISIONS: Final = {
@@ -51,7 +51,7 @@ DECISIONS: Final = {
     END_TASK: UncaughtExceptionResponse.END_TASK,
     REPLACE: UncaughtExceptionResponse.REPLACE_THREAD,
 }
-"""By `task_failed`: what is decided where the user has set no handler."""
+"""The decision for each value of `task_failed`, if the user has set no handler."""
 _WHOLE_CLIENT: Final = (UncaughtExceptionResponse.SHUTDOWN_CLIENT, UncaughtExceptionResponse.SHUTDOWN_APPLICATION)
 """Decisions that end more than the task."""
 
@@ -69,7 +69,7 @@ class SingleTaskEnds:
     """*Owns*: the failures that the handler is asked about. *Receives*: `HandlerDecision`s."""
 
     def __init__(self, context: ThreadContext, launch: Callable[[threading.Thread], object] = start) -> None:
-        """`launch` starts a thread; another one is for tests."""
+        """`launch` starts a thread; tests pass another function."""
         self._context = context
         self._calls: HandlerCalls[HandlerDecision] = HandlerCalls(
             context, "UncaughtExceptionHandler", lambda answer: answer.task, launch
@@ -110,7 +110,7 @@ class SingleTaskEnds:
         return Blame(isolate_batches=True) if reached else None
 
     def extend_turn(self) -> None:
-        """Have the turn last until what is in it is told apart."""
+        """Extend the suspect's turn until the producer has found out which output is refused."""
         self._isolation.extend_turn()
 
     def _suspect(self, reached: Mapping[TaskId, Reached], error: BaseException) -> None:
@@ -121,12 +121,13 @@ class SingleTaskEnds:
         self.isolate(reached)
 
     def isolate(self, reached: Mapping[TaskId, Reached], *, rests: bool = False) -> None:
-        """Have each of these tasks commit alone, and all others without them; `rests`: with rests in between."""
+        """Make each of these tasks commit alone, and all others without them. `rests`: with pauses in between."""
         self._isolation.begin(reached, self._now_ms(), rests=rests)
 
     def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Blame | None:
-        """A topic isn't known yet, or takes nothing for a while: tasks whose outputs are taken must not wait for the
-        others. A task that was alone with it for `task_timeout_ms` has failed of it."""
+        """Blame a task for outputs that Kafka doesn't take for now: their topic isn't known yet, or takes nothing for a
+        while. Tasks whose outputs Kafka takes mustn't wait for the others, so the tasks are isolated. If a task has met
+        this error while isolated for `task_timeout_ms`, it has failed because of it."""
         task, *others = reached or [None]
         suspected_ms = None if others or task is None else self._isolation.suspected_ms(task, self._now_ms())
         if suspected_ms is not None:

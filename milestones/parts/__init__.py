@@ -1,4 +1,4 @@
-"""The seams that a milestone may replace: those of an instance and those of a thread that polls."""
+"""The parts that a milestone may replace, as Protocols: the parts of an instance and those of a thread that polls."""
 
 from milestones.parts.clients import ClientFactory, Clients, CommitMember, ReadClients, Sending
 from milestones.parts.commit import Commit, Confirmation, OutputCollection, Recovered, Recovery

@@ -26,7 +26,8 @@ class ClientFactory(Protocol):
     def restore_consumer(self) -> AssignedConsumer: ...
 
     def producer(self, *, isolation: BatchIsolation | None = None) -> OutputProducer:
-        """A producer, not initialised. `isolation`: how it tells which outputs Kafka refuses."""
+        """A producer that isn't initialised yet. `isolation`: how the producer finds out which outputs Kafka
+        refuses."""
         ...
 
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
@@ -39,7 +40,7 @@ class CommitMember(Protocol):
     """The calls of a group member that a commit needs: they prove that the tasks are this thread's."""
 
     def metadata(self) -> bytes:
-        """The group metadata for `send_offsets_to_transaction`; `StaleGenerationError` without a generation."""
+        """The group metadata for `send_offsets_to_transaction`. Raises `StaleGenerationError` without a generation."""
         ...
 
     def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
@@ -47,12 +48,12 @@ class CommitMember(Protocol):
         ...
 
     def commit_returned(self, wait_ms: int) -> bool:
-        """Whether the begun commit is made, after a wait of at most `wait_ms`. Errors: as in
-        `GroupMember.commit_returned`."""
+        """Wait at most `wait_ms` for Kafka's answer to the commit. Returns True if Kafka has made the commit. Raises
+        the errors of `GroupMember.commit_returned`."""
         ...
 
     def session_over(self) -> bool:
-        """Whether the group may have given the tasks to other members by now."""
+        """True if the group may have given the tasks to other members by now."""
         ...
 
 
@@ -85,12 +86,12 @@ class Clients(ReadClients, Protocol):
     member: GroupMember
 
     def renew_producer(self, within_ms: int | None = None, *, isolation: BatchIsolation | None = None) -> Steps[None]:
-        """Replace the producer, in steps, by an initialised one of the same transactional id, which fences the old one.
-        `isolation`: as in `ClientFactory.producer`.
+        """Replace the producer, in steps, by an initialised one of the same transactional id. The new producer fences
+        the old one. `isolation`: as in `ClientFactory.producer`.
 
-        `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new producer
-        is in place then, and its first transaction fails. Also when no producer can be made: a transactional old one
-        stays in place then, closed, and fails at its next call; without transactions the old one is used on."""
+        Raises `KafkaUnreachableError` in two cases. If it takes longer than `within_ms` (`task_timeout_ms` by default),
+        the new producer is in place, and its first transaction fails. If no producer can be made, the old one stays in
+        place: a transactional one is closed, so that its next call fails; one without transactions stays in use."""
         ...
 
     def close(self, *, leave_group: bool) -> None:

@@ -1,8 +1,9 @@
 """Collection of outputs, the steps of a commit, and recovery from one that failed.
 
-*Guarantees*: one commit at a time, all of its tasks or none.
-*Assumes*: driven by the thread that owns the tasks and the producer. `Commit` is driven by its `run_once`, which takes
-the steps that `OutputCollection` and `Confirmation` give.
+*Guarantees*: there is one commit at a time, of all its tasks or of none.
+*Assumes*: driven by the thread that owns the tasks and the producer. This thread calls `Commit.run_once` until the
+commit has ended. Each call takes the next steps: those of `OutputCollection` send the outputs, those of `Confirmation`
+make Kafka commit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OutputCollection(Protocol):
-    """Collection: takes finished boundaries' outputs from tasks and hands them to the producer."""
+    """Collection: takes the outputs of finished boundaries from the tasks, and hands them to the producer."""
 
     @property
     def dropped(self) -> Mapping[TaskId, int]:
@@ -30,17 +31,18 @@ class OutputCollection(Protocol):
 
     @property
     def sent_again(self) -> int:
-        """The number of outputs that were handed over once more, as their transaction had failed."""
+        """The number of outputs that were handed over once more because their transaction had failed."""
         ...
 
     @property
     def suppressed(self) -> int:
-        """The number of outputs that weren't sent, as a later one of their key and interval was."""
+        """The number of outputs that weren't sent because a later output of the same key and commit interval was
+        sent."""
         ...
 
     @property
     def held(self) -> bool:
-        """Whether outputs wait for room in the client, so that no task should make others."""
+        """True while outputs wait for room in the Kafka client, so that no task should make more."""
         ...
 
     @property
@@ -49,23 +51,23 @@ class OutputCollection(Protocol):
         ...
 
     def collect(self, tasks: Iterable[Task]) -> bool:
-        """Send the tasks' finished outputs as far as the client has room; True when there were any.
+        """Send the tasks' finished outputs as far as the client has room. Returns True if there were any. Raises
         `TimeoutExceededError` when the client has had no room for `task_timeout_ms`."""
         ...
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
-        """Send the outputs of frozen boundaries. False when the client had no room for any output within `within_ms`:
-        the rest goes back to the tasks, or is kept, for a later commit."""
+        """Send the outputs of frozen boundaries, in steps. Returns False if for `within_ms` the client had no room for
+        another output: the rest goes back to the tasks, or is kept, for a later commit."""
         ...
 
     def flush(self) -> Steps[None]:
-        """Wait, in steps, until Kafka has acknowledged every output. `ProductionError` when a handler chose to fail;
-        without a transaction `CommitRetriableError` when the acknowledgements take too long."""
+        """Wait, in steps, until Kafka has acknowledged every output. Raises `ProductionError` when a handler chose to
+        fail. Without a transaction, raises `CommitRetriableError` when the acknowledgements take too long."""
         ...
 
     def again(self, tasks: Mapping[TaskId, Task]) -> None:
-        """Note that what isn't confirmed of these tasks has to be sent again, as far as it is kept; what is kept of
-        others is void."""
+        """Note that unconfirmed outputs of these tasks must be resent, as far as they are kept. Kept outputs of all
+        other tasks are void."""
         ...
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
@@ -73,21 +75,22 @@ class OutputCollection(Protocol):
         ...
 
     def take_changelog_offsets(self, task: Task) -> dict[str, int]:
-        """The offset after the last changelog record that was acknowledged since the previous call, by store. Each
-        offset is told once."""
+        """Take the offset after the last acknowledged changelog record, keyed by store. Only stores with a record that
+        was acknowledged since the previous call are returned."""
         ...
 
 
 class Confirmation(Protocol):
-    """Confirmation: makes Kafka commit, by the processing guarantee's way.
+    """Confirmation: makes Kafka commit, in the way of the processing guarantee.
 
-    1. `hand_over` hands the offsets over. 2. `end` asks for the end: from then on, until the answer, Kafka may have
-    committed or not.
+    1. `hand_over` hands the offsets over. 2. `end` asks Kafka for the end of the commit. From then until Kafka answers,
+       it isn't known whether Kafka has committed.
     """
 
     @property
     def ending(self) -> CommitStage:
-        """The stage of a commit from when `end` asks for its end: what else may be done until Kafka has answered."""
+        """The stage of a commit from when `end` asks for its end until Kafka answers. It says what else may be done
+        meanwhile."""
         ...
 
     @property
@@ -96,7 +99,7 @@ class Confirmation(Protocol):
         ...
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
-        """The error that ends a commit whose outputs have waited for `room_ms`."""
+        """The error that ends a commit because its outputs have waited for room for `room_ms`."""
         ...
 
     def hand_over(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Steps[None]:
@@ -104,7 +107,7 @@ class Confirmation(Protocol):
         ...
 
     def end(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Steps[None]:
-        """Make Kafka commit, in steps; returns once Kafka has."""
+        """Make Kafka commit, in steps. The last step is done when Kafka has committed."""
         ...
 
 
@@ -116,7 +119,7 @@ class StageRegister(Protocol):
         ...
 
     def commit_is_over(self) -> None:
-        """The commit under way was made, or has failed, or was dropped. Does nothing when there is none."""
+        """Note that the commit under way has succeeded, has failed, or was dropped. Does nothing when there is none."""
         ...
 
 
@@ -125,16 +128,18 @@ class Commit(Protocol):
     and to `OPEN` when the commit is over."""
 
     def begin(self, commit_set: CommitSet) -> None:
-        """Begin the commit of these boundaries, all or none, which `run_once` drives. The producer belongs to the
+        """Begin the commit of these boundaries, all or none. Calls of `run_once` drive it. The producer belongs to the
         commit until the commit is over, except in stages in which outputs are sent."""
         ...
 
     def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
-        """The offsets that were committed, with the tasks' writes applied to the engines; None while the commit is
-        under way. Waits for Kafka about `wait_ms`, unless the part takes all steps at once.
+        """Take steps of the commit. Waits for Kafka about `wait_ms`, unless the part takes all steps in one call. When
+        Kafka has committed, the tasks' writes are applied to the engines, and the committed offsets are returned.
+        Returns None while the commit is under way.
 
-        An error ends the commit: `TaskCorruptedError` (all processing tasks are rolled back, not only those it names),
-        `TaskMigratedError` (the thread lost its tasks), `CommitRetriableError` (all is kept), those of the producer.
+        An error ends the commit: `TaskCorruptedError` (all processing tasks are rolled back, not only those that it
+        names), `TaskMigratedError` (the thread has lost its tasks), `CommitRetriableError` (everything is kept), or an
+        error of the producer.
         """
         ...
 
@@ -164,15 +169,15 @@ class Recovery(Protocol):
     lost: int
 
     def begin(self, error: Exception) -> None:
-        """Begin to recover from the error, which `run_once` drives. An error that isn't about transactions is raised
-        again. The producer belongs to the recovery until the recovery is over."""
+        """Begin to recover from the error. Calls of `run_once` drive the recovery. An error that isn't about
+        transactions is re-raised. The producer belongs to the recovery until the recovery is over."""
         ...
 
     def run_once(self, wait_ms: int) -> Recovered | None:
-        """What is to follow; None while the recovery is under way. Waits for Kafka about `wait_ms`, unless the part
-        takes all steps at once. Raises what ends the thread."""
+        """Take steps of the recovery. Waits for Kafka about `wait_ms`, unless the part takes all steps in one call.
+        Returns what follows, or None while the recovery is under way. Raises an error that ends the thread."""
         ...
 
     def abandon(self) -> None:
-        """End the recovery that is under way where it stands. Does nothing when there is none."""
+        """Stop the recovery that is under way, at its present step. Does nothing when there is none."""
         ...

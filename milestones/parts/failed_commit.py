@@ -1,7 +1,6 @@
-"""What a commit that fails leaves behind, and what that means for the commits after it.
+"""Decides what happens to the boundaries of a failed commit, and what that means for the next commits.
 
-*Guarantees*: nothing that isn't committed is lost: it is kept for the next commit, or its records are processed once
-more.
+*Guarantees*: uncommitted work is never lost. It is kept for the next commit, or its records are processed once more.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -24,16 +23,17 @@ class FailedCommit(Protocol):
     answers: Answers
 
     def failed(self, commit_set: CommitSet) -> None:
-        """Do with the boundaries of a commit that has just failed what must be done at once."""
+        """Treat the boundaries of a commit that has just failed: keep them frozen, or thaw them."""
         ...
 
     def retained(self, commit_set: CommitSet) -> CommitSet:
-        """The boundaries of a failed commit that stay frozen, to be committed once more with the same numbers."""
+        """Those boundaries of a failed commit that stay frozen. They will be committed once more, with the same
+        numbers."""
         ...
 
     def reached(self, task: Task, frozen: PendingCommit | None) -> Mapping[TopicPartition, int]:
-        """How far in its input a task's part of the failed transaction was. `frozen`: its boundary in the last commit;
-        None when it had none."""
+        """How far in its input the task was with its part of the failed transaction. `frozen`: the task's boundary in
+        the last commit; None if it had none."""
         ...
 
     def most_bytes_of_commit(self, most_bytes: int) -> int:
@@ -41,8 +41,8 @@ class FailedCommit(Protocol):
         ...
 
     def added_bytes(self, uncommitted_bytes: int, committing_bytes: int) -> int:
-        """What counts against the bound during a commit, in bytes. `committing_bytes`: the part of the uncommitted
-        bytes that the commit has."""
+        """The bytes that count against the bound of uncommitted bytes during a commit. `committing_bytes`: the part of
+        the uncommitted bytes that is in the commit."""
         ...
 
     def rest_ms(self, took_ms: int) -> int:

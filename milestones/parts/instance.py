@@ -1,4 +1,4 @@
-"""The seams of an instance: its threads, the factory of their clients, the state manager, the observers.
+"""The parts of an instance, as Protocols: its threads, the factory of their clients, the state manager, the observers.
 
 *Guarantees*: the supervisor knows only these Protocols; `wiring.py` alone knows the classes behind them.
 *Assumes*: each factory is called once per instance, by the supervisor or on its behalf.
@@ -39,7 +39,7 @@ class InstanceThread(Protocol):
 
     @property
     def left_group(self) -> bool:
-        """Whether the group has confirmed that the thread's member left it; to be asked once the thread has ended."""
+        """True if the group has confirmed that the thread's member left it. Ask after the thread has ended."""
         ...
 
     def start(self) -> None: ...
@@ -53,7 +53,7 @@ class InstanceThread(Protocol):
         ...
 
     def shut_application_down(self, error: BaseException) -> None:
-        """Ask the thread to end all instances of the application, and itself, as by `error`."""
+        """Ask the thread to end all instances of the application, and itself, as if it had failed with `error`."""
         ...
 
     def join(self, timeout: float | None = None) -> None: ...
@@ -62,11 +62,12 @@ class InstanceThread(Protocol):
 
 
 class Workforce(Protocol):
-    """The threads that a user counts, by number from 1, and the threads that poll for them: the same ones, or others.
+    """The threads of an instance: those that the user counts, with numbers from 1, and those that poll. Up to M3 these
+    are the same threads; from M4 on one thread polls for all.
 
-    The numbers are those of the `ThreadRegistry`, which a workforce fills at its start. `name` is called by any thread,
-    the others by the supervisor, which starts, stops and replaces threads that poll. One that polls for several threads
-    sees itself which of them come and go, and tells by `ProcessingThreadMoved`.
+    The numbers are those of the `ThreadRegistry`, which a workforce fills at its start. Any thread may call `name`;
+    only the supervisor calls the other methods. It starts, stops and replaces the threads that poll. A thread that
+    polls for several threads starts and ends these itself, and reports that by `ProcessingThreadMoved`.
     """
 
     def first(self) -> Sequence[int]:
@@ -74,12 +75,12 @@ class Workforce(Protocol):
         ...
 
     def polls_for(self, number: int) -> int:
-        """The number of the thread that polls for this one: its own, or another's. It runs as long as it polls for
-        one."""
+        """The number of the thread that polls for this thread: its own number, or another. A polling thread runs as
+        long as it polls for any thread."""
         ...
 
     def identity(self, number: int) -> ThreadIdentity:
-        """Of the thread that polls of this number."""
+        """The identity of the polling thread of this number."""
         ...
 
     def name(self, number: int) -> str:
@@ -87,7 +88,7 @@ class Workforce(Protocol):
         ...
 
     def make(self, context: ThreadContext) -> InstanceThread:
-        """A thread that polls, not started."""
+        """A polling thread that isn't started yet."""
         ...
 
 
@@ -101,7 +102,7 @@ class Observer(threading.Thread, ABC):
 
 @dataclass(frozen=True)
 class InstanceParts:
-    """One factory per seam."""
+    """The factories of an instance's parts, one for each part."""
 
     workforce: Callable[
         [StreamsConfig, str, ThreadRegistry, ThreadParts, Callable[[ThreadContext], ClientFactory]], Workforce
@@ -114,7 +115,7 @@ class InstanceParts:
     """Makes the state manager of the locked state directory, the engines, the stage, the static id
     (`group_instance_id`) and the weights of sub-topologies (`task_priorities`)."""
     observers: tuple[Callable[[str, StateManager, Metrics, Clock], Observer], ...]
-    """Make the observers, which the supervisor starts and closes. Flags add to them."""
+    """Make the observers. The supervisor starts and closes them. Flags may add observers."""
 
 
 @dataclass(frozen=True)

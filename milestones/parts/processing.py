@@ -25,8 +25,8 @@ class CloseMode(enum.Enum):
 
 @dataclass(frozen=True)
 class RemovedTask:
-    """An active task that was given back. `stores`: those of a closed task, open; None if they had to be closed, too.
-    `error`: what the close raised; the task is closed all the same."""
+    """An active task that was given back. `stores`: the open stores of a closed task; None if the stores had to be
+    closed, too. `error`: the error that closing the task raised; the task is closed all the same."""
 
     task: Task
     stores: TaskStorage | None = None
@@ -46,7 +46,7 @@ class Loop(Protocol):
 
     @property
     def steady(self) -> bool:
-        """Whether the next turn has no recovery or rebalance to see to."""
+        """True if the next turn has no recovery and no rebalance to work on."""
         ...
 
 
@@ -54,36 +54,40 @@ class CommitGate(Protocol):
     """The side of processing that a commit needs."""
 
     def prepare_commit(self, now_ms: int) -> bool:
-        """Have the tasks' caches flushed, so that they can be committed. False: ask again soon."""
+        """Have the tasks' caches flushed, so that the tasks can be committed. Returns False if that isn't finished:
+        call it once more soon."""
         ...
 
     def unlock(self) -> None:
-        """Process all tasks again: those of the prepared commit are frozen, or there is no commit."""
+        """Let all tasks be processed from now on: the boundaries of the prepared commit are frozen, or there is no
+        commit."""
         ...
 
     def apply(self, task: Task) -> None:
-        """Have the task's confirmed commit written to its engines. Raises `StateError`, or `run_once` does later."""
+        """Have the task's confirmed commit written to its engines. An error is a `StateError`, raised here or later in
+        `run_once`."""
         ...
 
 
 class Processing(CommitGate, Protocol):
     """Processing: calls the user code of the tasks, in an order of its own.
 
-    A removed task is *leaving* until `take_removed` gives it back, at once or any time later. What user code does in a
-    leaving task is void. Only `close` waits for leaving tasks.
+    A removed task is *leaving* until `take_removed` gives it back, immediately or at any later time. Work that user
+    code does in a leaving task is void. Only `close` waits for leaving tasks.
     """
 
     def drive(self, loop: Loop) -> None:
-        """Make a turn of the stream thread's loop, or have another thread make some for a moment. Raises the errors of
-        a turn."""
+        """Make one turn of the stream thread's loop, or let another thread make turns for a moment. Raises the errors
+        of these turns."""
         ...
 
     def may_wait(self) -> bool:
-        """Whether a turn may wait for Kafka: the calling thread has nothing to process meanwhile, or others do that."""
+        """True if a turn may wait for Kafka: the calling thread has nothing to process, or other threads process."""
         ...
 
     def keep(self) -> BaseException | None:
-        """Have no other thread make turns, until the next `drive`. The error of a turn that was under way."""
+        """Let no other thread make turns until the next `drive`. Returns the error of a turn that was under way, if it
+        raised one."""
         ...
 
     def add(self, task: Task) -> None:
@@ -95,61 +99,63 @@ class Processing(CommitGate, Protocol):
         ...
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """As `remove`, for a task that was never added."""
+        """Close a task that was never added, and give it back as `remove` does."""
         ...
 
     def take_removed(self) -> list[RemovedTask]: ...
 
     def places(self) -> Mapping[TaskId, str]:
-        """By task that doesn't simply process: what keeps it from that."""
+        """The tasks that aren't simply processing, each with what keeps it from that."""
         ...
 
     def failing(self) -> Mapping[TaskId, str]:
-        """By task that is retried: the text of the error of its last try."""
+        """The tasks that are retried, each with the error text of its last try."""
         ...
 
     def take_failed(self) -> Sequence[tuple[TaskId, BaseException]]:
-        """The tasks that have failed for good since the last call, which aren't retried, each with its error. A
-        part that calls user code in the calling thread raises the error in `run_once` instead."""
+        """The tasks that have failed for good since the last call, each with its error. They aren't retried. A part
+        that runs user code in the calling thread raises the error in `run_once` instead."""
         ...
 
     def take_changed(self) -> Collection[Task]:
-        """The tasks that were added, removed or processed since the last call, and those in work: only these have made
-        outputs, staged writes or asked for a commit. A task that changes later is in a later call's answer."""
+        """The tasks that were added, removed or processed since the last call, and those that are being processed now.
+        No other task has made outputs, staged writes or asked for a commit. If a task changes later, a later call
+        returns it."""
         ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
-        """Process and punctuate no task of these sub-topologies, and all others (KIP-834). Their caches are flushed for
-        commits all the same, and a new task may be initialised."""
+        """Pause the tasks of these sub-topologies, and no others (KIP-834): no record is processed and no punctuation
+        runs. The caches of paused tasks are flushed for commits all the same, and a new task may be initialised."""
         ...
 
     def hold(self, held: bool) -> None:
-        """Begin no record and no punctuation while `held`: outputs wait for room in the client, or commits fall behind.
-        Flushes and applies are done all the same."""
+        """While `held` is true, begin no record and no punctuation: outputs wait for room in the client, or commits
+        fall behind. Caches are flushed and commits applied all the same."""
         ...
 
     def hold_back(self, tasks: Set[TaskId]) -> None:
-        """Begin no record and no punctuation of these tasks, whatever else is held: they are about to be given away, or
-        have more uncommitted than their share."""
+        """Begin no record and no punctuation of these tasks, independently of `hold`. They are about to be given away,
+        or have more uncommitted bytes than their share."""
         ...
 
     def at_rest(self, tasks: Set[TaskId]) -> bool:
-        """Whether no thread is in the midst of these tasks' records. A long call isn't waited for."""
+        """True if no thread is processing records of these tasks. A task in a long call of user code may count as
+        resting."""
         ...
 
     def run_once(self, now_ms: int) -> bool:
-        """Process for a while; True when anything was done. May raise an error of user code whose handler chose to
-        fail: see `take_failed`."""
+        """Process for a limited time. Returns True if anything was done. May raise an error of user code for which the
+        handler chose to fail: see `take_failed`."""
         ...
 
     def should_fetch(self, timeout_ms: int) -> bool:
-        """Whether processing needs more input, after a wait of up to `timeout_ms` for such a need."""
+        """True if processing needs more input. Waits up to `timeout_ms` until it does."""
         ...
 
     def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
-        """Have the tasks' caches flushed, so that they can be committed. False: ask again soon, for `patience_ms` at
-        most. A task that isn't flushed in time isn't `committable`, and the commit leaves it out. `final`: this is the
-        last commit of some tasks."""
+        """Have the tasks' caches flushed, so that the tasks can be committed. Returns False if that isn't finished:
+        call it once more soon. After `patience_ms` it returns True in any case. A task that isn't flushed by then isn't
+        `committable`, and the commit leaves it out. `final`: this is the last commit of some tasks."""
         ...
 
     def close(self, timeout_ms: int) -> None:
@@ -163,5 +169,5 @@ class Processing(CommitGate, Protocol):
         ...
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        """Milliseconds until processing needs the stream thread; None when it doesn't."""
+        """Milliseconds until processing needs the stream thread; None if it doesn't need it."""
         ...

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FailedTask:
-    """A task whose restoration ended with an error. `again`: the task may be opened and restored anew; otherwise the
-    thread ends with the error."""
+    """A task whose restoration ended with an error. `again`: True if the task may be opened and restored anew;
+    otherwise the thread ends with the error."""
 
     task: Task | StandbyTask
     error: BaseException
@@ -29,13 +29,13 @@ class FailedTask:
 class Restoration(Protocol):
     """Restoration: brings an active task's stores up to the end of their changelogs, and keeps standbys there.
 
-    A removed task is *leaving* until `take_removed` gives it back, at once or any time later. Only `close` waits for
-    leaving tasks.
+    A removed task is *leaving* until `take_removed` gives it back, immediately or at any later time. Only `close` waits
+    for leaving tasks.
     """
 
     @property
     def blocked_ns(self) -> int:
-        """How long this part has made the stream thread wait for Kafka so far."""
+        """The time, in ns, for which this part has made the stream thread wait for Kafka so far."""
         ...
 
     @property
@@ -44,7 +44,8 @@ class Restoration(Protocol):
         ...
 
     def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
-        """Take the task over. `committed`: its inputs' committed offsets, read stable before."""
+        """Take the task over. `committed`: the committed offsets of its inputs, which were read while no transaction
+        was pending on them."""
         ...
 
     def add_standby(self, task: StandbyTask) -> None:
@@ -52,16 +53,16 @@ class Restoration(Protocol):
         ...
 
     def remove(self, task: TaskId, *, recycled: bool = False) -> None:
-        """Give the task back by `take_removed`, as far restored as it is. `recycled`: the task changes its role."""
+        """Give the task back by `take_removed`, however far it is restored. `recycled`: the task changes its role."""
         ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
-        """Restore no task of these sub-topologies, and all others."""
+        """Pause the restoration of tasks of these sub-topologies, and of no others."""
         ...
 
     def limit(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Let standbys read source topics that serve as changelogs up to these offsets, which the group has committed,
-        and drop windows that were emitted, as the metadata says."""
+        """Let standbys read source topics that serve as changelogs up to these offsets. The group has committed them.
+        Standbys also drop windows that the metadata of these offsets reports as emitted."""
         ...
 
     def run_once(self, now_ms: int) -> bool: ...
@@ -71,7 +72,7 @@ class Restoration(Protocol):
     def take_removed(self) -> list[Task | StandbyTask]: ...
 
     def take_failed(self) -> list[FailedTask]:
-        """The tasks that can't be restored, without removed ones."""
+        """The tasks that can't be restored. Removed tasks aren't among them."""
         ...
 
     def close(self, timeout_ms: int) -> None:

@@ -1,6 +1,7 @@
-"""The seams of a thread's state: making tasks of open stores, opening and closing stores.
+"""Two parts of a thread that concern state: one makes tasks of open stores, the other opens and closes stores.
 
-*Guarantees*: a task holds the open stores that it was made of; stores that couldn't be opened hold no lock and no file.
+*Guarantees*: a task holds the open stores of which it was made. If stores couldn't be opened, no lock and no file of
+them is held.
 *Assumes*: both parts are driven by the thread that owns the tasks.
 """
 
@@ -21,7 +22,8 @@ class StateOwnership(Protocol):
     """State ownership: makes tasks of open stores, and knows the positions of closed state on the disk."""
 
     def create(self, task: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage) -> Task:
-        """An active task with these stores, which stay the caller's on an error. No store is read."""
+        """Make an active task with these stores. If that fails, the stores still belong to the caller. No store is
+        read."""
         ...
 
     def create_standby(self, task: TaskId, stores: TaskStorage) -> StandbyTask:
@@ -29,15 +31,15 @@ class StateOwnership(Protocol):
         ...
 
     def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
-        """Lower bounds of the sums of changelog offsets, by task whose state lies closed on this instance's disk, or is
-        among `opening`, whose stores may be open by now. No file is read."""
+        """For each task whose stores lie closed on this instance's disk: a lower bound of the sum of its changelog
+        offsets. Tasks in `opening` are included, although their stores may be open by now. No file is read."""
         ...
 
 
 @dataclass(frozen=True)
 class OpenedStores:
-    """The answer to a request to open a task's stores, or to set damaged ones aside: the open stores, or an error;
-    neither if it was cancelled."""
+    """The answer to a request to open a task's stores, or to set damaged stores aside. It has the open stores, or an
+    error, or neither, if the request was cancelled."""
 
     task: TaskId
     stores: TaskStorage | None = None
@@ -62,17 +64,18 @@ class StoreOpening(Protocol):
     """
 
     def open(self, task: TaskId) -> None:
-        """Lock the task and open its stores. `StateLockedError` in the answer: ask again."""
+        """Lock the task and open its stores. If the answer has a `StateLockedError`, the caller may ask once more
+        later."""
         ...
 
     def cancel(self, task: TaskId) -> None:
-        """The task's stores needn't be opened any more. The answer has no stores, and no error, unless they are being
-        opened already."""
+        """Note that the task's stores needn't be opened any more. The answer has neither stores nor an error, unless
+        the stores are being opened already."""
         ...
 
     def set_aside(self, task: TaskId, stores: TaskStorage, damage: Mapping[str, object]) -> None:
-        """Set damaged stores aside, which begin anew. `damage`: by store, why. Answered as `open` is. An error closes
-        all stores."""
+        """Set damaged stores aside; in their place new, empty stores are opened. `damage`: the damaged stores, each
+        with the reason. The answer is like that of `open`. If it is an error, all stores of the task are closed."""
         ...
 
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
@@ -81,7 +84,7 @@ class StoreOpening(Protocol):
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
         """The answers since the last call. A part that carries requests out in the calling thread does so for a bounded
-        time; `at_once`: all of them, without a bound."""
+        time; with `at_once` it carries all of them out."""
         ...
 
     def wait(self, timeout_ms: int) -> None:
@@ -89,5 +92,6 @@ class StoreOpening(Protocol):
         ...
 
     def close(self, timeout_ms: int) -> None:
-        """End, and wait for that at most `timeout_ms`. The opener closes stores that it opens later."""
+        """End the part, and wait for that at most `timeout_ms`. If the opener opens stores after that, it closes them
+        itself."""
         ...

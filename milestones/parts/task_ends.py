@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskDecision:
-    """What is to become of a task that has ended. `again`: it is opened anew; else it stays ended for as long as this
+    """The decision about an ended task. `again`: True if it is opened anew. Otherwise it stays ended as long as this
     thread has it."""
 
     task: TaskId
@@ -28,8 +28,8 @@ class TaskDecision:
 
 @dataclass(frozen=True)
 class Transacted:
-    """The transaction that is open, or was last. `reached`: how far each of its tasks has come in its inputs;
-    `identifies_rejected`: its producer tells which outputs Kafka refuses."""
+    """The transaction that is open, or the last one. `reached`: how far each of its tasks has come in its inputs.
+    `identifies_rejected`: True if its producer finds out which outputs Kafka refuses."""
 
     reached: Mapping[TaskId, Mapping[TopicPartition, int]]
     identifies_rejected: bool
@@ -37,22 +37,22 @@ class Transacted:
 
 @dataclass(frozen=True)
 class Blame:
-    """`failed`: the task whose failure it is, if that is known by now. `isolate_batches`: the next transaction needs a
-    producer that tells which outputs Kafka refuses. Only the tasks of the transaction are rolled back."""
+    """Whose failure an error is. `failed`: the task, if it is known by now. `isolate_batches`: the next transaction
+    needs a producer that finds out which outputs Kafka refuses. Only the tasks of the transaction are rolled back."""
 
     failed: TaskId | None = None
     isolate_batches: bool = False
 
     def void(self, message: str, tasks: Iterable[TaskId]) -> TaskCorruptedError:
-        """The error that rolls these tasks back, by which recovery knows the next producer."""
+        """The error that rolls these tasks back. Its type says to recovery which kind of producer comes next."""
         if self.isolate_batches:
             return RefusedTogetherError(message, tasks)
         return (TaskCorruptedError if self.failed is None else RejectionIdentifiedError)(message, tasks)
 
 
 class DecidedError(Exception):
-    """A task failed of `error`, for which the user's handler, or the configuration, has ended more than the task:
-    `decision`."""
+    """The user's handler, or the configuration, has decided that the `error` of one task ends more than this task.
+    `decision` says what it ends."""
 
     error: BaseException
     decision: UncaughtExceptionResponse
@@ -63,45 +63,47 @@ class DecidedError(Exception):
 
 
 class TaskEnds(Protocol):
-    """Task ends: whether a failure for good ends the task, or its thread."""
+    """Task ends: decides whether a task that has failed for good ends alone, or ends its thread."""
 
     def fail(self, task: TaskId, error: BaseException, *, owned: bool) -> None:
-        """Return when the failure ends the task only: then the task is to be given up at its last commit, and
-        `take_decided` says what follows. Otherwise raise the error, of which the thread recovers or ends. `owned`: the
-        thread still has the task; one that has left fails at its close."""
+        """Decide about a failure. If this method returns, the failure ends only the task: the caller gives the task up
+        at its last commit, and `take_decided` says what follows. Otherwise the method raises the error, and the thread
+        recovers from it, or ends. `owned`: True if the thread still has the task; False if the task was closed because
+        it leaves, and the close failed."""
         ...
 
     def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
-        """Whose failure this error of the collection or the transaction is; None when recovery alone answers it, for
-        all tasks."""
+        """Says whose failure this error of the collection or the transaction is. None if the error is answered by a
+        recovery of all tasks."""
         ...
 
     @property
     def isolating(self) -> bool:
-        """Whether transactions are kept apart, to find out whose record Kafka refuses: then a commit is always due."""
+        """True while tasks are isolated in transactions of their own, to find out whose record Kafka refuses. Then a
+        commit is always due."""
         ...
 
     def admits(self, task: TaskId) -> bool:
-        """Whether the task may be in the transaction that is open, or is next."""
+        """True if the task may be in the open transaction, or in the next one."""
         ...
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Note a commit that was made."""
+        """Note that Kafka has confirmed a commit."""
         ...
 
     def between_transactions(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
-        """No transaction is open, and no commit under way: another task's may be next. `has_work`: whether a task has
-        anything to commit."""
+        """Note that no transaction is open and no commit is under way, so that the turn may pass to another task.
+        `has_work`: returns True if a task has anything to commit."""
         ...
 
     def stop_isolating(self) -> None:
-        """All tasks are to be in the next commit, as some are about to be given away."""
+        """Admit all tasks to the next commit, because some are about to be given away."""
         ...
 
     def forget(self, task: TaskId) -> None:
-        """The thread doesn't have the task any more: nothing is to be decided."""
+        """Forget the task: the thread no longer has it, so nothing must be decided about it."""
         ...
 
     def take_decided(self) -> Sequence[TaskDecision]:
-        """The decisions since the last call. `DecidedError` when the user's handler ends the thread."""
+        """The decisions since the last call. Raises `DecidedError` when the user's handler ends the thread."""
         ...

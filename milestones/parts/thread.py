@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ThreadParts:
-    """One factory per seam; each is called once per thread that polls, in that thread, in the order of the fields."""
+    """The factories of a polling thread's parts, one for each part. Each is called once per thread that polls, in that
+    thread, in the order of the fields."""
 
     clients: Callable[[ThreadContext, ClientFactory], Clients]
     collection: Callable[[ThreadContext, Clients], OutputCollection]
@@ -32,8 +33,8 @@ class ThreadParts:
     restoration: Callable[[ThreadContext, Clients], Restoration]
     recovery: Callable[[ThreadContext, Clients], Recovery]
     partition_counts: Callable[[ThreadContext, Clients], Callable[[str], int]]
-    """Gives a function that returns a topic's partition count. Each thread that runs user code may call it: on the
-    baseline that is the stream thread only."""
+    """Makes a function that returns a topic's partition count. Every thread that runs user code may call this function;
+    on the baseline that is only the stream thread."""
     state: Callable[[ThreadContext, Callable[[str], int]], StateOwnership]
     opening: Callable[[ThreadContext], StoreOpening]
     failed_commit: Callable[[ThreadContext, Clients], FailedCommit]

@@ -1,8 +1,8 @@
-"""The words of a thread's transaction: where it is, what happens to it, what is done about that.
+"""Names for a thread's transaction: its stages, the events that happen to it, and the actions that follow.
 
-`stream_thread/commits/transaction_register.py` has the tables over them.
+The tables in `stream_thread/commits/transaction_register.py` use these names.
 
-*Guarantees*: names only; nothing here decides anything.
+*Guarantees*: these are only names; nothing here decides anything.
 *Assumes*: nothing.
 """
 
@@ -15,7 +15,8 @@ from milestones.common.identity_enum import IdentityEnum
 
 
 class CommitStage(IdentityEnum):
-    """Where the transaction of a thread is. At least once there is none, but the same steps lead to an OffsetCommit."""
+    """The stage of a thread's transaction. Under `at_least_once` there is no transaction, but the same steps lead to an
+    OffsetCommit."""
 
     OPEN = "tasks add to it; no commit is under way"
     RETAINED = "a commit has failed, and is made once more; it comes next"

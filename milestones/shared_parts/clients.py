@@ -37,7 +37,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class ThreadClientFactory:
-    """Makes the clients of one stream thread, with the thread's name, transactional id and static id."""
+    """Makes the Kafka clients of one stream thread, with the thread's name, transactional id and static id."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
@@ -91,7 +91,7 @@ class ThreadClients:
         failed = caught(lambda: self._make_producer(isolation), KafkaException)
         if failed is not None:
             if old.transactional:
-                # It may be one that must make no other transaction. Closed, it can't.
+                # The old producer may be one that mustn't make another transaction. A closed producer can't.
                 yield from old.closing(LEAVE_MS)
             raise KafkaUnreachableError(
                 f"no new producer can be made: {error_of(failed)}; check the limits on threads and open files"
@@ -103,10 +103,11 @@ class ThreadClients:
         most_ms = self._context.config.task_timeout_ms if within_ms is None else within_ms
         try:
             unready = yield from caught_in_steps(self._initialise(most_ms), KafkaUnreachableError)
-        except BaseException:  # the steps are given up, too
+        except BaseException:  # also when the caller gives the steps up
             old.close(LEAVE_MS)
             raise
-        # The old producer is fenced by now, unless no broker answers: so its close has nothing to wait for.
+        # By now the old producer is fenced, unless no broker answers. So nothing is left for which its close should
+        # wait.
         yield from old.closing(LEAVE_MS)
         if unready is not None:
             raise unready
@@ -130,7 +131,8 @@ class ThreadClients:
 
 
 def publish_silence(heartbeats: HeartbeatMetrics, now_ms: int, silent_ms: int) -> None:
-    """Publish a member's silence about once a second, the first one at once. The membership thread calls it."""
+    """Publish, about once a second, how long a member's coordinator has been silent. The first time counts immediately.
+    The membership thread calls it."""
     if now_ms - heartbeats.published.at_ms >= PUBLISH_INTERVAL_MS or not heartbeats.published.values:
         heartbeats.last_heartbeat_seconds_ago.value = silent_ms // 1000
         heartbeats.publish(now_ms)
@@ -139,8 +141,8 @@ def publish_silence(heartbeats: HeartbeatMetrics, now_ms: int, silent_ms: int) -
 def initialise(
     producer: OutputProducer, transactional_id: str, clock: Clock, retry_policy: RetryPolicy, within_ms: int
 ) -> Steps[None]:
-    """Initialise the producer's transactions, in steps, which fences every earlier producer of its id.
-    `KafkaUnreachableError` when that takes too long, `SecurityError` when the principal may not."""
+    """Initialise the producer's transactions, in steps. That fences every earlier producer of its id. Raises
+    `KafkaUnreachableError` when it takes too long, `SecurityError` when the principal isn't allowed to."""
     deadline_ms = clock.monotonic_ms() + within_ms
 
     def begin() -> None:

@@ -1,7 +1,7 @@
-"""A commit as steps, each begun and looked at (docs/commits.md).
+"""Makes a commit in steps. A step is begun, then asked whether it is done (docs/commits.md).
 
-*Guarantees*: writes that Kafka has confirmed are applied to the engines, and no others. Every task's offsets go with
-its outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
+*Guarantees*: only writes that Kafka has confirmed are applied to the engines. The offsets of every task are committed
+with its outputs, even if they haven't moved (Kafka wouldn't fence an empty list of offsets).
 *Assumes*: driven by the thread that owns the tasks. During a commit none of its tasks is rolled back, closed or given
 away. Only the commit uses the producer then, except in stages in which outputs are sent.
 """
@@ -99,13 +99,13 @@ class Committer:
             task.confirmed(boundary, self._collection.take_changelog_offsets(task))
         try:
             reach("commit.after-commit")
-        finally:  # no error undoes what Kafka has committed
+        finally:  # Kafka has committed, and no error undoes that
             self._apply(commit_set)
         reach("commit.after-apply")
         return offsets
 
     def _apply(self, commit_set: CommitSet) -> None:
-        """Every task's part, also when another's disk or store fails: Kafka has committed them all."""
+        """Apply every task's writes, even if another task's disk or store fails: Kafka has committed them all."""
         failed: StateError | None = None
         for task in commit_set:
             try:

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 CALL_MS = 10_000
-"""The time-out of one transactional call; a call without an answer by then is made again."""
+"""The time-out of one transactional call. A call without an answer by then is repeated."""
 
 NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
 
 
 def end_begun() -> None:
-    """The request that makes a commit is on its way."""
+    """Note that the request that makes Kafka commit is on its way."""
     reach("commit.ending")
 
 
 class InTransaction:
     """What all confirmations by transactions have in common.
 
-    `move`: moves the transaction to another stage. That the offsets belong to the generation was said when they were
-    handed over: the end is the producer's alone.
+    `move`: moves the transaction to another stage. Kafka checked the generation when it got the offsets; so the end of
+    the transaction needs only the producer.
     """
 
     ending = CommitStage.ENDING
@@ -48,7 +48,7 @@ class InTransaction:
 
     @property
     def room_ms(self) -> int:
-        """Until the transaction ends anyway. The wait begins anew whenever an output has left."""
+        """The time after which the transaction ends anyway. The wait begins anew each time an output has left."""
         return max(0, self.context.config.transaction_timeout_ms - (self.clients.producer.age_ms() or 0))
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:

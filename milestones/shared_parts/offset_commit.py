@@ -1,6 +1,6 @@
-"""The confirmation of a commit without transactions: an OffsetCommit of our own group member.
+"""Confirms a commit without transactions: by an OffsetCommit of this runtime's own group member.
 
-*Guarantees*: when it fails, all is kept for the next commit.
+*Guarantees*: when it fails, everything is kept for the next commit.
 *Assumes*: driven by the thread that owns the tasks and the producer; all outputs are flushed.
 """
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class OffsetCommit:
-    """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit. After
-    one that is made, a producer that tells outputs apart is replaced: they are committed."""
+    """The confirmation under `at_least_once`: an OffsetCommit with the member's generation. When it fails, everything
+    is kept for the next commit. When it succeeds, a producer that was looking for a refused output is replaced, as all
+    outputs are committed."""
 
     room_ms = 2_000
 
@@ -39,7 +40,7 @@ class OffsetCommit:
         return CommitRetriableError(NO_ROOM)
 
     def hand_over(self, offsets: Offsets) -> Steps[None]:
-        """They go with the request that ends it."""
+        """Do nothing: the offsets are in the request that `end` sends."""
         yield from ()
 
     def end(self, offsets: Offsets) -> Steps[None]:

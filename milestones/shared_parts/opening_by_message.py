@@ -1,7 +1,7 @@
 """Store opening by another thread than the one that polls: requests by message, and answers.
 
-*Guarantees*: no call uses a disk, and none but `wait` and `close` waits for one. Stores that are opened after the end
-of the thread that asked are closed by the thread that opened them.
+*Guarantees*: no call uses a disk. Only `wait` and `close` wait for one. If stores are opened after the thread that
+asked for them has ended, the thread that opened them closes them.
 *Assumes*: driven by the thread that polls.
 """
 
@@ -37,7 +37,7 @@ class OpeningByMessage(ABC):
     """Store opening by another thread: the requests to it, and its answers. A subclass knows the thread.
 
     *Owns*: the mailbox of answers. *Sends*: `StoreRequest`s. *Receives*: `StoreAnswer`s; the error that has ended the
-    thread, which `run_once` raises once. What is to be closed after that is closed by the caller."""
+    other thread. `run_once` raises this error once. After that the calling thread closes stores itself."""
 
     def __init__(self, context: ThreadContext, wait: Callable[[Mailbox[StoreAnswer], int], object]) -> None:
         """`wait`: waits for an answer, at most for the given ms."""
@@ -57,7 +57,7 @@ class OpeningByMessage(ABC):
 
     @abstractmethod
     def take_back(self, request: StoreRequest) -> bool:
-        """Take a request back that waits; whether one did."""
+        """Take a waiting request back. Returns False if it no longer waited."""
 
     def died(self, error: BaseException) -> None:
         """Note that this error has ended the thread; it calls this itself."""
@@ -66,14 +66,15 @@ class OpeningByMessage(ABC):
         self._death = death
 
     def send(self, request: StoreRequest, *, first: bool = False) -> None:
-        """Ask the thread; `first`: before all requests that wait. Where the thread has died stores are closed here."""
+        """Send the request to the thread; `first`: before all waiting requests. If the thread has died, stores are
+        closed here."""
         if self._death is None:
             self.put(request, first=first)
         else:
             self._answer_here(request, self._death)
 
     def _answer_here(self, request: StoreRequest, death: StateError) -> None:
-        """Close what is open; open nothing."""
+        """Answer the request here, because the other thread has died: close open stores, and open none."""
         answer: StoreAnswer = OpenedStores(request.task, error=death)
         if not isinstance(request, OpenRequest):
             closed = carry_out(self.context, CloseRequest(request.task, request.stores))
@@ -106,7 +107,8 @@ class OpeningByMessage(ABC):
         self._wait(self.answers, timeout_ms)
 
     def take_no_more_answers(self) -> None:
-        """Have what is opened from now on closed by its thread, and close what was opened and not taken."""
+        """Close stores that were opened and not taken. Stores that are opened later are closed by the thread that opens
+        them."""
         self.answers.close()
         for answer in self.answers.drain() if len(self.answers) else ():
             if isinstance(answer, OpenedStores) and answer.stores is not None:
@@ -114,7 +116,7 @@ class OpeningByMessage(ABC):
 
 
 def answer_or_close(context: ThreadContext, answer: StoreAnswer, answers: Mailbox[StoreAnswer]) -> None:
-    """Answer the stream thread; what was opened for one that has ended is closed."""
+    """Send the answer to the stream thread. If it has ended, close the stores that were opened for it."""
     try:
         answers.put(answer, LONG_MS)
     except MailboxClosedError:
@@ -122,14 +124,14 @@ def answer_or_close(context: ThreadContext, answer: StoreAnswer, answers: Mailbo
 
 
 def close_unwanted(context: ThreadContext, answer: StoreAnswer) -> None:
-    """Close what was opened for a stream thread that has ended."""
+    """Close the stores that were opened for a stream thread that has ended."""
     if isinstance(answer, OpenedStores) and answer.stores is not None:
         log.info("stores of task %s are open after the end of their thread, and closed", answer.task)
         carry_out(context, CloseRequest(answer.task, answer.stores))
 
 
 def drive(name: str, step: Callable[[], bool], died: Callable[[BaseException], object]) -> None:
-    """The life of a thread: take steps until there are none, or one raises, whose error `died` is called with."""
+    """The life of a thread: take steps until `step` returns False. If a step raises an error, call `died` with it."""
     try:
         while step():
             pass

@@ -1,9 +1,9 @@
-"""Partition counts of sinks' topics, for partitioners: asked of the consumer, or by the admin client.
+"""Finds the partition counts of sinks' topics, for partitioners. It asks the consumer or the admin client.
 
-*Guarantees*: a count that Kafka can't tell now costs no record: `TaskCorruptedError`, so that no exception handler is
-asked about the record, and the tasks are rolled back until Kafka answers, at most for `task_timeout_ms`. Other errors,
-such as that of a topic that doesn't exist, are `KafkaException`s.
-*Assumes*: partition counts don't change under a running application, as its leader watches them.
+*Guarantees*: no record is lost when Kafka can't tell a count at the moment. That raises `TaskCorruptedError`. So no
+exception handler is asked about the record, and the tasks are rolled back until Kafka answers, for `task_timeout_ms` at
+most. Other errors are `KafkaException`s, for example when a topic doesn't exist.
+*Assumes*: partition counts don't change while the application runs; its leader watches them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def asked_of_consumer(context: ThreadContext, clients: ReadClients) -> Callable[[str], int]:
-    """A function that asks the thread's consumer: only for the thread that owns the consumer."""
+    """Makes a function that asks the thread's consumer. Only the thread that owns the consumer may call it."""
     timeout_ms = context.config.request_timeout_ms
     return partial(_answered, lambda topic: clients.consumer.partitions_of(topic, timeout_ms))
 
 
 def asked_of_admin(context: ThreadContext, _: ReadClients) -> Callable[[str], int]:
-    """A function that has the instance's admin client asked: for any thread."""
+    """Makes a function that asks the instance's admin client. Any thread may call it."""
     return partial(_answered, PartitionCounts(context.admin, context.config.request_timeout_ms).of)
 
 

@@ -1,4 +1,4 @@
-"""`RecoveryAtOnce`: a recovery that takes all its steps at once.
+"""`RecoveryAtOnce`: a recovery that takes all its steps in one call.
 
 *Guarantees*: `recover` is called once for each error.
 *Assumes*: driven by the thread that owns the tasks and the producer.
@@ -10,13 +10,14 @@ from milestones.parts import Recovered
 
 
 class RecoveryAtOnce:
-    """Takes all steps of a recovery at once, for a thread that rolls its tasks back."""
+    """Takes all steps of a recovery in one call, for a thread that rolls its tasks back."""
 
     def __init__(self) -> None:
         self._follows = Recovered.ROLL_BACK
 
     def recover(self, error: Exception) -> bool:
-        """True: all processing tasks are to be rolled back, in place. False: the tasks are lost."""
+        """Recover from the error. Returns True if all processing tasks must be rolled back in place, False if the tasks
+        are lost."""
         raise NotImplementedError
 
     def begin(self, error: Exception) -> None:
@@ -26,4 +27,4 @@ class RecoveryAtOnce:
         return self._follows
 
     def abandon(self) -> None:
-        """None is ever under way."""
+        """Do nothing: no recovery is ever under way between two calls."""

@@ -1,4 +1,4 @@
-"""Outputs that were refused: what the production exception handler is asked about them, and what is said without it.
+"""Refused outputs: the questions to the production exception handler, and the errors for cases that no handler decides.
 
 *Guarantees*: each `Question` is answered once, also when the handler raises.
 *Assumes*: nothing.
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Asks what to do about a refused output: `error` follows unless the output is left out, or resent.
-    `may_be_left_out`: False for a changelog's, which may only be resent."""
+    """Asks what to do about a refused output. `error` is raised unless the output is left out, or resent.
+    `may_be_left_out`: False for a changelog record, which may only be resent."""
 
     refused: Refused
     context: ErrorContext
@@ -44,7 +44,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the handler says, or why it says nothing."""
+    """The handler's response, or the error why there is none."""
 
     question: Question
     response: Response | ProcessingError
@@ -72,7 +72,7 @@ class ProductionHandler(Protocol):
 
 
 class InlineProductionHandler:
-    """Asks in the calling thread, as the answer is taken. *Owns*: the questions."""
+    """Asks the handler in the calling thread, when the answer is taken. *Owns*: the questions."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -96,7 +96,7 @@ def must_be_of_one(refused: Sequence[Refused], isolation: BatchIsolation | None,
         alone = isolation is not None and isolation.is_alone(one.output)
         if one.sent and one.error.code() in REFUSED_BATCH and not alone:
             batches.setdefault((one.output.topic, one.output.partition), []).append(one)
-    # A transaction says of the other records of a batch, where the broker has named one, nothing.
+    # In a transaction, when the broker has named one record of a batch, nothing is reported about the others.
     known = 1 if transactional else 0
     together = [one for batch in batches.values() if len(batch) > known for one in batch]
     if together:
@@ -110,7 +110,7 @@ def must_be_of_one(refused: Sequence[Refused], isolation: BatchIsolation | None,
 
 
 def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
-    """What is known of an output that was refused; the input record it came from isn't."""
+    """What is known of a refused output. The input record that it came from isn't known."""
     output = refused.output
     sinks = [node.name for node in subtopology.nodes if isinstance(node, SinkNode) and node.topic == output.topic]
     return ErrorContext(

@@ -1,6 +1,6 @@
-"""`retire`: what is left of a task that a thread processes no more.
+"""`retire`: closes a task that a thread no longer processes.
 
-*Guarantees*: it raises nothing: an error of the close is in the answer.
+*Guarantees*: it raises nothing. If closing the task fails, the answer has the error.
 *Assumes*: called by the thread that owns the task.
 """
 
@@ -19,8 +19,8 @@ log: Final = logging.getLogger(__name__)
 
 
 def retire(task: Task, close_mode: CloseMode) -> RemovedTask:
-    """Close the task, unless it is suspended, and return it with its open stores. An error of the close is logged, and
-    is in the answer."""
+    """Close the task, unless it is suspended, and return it with its open stores. If closing fails, the error is logged
+    and returned in the answer."""
     if close_mode is CloseMode.SUSPEND:
         return RemovedTask(task)
     failures: list[BaseException] = []

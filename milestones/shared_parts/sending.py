@@ -84,21 +84,23 @@ ROOM_MS = 100
 """How long a turn of the stream thread waits for room in the client."""
 
 UP_TO_THE_HOUSEKEEPER = "its records are made again, unless it turns out that the topic was deleted"
-"""Of an internal topic that a broker doesn't know."""
+"""The end of the error text if a broker doesn't know an internal topic."""
 
 ACKNOWLEDGED_MS = 2_000
-"""How long a commit without a transaction waits while nothing is acknowledged. Then it is retried, later."""
+"""How long a commit without a transaction waits while Kafka acknowledges nothing. After that the commit is retried
+later."""
 
 
 class Deciding(Protocol):
-    """What becomes of a refused output, once the user's handler has decided."""
+    """Carries out what the user's handler has decided about a refused output."""
 
     def leave_out(self, refused: Refused, letters: Sequence[Output], error: ProductionError) -> None:
-        """Leave the output out, and send the dead letters in its place; or raise what has all resent without."""
+        """Leave the output out, and send the dead letters in its place. Or raise an error after which all outputs but
+        this one are made or sent once more."""
         ...
 
     def send_again(self, refused: Refused, error: ProductionError) -> None:
-        """Raise what has the output resent."""
+        """Raise an error after which the output is made or sent once more."""
         ...
 
     def all_decided(self) -> None:
@@ -107,12 +109,13 @@ class Deciding(Protocol):
 
 
 class OutputSender:
-    """*Owns*: since when the client has had no room; how many dead letters it was given to send."""
+    """Hands outputs to the client. *Owns*: the time since which the client has had no room; the number of dead letters
+    so far."""
 
     def __init__(
         self, context: ThreadContext, clients: Sending, deciding: Deciding, handler: ProductionHandler | None = None
     ) -> None:
-        """`handler`: by default the user's is asked in the calling thread."""
+        """`handler`: asks the user's handler; the default asks it in the calling thread."""
         self._handler = handler or InlineProductionHandler(context.config.production_exception_handler)
         self._deciding, self._config, self._clients, self._clock = deciding, context.config, clients, context.clock
         self._application, self._retry_policy = context.application, context.retry_policy
@@ -124,22 +127,23 @@ class OutputSender:
         self._full_since_ms = None
 
     def must_be_in_session(self) -> None:
-        """Nothing fences a producer without transactions: a thread that stood still for longer than its session, while
-        others took its tasks over, must not write behind them."""
+        """Raise `StaleGenerationError` if there are no transactions and the session may be over. Nothing fences a
+        producer without transactions. So a thread that stood still for longer than its session mustn't write once
+        others may have taken its tasks over."""
         if not self._config.exactly_once and self._clients.member.session_over():
             raise StaleGenerationError("the session is over: this thread stood still, or nobody answers it")
 
     def hand_over(
         self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str], wait_ms: int
     ) -> Sequence[Emitted]:
-        """Hand the outputs to the client; the rest for which the client has had no room within `wait_ms`.
+        """Hand the outputs to the client. Returns those for which the client had no room within `wait_ms`.
         `changelogs`: the topics of the task's changelogs."""
         try:
             left = self._clients.producer.send(
                 task, outputs, changelogs, wait_ms=wait_ms, check=self.must_be_in_session
             )
         except ProductionError as error:
-            self.settle()  # it may be told by now which output it is
+            self.settle()  # by now the client may have reported which output it refuses
             if error.task is not None or not self._clients.producer.undecided:
                 raise
             self.take_answers(wait_ms)
@@ -148,7 +152,7 @@ class OutputSender:
         return left
 
     def _note_room(self, outputs: Sequence[Emitted], left: Sequence[Emitted]) -> None:
-        """Raise when nothing has had room for `task_timeout_ms`."""
+        """Note whether any output had room. Raises an error when none has had room for `task_timeout_ms`."""
         if len(left) < len(outputs) or not left:
             self._full_since_ms = None
             return
@@ -162,7 +166,8 @@ class OutputSender:
             raise kind(f"no output could be sent within task_timeout_ms ({limit_ms}): {why.text}")
 
     def push_letters(self, within_ms: int) -> Steps[bool]:
-        """Send the dead letters that wait, in steps, until none of them has left for `within_ms`; whether all have."""
+        """Send the waiting dead letters, in steps. Give up when none has left for `within_ms`. Returns True if all have
+        left."""
         before, wait_ms, until_ms = self._waiting_letters() + 1, 0, 0
         while left := self._waiting_letters():
             if left < before:
@@ -188,7 +193,7 @@ class OutputSender:
             yield from self._flush()
 
     def _full(self) -> None:
-        """A flush has made room and there is still none."""
+        """Raise an error, because dead letters find no room even after a flush."""
         letters = self._clients.producer.letters
         why = self._clients.producer.why_full({letter[0] for waiting in letters.values() for letter in waiting})
         what = f"dead letters found no room in the client: {why.text}"
@@ -218,13 +223,14 @@ class OutputSender:
         return self._retry_policy.steps(lambda: producer.begin_flush(1_000), producer.returned, is_retriable, within_ms)
 
     def _topics(self) -> set[str]:
-        """Those that the application writes to, as far as its topology says."""
+        """The topics that the application writes to, as far as its topology names them."""
         subs = self._application.subtopologies
         sinks = [node.topic for sub in subs for node in sub.nodes if isinstance(node, SinkNode)]
         return {topic for topic in sinks if isinstance(topic, str)}.union(*(sub.changelogs.values() for sub in subs))
 
     def decided(self) -> Steps[bool]:
-        """Wait until every output that was refused is decided about; True when dead letters were sent, or wait."""
+        """Wait, in steps, until every refused output is decided about. Returns True if dead letters were sent, or wait
+        to be sent."""
         sent = self.settle()
         while self._clients.producer.undecided:
             wait_ms = yield
@@ -232,7 +238,7 @@ class OutputSender:
         return sent or bool(self._clients.producer.letters)
 
     def settle(self, wait_ms: int = 0) -> bool:
-        """Have every output that was refused decided about, as far as there are answers; True when dead letters were
+        """Ask about every refused output, and follow the answers that there are. Returns True if dead letters were
         sent."""
         producer, before = self._clients.producer, self._letters
         self.take_answers(wait_ms)
@@ -246,7 +252,7 @@ class OutputSender:
                     else:
                         self._ask(one)
                 except BaseException as error:
-                    # The other tasks' refusals aren't decided yet: this one may be the end of its task only.
+                    # Keep the refusals of other tasks, which aren't decided yet: this one may end only its own task.
                     failed = one.task if isinstance(error, ProductionError | ProcessingError) else None
                     left = [*refused[number + 1 :], *producer.refused]
                     producer.refused = [other for other in left if other.task != failed]
@@ -256,7 +262,7 @@ class OutputSender:
         return self._letters > before
 
     def _ask(self, refused: Refused) -> None:
-        """Have the handler asked, if the output may be left out; else raise."""
+        """Have the handler asked about the output, if it may be left out or resent; otherwise raise an error."""
         subtopology = self._application.subtopology(refused.task.subtopology)
         topic, internal = refused.output.topic, refused.output.topic in self._application.internal_topics
         if internal and refused.error.code() in UNKNOWN_TOPIC:
@@ -276,17 +282,18 @@ class OutputSender:
         undecided = self._clients.producer.undecided
         while undecided and (answer := self._handler.take(wait_ms)) is not None:
             wait_ms = 0
-            if answer.question.refused in undecided:  # else its transaction is over, and its records come again
+            if answer.question.refused in undecided:  # else its transaction is over: its records come once more
                 undecided.remove(answer.question.refused)
                 self._follow(answer)
 
     def must_wait_for_answers(self) -> bool:
-        """Whether the transaction has failed of outputs about which the handler is asked: it takes no others."""
+        """True if the transaction has failed because of outputs about which the handler is being asked. It takes no
+        other outputs."""
         producer = self._clients.producer
         return producer.transactional and any(refused.sent for refused in producer.undecided)
 
     def _follow(self, answer: Answer) -> None:
-        """Do as the handler says, or raise."""
+        """Do what the handler says, or raise the error."""
         question, response = answer.question, answer.response
         refused, error = question.refused, question.error
         if isinstance(response, ProcessingError):
@@ -299,7 +306,8 @@ class OutputSender:
             raise error
 
     def _letters_for(self, refused: Refused, response: Response) -> list[Output]:
-        """The dead letters in place of the output, each with a timestamp. That of the output would be refused, too."""
+        """The dead letters in place of the output, each with a timestamp. If Kafka refused the output's timestamp, it
+        would refuse the same timestamp in a dead letter, so these get the present time."""
         now_ms = self._clock.wall_ms()
         bad_ms = refused.output.timestamp if is_about_its_time(refused) else UNKNOWN_TIMESTAMP
         return [
@@ -308,12 +316,12 @@ class OutputSender:
         ]
 
     def _is_up_to_a_handler(self, refused: Refused) -> bool:
-        """Whether it is about this one output, also because outputs are told apart."""
+        """True if the refusal is about this one output, or the producer has found out that it is."""
         told = self._clients.producer.isolation is not None and refused.error.code() in TOO_LARGE
         return not refused.dead_letter and (told or is_about_one(refused))
 
     def write(self, task: TaskId, letters: Sequence[Output]) -> None:
-        """Send them, behind those that wait; those without room wait with them."""
+        """Send the dead letters, behind those that wait already. Letters without room wait, too."""
         if letters:
             self._letters += len(letters)
             waiting = self._clients.producer.letters
@@ -321,7 +329,7 @@ class OutputSender:
             self.send_letters(0)
 
     def send_letters(self, wait_ms: int) -> bool:
-        """Send the dead letters that wait, as far as there is room within `wait_ms`: whether none is left."""
+        """Send the waiting dead letters, as far as there is room within `wait_ms`. Returns True if none is left."""
         producer = self._clients.producer
         for task, letters in list(producer.letters.items()):
             self.must_be_in_session()
@@ -334,7 +342,8 @@ class OutputSender:
         return True
 
     def _send_letter_again(self, refused: Refused) -> None:
-        """A letter that is too large, as the output may have been that it is about, goes without its value."""
+        """Send a refused dead letter once more without its value, if it was too large. The output that it is about may
+        have been too large, too."""
         letter = refused.output
         if refused.error.code() not in TOO_LARGE or letter.value is None:
             raise ProductionError(describe(refused, changelog=False), refused.task)

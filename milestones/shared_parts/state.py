@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TaskOwnedState:
-    """Makes tasks of the thread it is made for."""
+    """Makes tasks for one thread."""
 
     def __init__(self, context: ThreadContext, partitions_of: Callable[[str], int]) -> None:
         """`partitions_of`: how many partitions a topic has."""

@@ -27,7 +27,8 @@ class OpenRequest:
 
 @dataclass(frozen=True)
 class SetAsideRequest:
-    """Set the task's damaged stores aside; they begin anew. `damage`: by store, why."""
+    """Set the task's damaged stores aside, and open empty ones in their place. `damage`: the damaged stores, each with
+    the reason."""
 
     task: TaskId
     stores: TaskStorage
@@ -70,7 +71,7 @@ def carry_out(context: ThreadContext, request: StoreRequest) -> StoreAnswer:
 
 
 def open_stores(context: ThreadContext, task: TaskId) -> TaskStorage:
-    """Lock the task for the stream thread, and open its stores. `StateLockedError`, `StateError`."""
+    """Lock the task for the stream thread, and open its stores. Raises `StateLockedError` or `StateError`."""
     specs = context.application.subtopology(task.subtopology).stores
     transactional_id = context.transactional_id if context.config.exactly_once else None
     stores = context.state.open(task, specs, transactional_id, context.name)
