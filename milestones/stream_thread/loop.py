@@ -141,9 +141,9 @@ class StreamLoop:
         return self._settled and not (self._recoveries.under_way or self._rebalance.preparing)
 
     def run_once(self, now_ms: int) -> bool:
-        """Make one turn: 1. answer the group; 2. move tasks to their next phase; 3. restore; 4. fetch; 5. process and
-        punctuate; 6. send outputs; 7. commit if a commit is due. If a transaction fails, the thread recovers. Any other
-        error ends the thread."""
+        """Make one turn: 1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate;
+        6. send; 7. commit when it is due. If a transaction fails, the thread recovers. Any other error ends
+        the thread."""
         if (error := caught(lambda: self._turn(now_ms), KafkaException, MilestonesError)) is not None:
             self._recoveries.recover(error, now_ms)
         self._measures.turn(self._changed)

@@ -4,7 +4,7 @@ A thread that joins later costs the group a rebalance of its own. Until then the
 gives some of the instance's tasks to others.
 
 *Guarantees*: a thread waits until all threads that start together have made their clients, or until one of them must
-end, but for `PATIENCE_S` at most. After that no thread waits.
+end. It waits for `PATIENCE_S` at most. After that no thread waits.
 *Assumes*: nothing.
 """
 
