@@ -67,7 +67,8 @@ class InstanceIds:
         """Record the ids of the threads with which the instance starts, and retire all others that it has used.
         Transactional ones come first: a task that a static member leaves is read once no transaction pends on it.
 
-        `KafkaUnreachableError` when a coordinator doesn't answer: ids that aren't retired yet are still recorded.
+        Raises `KafkaUnreachableError` when a coordinator doesn't answer. Ids that aren't retired by then stay recorded,
+        so that the next start retires them.
         """
         transactional, static = self._of(numbers)
         self._directory.record_ids(transactional=transactional, static=static)
@@ -77,8 +78,8 @@ class InstanceIds:
             self._leave(static)
 
     def _initialise(self, obsolete: Set[str]) -> None:
-        """Initialise transactional ids, several at a time; each is forgotten as soon as it is initialised. After the
-        first error no further one is begun."""
+        """Initialise obsolete transactional ids, several at a time. An id is removed from the record as soon as it is
+        initialised. After the first error no other initialisation begins."""
         waiting = deque(sorted(obsolete))
 
         def initialise() -> None:

@@ -1,7 +1,7 @@
-"""Which tasks have got input since the last look, and which have some that waits.
+"""Knows which tasks have got input since the last look, and which have waiting input.
 
-*Guarantees*: a record that was added is seen by the next look, whatever threads take meanwhile. A task without input
-costs nothing.
+*Guarantees*: the next look sees every record that was added, even if threads take records meanwhile. A task without
+input costs nothing.
 *Assumes*: driven by the thread that adds records; `TaskInput` calls `on_arrival` once records are in their buffer.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Arrivals:
-    """*Owns*: the tasks that have got input since the last look, and those that may have some."""
+    """*Owns*: the tasks that have got input since the last look, and those that may have waiting input."""
 
     def __init__(self) -> None:
         self._fed: dict[TaskId, Task] = {}

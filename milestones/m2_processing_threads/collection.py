@@ -1,12 +1,13 @@
 """Collection from output buffers: processing threads append, the stream thread sends what the client has room for.
 
-A task's buffer is the list of its finished boundaries' outputs. One per task does for one per partition: only this task
-writes to its changelog partitions, and where a sink's record goes the client decides, when it is sent.
+A task's buffer is the list of the outputs of its finished boundaries. One buffer per task is enough; buffers per
+partition aren't needed. Only this task writes to its changelog partitions, and the client chooses the partition of a
+sink's record when the record is sent.
 
-*Guarantees*: as `DirectCollection`; and `collect` doesn't wait for room: an output for which the client has none stays
-in its task's buffer, and a full buffer keeps the task waiting. Under exactly once an output is in a transaction only if
-its task's offsets will be. So a task with a cache, which has to be flushed before, sends within a commit only; a task
-whose last commit isn't applied yet sends nothing before the apply.
+*Guarantees*: as `DirectCollection`. In addition, `collect` doesn't wait for room: an output for which the client has no
+room stays in its task's buffer, and a task with a full buffer waits. Under `exactly_once_v2` an output is in a
+transaction only if its task's offsets will be in it, too. So a task with a cache sends only within a commit, after the
+cache was flushed. A task whose last commit isn't applied yet sends nothing before it is applied.
 *Assumes*: as `DirectCollection`.
 """
 
@@ -33,4 +34,4 @@ class BufferedCollection(DirectCollection):
         return not self._config.exactly_once or (task.committable and not task.cached)
 
     def _hold(self, held: bool) -> None:
-        """Each task waits for itself, once its buffer is full."""
+        """Do nothing: each task waits on its own when its buffer is full."""

@@ -1,7 +1,8 @@
-"""`CommitPreparation` brings tasks with caches to where they can be committed: flushed, and locked until `unlock`.
+"""`CommitPreparation` prepares tasks with caches for a commit: their caches are flushed, and they are locked until
+`unlock`.
 
-*Guarantees*: a task that is asked for its flush gets one, unless the commit begins before. A task in a long call isn't
-waited for; another commit follows the call. A task whose engine is busy is waited for by the last commit only.
+*Guarantees*: a task whose flush was asked for is flushed, unless the commit begins before. A commit doesn't wait for a
+task in a long call; another commit follows after the call. Only the last commit waits for a task whose engine is busy.
 *Assumes*: called under the scheduler's lock.
 """
 
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from milestones.m2_processing_threads.runnable_tasks import RunnableTasks
 
 LOCK_MS = 10_000
-"""How long a task that was flushed waits to be committed."""
+"""How long a flushed task stays locked for its commit."""
 
 LONG_CALL_MS = 250
-"""A task that still has its turn this long after the end of its slice is in a long call."""
+"""If a task's turn goes on for this time after the end of its slice, the task is in a long call."""
 
 
 def is_in_a_call(scheduled: ScheduledTask, now_ms: int) -> bool:
@@ -40,12 +41,12 @@ class CommitPreparation:
         self._worked: dict[ScheduledTask, None] = {}
 
     def worked(self, scheduled: ScheduledTask) -> None:
-        """Note that something may wait in the task's caches: it came, or a thread gives it back."""
+        """Note that the task's caches may have something: the task is new, or a thread has worked on it."""
         self._worked[scheduled] = None
 
     def flush(self, now_ms: int, leased: Iterable[ScheduledTask], *, final: bool) -> bool:
-        """As `Scheduler.flush`. Something may wait in the caches only of tasks that threads have, or have had since
-        their caches were empty; `final` looks at all tasks."""
+        """See `Scheduler.flush`. Only the caches of tasks that threads have, or have had since these caches were empty,
+        may have something. `final` looks at all tasks."""
         waiting = 0
         scheduled_tasks = dict.fromkeys(self._runnable.entries.values() if final else leased)
         self._worked = {scheduled: None for scheduled in self._worked if scheduled.task.unflushed}
@@ -58,7 +59,7 @@ class CommitPreparation:
         return not waiting
 
     def _lacks(self, scheduled: ScheduledTask, now_ms: int, *, final: bool) -> bool:
-        """Whether a thread has something to do before all of the task can be committed; it is asked for that."""
+        """True if a thread must do something before all of the task can be committed. The thread is asked for that."""
         task, leased = scheduled.task, scheduled.lease is not None
         if scheduled.failure is not None or scheduled.busy_until_ms:
             return final and task.applying and task.commit_needed()

@@ -1,7 +1,7 @@
-"""`LeavingTasks`: the tasks that wait for a thread which closes them, or for their engine before.
+"""`LeavingTasks`: the tasks that wait until a thread closes them. Some wait for their engine first.
 
-*Guarantees*: a task whose engine is busy isn't taken before its time, unless that is over for all (`hurry`); the others
-are taken in the order in which they came.
+*Guarantees*: a task whose engine is busy isn't taken before its time, except after `hurry`. The others are taken in the
+order in which they came.
 *Assumes*: called under the scheduler's lock.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LeavingTasks:
-    """*Owns*: the order of the tasks that leave, and that no thread has."""
+    """*Owns*: the order of the leaving tasks that no thread has."""
 
     def __init__(self) -> None:
         self._waiting: dict[ScheduledTask, None] = {}
@@ -28,15 +28,15 @@ class LeavingTasks:
         self._waiting[scheduled] = None
 
     def hurry(self) -> None:
-        """Wait for no engine from now on."""
+        """Let no task wait for its engine from now on."""
         self._hurried = True
 
     def due(self, now_ms: int) -> int:
-        """How many of them a thread could take now."""
+        """The number of tasks that threads could take now."""
         return sum(self._is_due(scheduled, now_ms) for scheduled in self._waiting)
 
     def take(self, now_ms: int) -> ScheduledTask | None:
-        """Take out the next one; None without any."""
+        """Take out the next task; None if no task can be taken now."""
         for scheduled in self._waiting:
             if self._is_due(scheduled, now_ms):
                 del self._waiting[scheduled]
@@ -44,7 +44,7 @@ class LeavingTasks:
         return None
 
     def idle_ms(self, now_ms: int, most_ms: int) -> int:
-        """For how many ms no other one is due; at most `most_ms`."""
+        """The ms until another task can be taken; at most `most_ms`."""
         return min([most_ms, *(max(1, scheduled.busy_until_ms - now_ms) for scheduled in self._waiting)])
 
     def _is_due(self, scheduled: ScheduledTask, now_ms: int) -> bool:

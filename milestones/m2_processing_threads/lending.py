@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from milestones.parts import Loop
 
 TURN_MS: Final = 10
-"""How often the processing thread makes a turn while it works; no lease is longer while the loop is lent."""
+"""How often the processing thread makes a turn while it works. While the loop is lent, no lease is longer than this."""
 
 LOOK_MS: Final = 30
-"""How often the stream thread looks while its loop is lent. A lease that is older lasts."""
+"""How often the stream thread looks while its loop is lent. A lease that is older than this is called long."""
 
 CALM_MS: Final = 1_000
-"""The loop is kept for so long after the second of two calls that lasted, less than twice as far apart; and after so
-long without a lease the stream thread naps."""
+"""After two long calls that follow each other within twice this time, the stream thread keeps its loop for this time.
+If there has been no lease for this time, the stream thread naps."""
 
 NAP_MS: Final = 200
 """How long the stream thread sleeps while its processing thread has nothing to work on. A lease wakes it."""
@@ -57,8 +57,8 @@ class LoopLending:
         call: Callable[[], object],
         wait: Callable[[threading.Condition, int], object],
     ) -> None:
-        """`may_be_lent`: whether there is one processing thread and no other; `call`: wakes it; `wait`: for a
-        condition, at most so many ms."""
+        """`may_be_lent`: returns True if there is exactly one processing thread. `call`: wakes this thread. `wait`:
+        waits for a condition, at most for the given ms."""
         self._clock, self._may_be_lent, self._call, self._wait = clock, may_be_lent, call, wait
         self._changed = threading.Condition()
         self._loop: Loop | None = None
@@ -76,18 +76,19 @@ class LoopLending:
 
     @property
     def turn_is_due(self) -> bool:
-        """Whether a turn is to be made by the processing thread, and none is under way."""
+        """True if the processing thread should make a turn now, and none is under way."""
         return self._loop is not None and not self._turning
 
     @property
     def worker_in_turn(self) -> bool:
-        """Whether the processing thread is in a turn: what the loop asks then is asked by the one that works."""
+        """True while the processing thread is in a turn: then the loop's questions come from the thread that
+        processes."""
         return self._turning
 
     # -- the stream thread
 
     def drive(self, loop: Loop) -> None:
-        """Make a turn; or have the processing thread make turns, and look on for a moment. Raises the turn's error."""
+        """Make a turn. Or let the processing thread make turns, and watch it for a moment. Raises the turn's error."""
         if self._loop is None and self._error is None and not self._lend(loop):
             loop.run_once(self._clock.monotonic_ms())
             return
@@ -107,14 +108,14 @@ class LoopLending:
         return True
 
     def _lasts(self, now_ms: int) -> bool:
-        """Whether the lease that is under way lasts."""
+        """True if the lease that is under way is a long one."""
         return self._leased and now_ms - self._leased_ms >= LOOK_MS
 
     def _look(self) -> None:
         with self._changed:
             if self._loop is None:
                 return
-            self._naps = True  # before it looks: else a lease that begins now wouldn't wake it
+            self._naps = True  # set before the look: otherwise a lease that begins now wouldn't wake it
             self._naps = not self._leased and self._clock.monotonic_ms() - self._leased_ms >= CALM_MS
             self._wait(self._changed, NAP_MS if self._naps else LOOK_MS)
             self._naps, now_ms = False, self._clock.monotonic_ms()
@@ -124,13 +125,13 @@ class LoopLending:
                     self._keep_for_a_while(now_ms)
 
     def _keep_for_a_while(self, now_ms: int) -> None:
-        """Keep the loop, unless it is the first time in a while that the thread gave no sign."""
+        """Keep the loop for a while, unless this is the first long lease in a while."""
         if now_ms - self._lasted_ms < 2 * CALM_MS:
             self._kept_until_ms = now_ms + CALM_MS
         self._lasted_ms = now_ms
 
     def keep(self) -> BaseException | None:
-        """Have the loop kept, once the turn under way is over. The error of that turn."""
+        """Take the loop back, once the turn under way is over. Returns the error of that turn."""
         with self._changed:
             self._wanted = True
             while self._turning:
@@ -142,7 +143,7 @@ class LoopLending:
     # -- the processing thread
 
     def works(self, *, calls: bool) -> None:
-        """A lease begins, which ends with the next `turn`. `calls`: user code is called."""
+        """Note that a lease begins. It ends with the next `turn`. `calls`: True if user code is called in it."""
         self._calls = calls
         self._sign_ms = self._leased_ms = self._clock.monotonic_ms()
         self._leased = True
@@ -151,7 +152,8 @@ class LoopLending:
                 self._changed.notify()
 
     def turn(self, *, idle: bool) -> bool:
-        """Make a turn, if the loop is lent, and a turn is due or there is nothing else to do. Whether it was made."""
+        """Make a turn, if the loop is lent and either a turn is due or there is nothing else to do. Returns True if it
+        was made."""
         self._leased = False
         if self._loop is None or not (idle or self._clock.monotonic_ms() - self._turned_ms >= TURN_MS):
             return False
@@ -177,7 +179,7 @@ class LoopLending:
         return True
 
     def _take(self) -> Loop | None:
-        """The loop, for a turn; None when it was taken back meanwhile, or another thread is in a turn."""
+        """Take the loop for a turn. None if it was taken back meanwhile, or another thread is in a turn."""
         if self._loop is None or self._turning:
             return None
         self._turning = True

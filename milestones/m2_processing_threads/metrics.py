@@ -1,6 +1,6 @@
 """The metrics of the scheduler and its threads.
 
-*Guarantees*: nothing is measured per record. What is gone takes its metrics along.
+*Guarantees*: nothing is measured per record. When a task or a thread is gone, its metrics are removed.
 *Assumes*: each is made, driven and closed by the thread that owns it.
 """
 
@@ -30,7 +30,7 @@ MS = 1_000_000
 
 
 class Times:
-    """Times of one kind since they were taken last, in ms."""
+    """Durations of one kind, in ms: their count, sum and longest since the last readout."""
 
     def __init__(self) -> None:
         self.count = self.sum_ms = self.longest_ms = 0
@@ -39,15 +39,16 @@ class Times:
         self.count, self.sum_ms, self.longest_ms = self.count + 1, self.sum_ms + ms, max(self.longest_ms, ms)
 
     def tell(self, sensor: Timing) -> None:
-        """The sensor has no single ones but the longest."""
+        """Add the durations to the sensor: the longest as one value, all others as one sum."""
         if self.count:
             sensor.add(self.longest_ms * MS)
             sensor.add((self.sum_ms - self.longest_ms) * MS, self.count - 1)
 
 
 class SchedulerStatistics(NamedTuple):
-    """How a scheduler stands: tasks by place; those whose engine is busy; how often one was held back; since the
-    standing before, the waits for a thread, and the pauses of tasks that had input, whatever they waited for."""
+    """Numbers about a scheduler: the tasks in each place, the tasks whose engine is busy, and how often a task was held
+    back. `waits` and `pauses` count since the last readout: the waits of ready tasks for a thread, and the times for
+    which tasks had input but no thread, for any reason."""
 
     running: int
     ready: int
@@ -85,7 +86,7 @@ class SchedulerMeasures:
         scope.publish(now_ms)
 
     def failing(self, now_ms: int, failures: Mapping[TaskId, TaskFailure]) -> None:
-        """What keeps tasks in quarantine: a task that is out of it takes its metrics along."""
+        """Publish why tasks are in quarantine. When a task leaves quarantine, its metrics are removed."""
         for id in self._failing.keys() - failures.keys():
             self._metrics.remove(self._failing.pop(id))
         for id, failure in failures.items():
@@ -118,7 +119,7 @@ class WorkerMeasures:
         self._scope.process.total += lease.processed
 
     def publish(self) -> None:
-        """About once a second."""
+        """Publish the metrics, about once a second."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + PUBLISH_INTERVAL_MS

@@ -1,9 +1,9 @@
-"""`OutputRoom`: how many bytes of outputs each task may hold that wait to be sent, or to be confirmed.
+"""`OutputRoom`: limits the bytes of outputs that each task may hold while they wait to be sent, or to be confirmed.
 
     room:  |<------------ three quarters, lent to the tasks that need them ------------>| part | part | part | ...
 
-*Guarantees*: the tasks hold the room together, and a batch's outputs each. A task that holds less than its part of the
-last quarter waits for no other task.
+*Guarantees*: all tasks together hold the bytes of the room at most, plus the outputs of one batch for each task. A task
+that holds less than its part of the last quarter waits for no other task.
 *Assumes*: called under the scheduler's lock, except `most`.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OutputRoom:
-    """*Owns*: the bytes of each task as of the last look at that task.
+    """*Owns*: the bytes that each task held at the last look at it.
 
     *Concurrency*: any thread may call `most`, which reads a dictionary entry and a number."""
 
@@ -62,9 +62,9 @@ class OutputRoom:
         return max(self._part(), self._held.get(task, 0) + left // max(1, threads))
 
     def next(self) -> int:
-        """The least that a task may add once it had to wait and has room again."""
+        """The bytes that a task may add at least, after it had to wait and has got room."""
         return self._part() // 2
 
     def has_room(self, task: Task) -> bool:
-        """Whether a full task may continue: half of all the room is free, or half of the task's own part."""
+        """True if a full task may continue: half of all the room is free, or half of the task's own part."""
         return self._total <= self._size // 2 or self._held[task] <= self._part() // 2

@@ -1,8 +1,8 @@
-"""The processing threads of one stream thread: as many as are its share now.
+"""Starts and ends the processing threads of one stream thread.
 
-*Guarantees*: no two threads have one name at a time. A thread that isn't wanted any more ends once it has given its
-task back, however much there is to do; after the end of the stream thread it ends when all is closed. A thread that the
-system doesn't start is retried by each later call: the others do its work until then.
+*Guarantees*: two threads never have the same name at the same time. A thread that is no longer wanted ends as soon as
+it has given its task back, even if there is more to do; after the end of the stream thread it ends when all tasks are
+closed. If the system can't start a thread, each later call retries it; until then the other threads do its work.
 *Assumes*: driven by the stream thread.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 SHORTEST_WAIT_MS = 100
-"""How long `join` waits for each thread at least."""
+"""The shortest time for which `join` waits for each thread."""
 
 
 class WorkerHandle(Protocol):
@@ -32,7 +32,7 @@ class WorkerHandle(Protocol):
 class WorkerPool:
     """*Owns*: the workers' threads. `make` makes the worker of this number, from 1; `launch` starts a thread for it.
 
-    `refused`: why the system doesn't start a thread that is missing; None when there is none."""
+    `refused`: why the system couldn't start a missing thread; None if none is missing."""
 
     def __init__(self, make: Callable[[int], Worker], launch: Callable[[Worker], WorkerHandle]) -> None:
         self._make, self._launch = make, launch
@@ -41,12 +41,12 @@ class WorkerPool:
         self.refused: RuntimeError | None = None
 
     def __len__(self) -> int:
-        """Threads that are to stay."""
+        """The number of threads that weren't asked to leave."""
         return len(self._at_work)
 
     def resize(self, wanted: int) -> None:
-        """Start threads that are missing, with the lowest free numbers; have those with the highest numbers leave that
-        are too many."""
+        """Start missing threads, with the lowest free numbers. If there are too many threads, those with the highest
+        numbers leave."""
         self._forget_ended()
         at_work = sorted(self._at_work)
         missing = range(wanted - len(at_work))
@@ -54,8 +54,8 @@ class WorkerPool:
         self.have({*at_work[:wanted], *(next(free) for _ in missing)})
 
     def have(self, numbers: Collection[int]) -> None:
-        """Start the threads of these numbers that are missing; have the others leave. A thread whose number isn't free
-        yet is started by a later call."""
+        """Have threads with exactly these numbers: start missing ones, and let the others leave. A thread whose number
+        isn't free yet is started by a later call."""
         self._forget_ended()
         for number in self._at_work.keys() - set(numbers):
             self._leaving[number] = self._at_work.pop(number)
@@ -73,13 +73,13 @@ class WorkerPool:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Of all threads that haven't ended, as far as `resize` and `have` have seen."""
+        """The numbers of all threads that hadn't ended at the last call of `resize` or `have`."""
         return frozenset(self._at_work.keys() | self._leaving.keys())
 
     def _forget_ended(self) -> None:
         self._leaving = {number: left for number, left in self._leaving.items() if not left[0].ended}
 
     def join(self, clock: Clock, deadline_ms: int) -> None:
-        """Wait for all threads, until then."""
+        """Wait until all threads have ended, but not longer than `deadline_ms`."""
         for _, thread in [*self._at_work.values(), *self._leaving.values()]:
             thread.join(max(SHORTEST_WAIT_MS, deadline_ms - clock.monotonic_ms()) / 1000)

@@ -1,8 +1,8 @@
 """Processing by processing threads, as the stream thread sees it.
 
-*Guarantees*: no call but `close` waits for a task; `should_fetch` waits for a need of input, at most as long as it is
-told. User code is called by processing threads only. A task whose user code fails is in quarantine, and its error is
-raised when it has failed for `task_timeout_ms`; an error that isn't about a record is raised at once.
+*Guarantees*: only `close` waits for tasks. `should_fetch` waits until input is needed, at most for its `timeout_ms`.
+Only processing threads call user code. If a task's user code fails, the task is in quarantine, and its error is raised
+when it has failed for `task_timeout_ms`. An error that isn't about a record is raised immediately.
 *Assumes*: driven by the stream thread.
 """
 
@@ -40,7 +40,7 @@ FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
 """How often the stream thread has a turn while threads work: to send outputs, and to end turns (`Scheduler.wake`)."""
 
 ENOUGH, FEW = 3_000, 1_000
-"""Records in the input buffers from which on no more is fetched, while every thread has a task; and until when."""
+"""While every thread has a task: fetching stops at `ENOUGH` records in the input buffers, and resumes at `FEW`."""
 
 KEPT = (SchedulerPlace.LOCKED, SchedulerPlace.QUARANTINED)
 """Places of a task that no thread may take."""
@@ -64,8 +64,8 @@ class ThreadedProcessing:
         wait: Callable[[threading.Condition, int], object] = wait,
         staffing: Staffing | None = None,
     ) -> None:
-        """`launch` starts a thread for a worker; others than the defaults are for tests. `staffing`: by default this
-        thread's share of the instance's."""
+        """`launch` starts a thread for a worker. Tests pass other functions than the defaults. `staffing`: by default
+        this thread's share of the instance's threads."""
         self._context, self._clock = context, context.clock
         self._staffing = staffing or ShareOfThreads(context)
         self._enough = min(ENOUGH, context.config.buffered_records_per_partition)
@@ -94,8 +94,8 @@ class ThreadedProcessing:
         self._told: set[TaskId] = set()
 
     def _commit_full(self, task: Task) -> None:
-        """Ask for the commit without which none of the outputs of a task without room is sent, as
-        `BufferedCollection` says, or confirmed."""
+        """Request a commit if a task without room needs it: `BufferedCollection` sends some outputs only within a
+        commit, and kept outputs are freed only by a commit."""
         if task.has_retained_outputs or (self._context.config.exactly_once and task.cached):
             task.request_commit()
 
@@ -106,7 +106,7 @@ class ThreadedProcessing:
         self._start()
 
     def _start(self) -> None:
-        """Start threads that are missing, and have those leave that are too many."""
+        """Start missing threads, and let surplus threads leave."""
         self._scheduler.threads = self._staffing.wanted
         self._staffing.staff(self._threads)
 
@@ -115,7 +115,7 @@ class ThreadedProcessing:
         return Worker(name, self._scheduler, self._clock, self._context.metrics, self._lending)
 
     def _may_be_lent(self) -> bool:
-        """Whether there is one thread: others would wait for what the one that is in a turn knows."""
+        """True if there is exactly one processing thread: others would have to wait for the one that is in a turn."""
         return len(self._threads.numbers) == 1
 
     def drive(self, loop: Loop) -> None:
@@ -128,16 +128,17 @@ class ThreadedProcessing:
         return self._lending.keep()
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
-        self._preparing_since_ms.clear()  # the commit was made, or its tasks are lost or rolled back
+        self._preparing_since_ms.clear()  # the commit has succeeded, or its tasks are lost or rolled back
         self._arrivals.remove(self._tasks.pop(task))
         self._told.discard(task)
         self._scheduler.remove(task, close_mode)
-        if not len(self._threads):  # all were removed before the first task came: it is to be closed nevertheless
+        if not len(self._threads):  # all were removed before the first task came, which must be closed nevertheless
             self._threads.resize(1)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """Close the task, which `Processing` doesn't have: by a processing thread; at once where it has no processors.
-        Once threads are to end another one closes it for good, and it isn't given back."""
+        """Close a task that `Processing` doesn't have. A processing thread does that; a task without processors is
+        closed here immediately. When the threads must end, another thread closes the task for good, and it isn't given
+        back."""
         if not task.has_program:
             self._late.append(retire(task, close_mode))
             return
@@ -237,8 +238,9 @@ class ThreadedProcessing:
         return False
 
     def _sated(self, enough: int) -> bool:
-        """Whether every thread has a task that it can process, if there are as many; and enough records wait, or
-        bytes. A task that waits for records of another partition has none of these: they are still to be fetched."""
+        """True if there is enough input: every thread, or every task if there are fewer tasks, has something to
+        process, and enough records or bytes wait. Records of a task that misses another of its partitions don't count:
+        the missing ones must still be fetched."""
         wanted, records = min(self._scheduler.threads, len(self._tasks)), 0
         waiting: list[Task] = []
         now_ms = self._clock.monotonic_ms()
@@ -252,7 +254,8 @@ class ThreadedProcessing:
         return len(waiting) >= wanted and sum(task.input.bytes() for task in waiting) >= self._many_bytes()
 
     def _many_bytes(self) -> int:
-        """Half of this thread's share of the input's memory: with all of it partitions would have to be paused."""
+        """Half of this thread's share of the input memory. If all of it were used, partitions would have to be
+        paused."""
         return self._context.memory.part(Account.INPUT) // 2
 
     # -- commits

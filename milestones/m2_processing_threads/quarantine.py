@@ -1,8 +1,8 @@
-"""A task that fails is retried, later each time, until it has failed for too long.
+"""Rules of the quarantine: a task that fails is retried after growing pauses, until it has failed for too long.
 
 *Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`. A record that succeeds in between
-resets the pause. The task has its last try when it has failed for `task_timeout_ms`, or later if it couldn't be tried
-then (a pause of its topology). Only a try that fails ends the stream thread.
+resets the pause. The task has its last try when it has failed for `task_timeout_ms`. If it couldn't be tried at that
+time, because its sub-topology was paused, the last try comes later. The stream thread ends only when that try fails.
 *Assumes*: a task isn't retried after an error that `is_permanent`: an error of state or files, a bug, a lost
 membership, an error that ends more than the task, an error of the interpreter.
 """
@@ -19,14 +19,14 @@ NEVER = 2**62
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether another try would be of no use."""
+    """True if another try would be useless."""
     return not isinstance(error, Exception) or isinstance(error, (DecidedError, *UNHANDLED))
 
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """What keeps a task in quarantine: the last error; since when the task fails, when it is retried, when it has
-    failed for too long (monotonic ms)."""
+    """Why a task is in quarantine: its last error. Also three times, in monotonic ms: since when it fails, when it is
+    retried, and when it will have failed for too long."""
 
     error: BaseException
     since_ms: int
@@ -40,14 +40,15 @@ class TaskFailure:
 
     @property
     def final(self) -> bool:
-        """Whether the task isn't retried: its stream thread ends."""
+        """True if the task isn't retried: its stream thread ends."""
         return self.again_ms == NEVER
 
 
 def failed(
     error: BaseException, before: TaskFailure | None, now_ms: int, timeout_ms: int, *, permanent: bool
 ) -> TaskFailure:
-    """`before`: the failure of the try before, unless something was done since."""
+    """The failure of a task that has just failed. `before`: the failure of the previous try, or None if anything
+    succeeded since."""
     since_ms = now_ms if before is None else before.since_ms
     tries = 1 if before is None else before.tries + 1
     end_ms = since_ms + timeout_ms

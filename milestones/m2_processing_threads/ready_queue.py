@@ -1,20 +1,23 @@
-"""`ReadyQueue`: the tasks that are ready and wait for a thread, and which of them is next.
+"""`ReadyQueue`: has the tasks that are ready and wait for a thread, and chooses the next one.
 
-The task with most records, times its weight, is next, as long as each other one will still have its turn in time. A
-task waits at most
+The next task is the one with the largest load (its number of records times its weight), as long as each other task will
+still have its turn in time. A task waits at most
 
     ready / threads x slice + one record
 
-`ready` counts the tasks in the queue and those that threads have; a thread that a call holds for longer than its slice
-is none of the `threads`. A turn ends at the slice's end, or before the first record that wouldn't fit any more. When
-all turns take a whole slice, the task that waits longest is next; turns that end early, as tasks run dry, leave room.
+`ready` counts the tasks in the queue and those that threads have. A thread that is in a call for longer than its slice
+doesn't count in `threads`. A turn ends at the slice's end, or before the first record that wouldn't fit any more. If
+all turns take a whole slice, the task that has waited longest is next. Turns that end early, because tasks have no more
+records, leave room for the other rule.
 
-Example: slices of 50 ms, 2 threads, one of which has a task. The other one asks at 1,000 ms, and A, B and C wait, since
-900, 960 and 990 ms; C has most records. 4 tasks are ready, so each may wait 100 ms. If C is next, A's turn begins 50 ms
-from now: A must have waited since 950 ms (`needed_ms`) or later. It waits since 900 ms (`tightest`), so A is next.
+Example: there are slices of 50 ms and 2 threads, one of which has a task. The other thread asks for a task at 1,000 ms.
+The tasks A, B and C wait since 900, 960 and 990 ms; C has most records. 4 tasks are ready, so each may wait 100 ms. If
+C is next, A's turn begins 50 ms from now: A must have waited since 950 ms (`needed_ms`) or later. It waits since 900 ms
+(`tightest`), so A is next.
 
 The queue is a list by age (`_numbers`, `_since_ms`), as a task that becomes ready is the youngest, and a heap by load.
-Two facts save the look at all tasks. They stay true while tasks leave, as the tasks behind them move up:
+Two known facts make it needless to look at all tasks. They stay true while tasks leave, as the tasks behind them move
+up:
 - `_at_least_ms`: `tightest` is at least this, so that the task with most to do may be next;
 - `_late`: the number of a task that would be late, so that another one mayn't be next while it is in the queue.
 When neither decides, `tightest` is computed anew, from one of as many tasks as there are threads. That is seldom while
@@ -41,17 +44,19 @@ if TYPE_CHECKING:
 UNKNOWN = -(2**62)
 
 SPARE = 64
-"""Outdated loads that are kept, besides as many as there are tasks."""
+"""The number of outdated loads that the heap may have, in addition to one for each task."""
 
 
 def needed_ms(now_ms: int, ready: int, threads: int, slice_ms: int) -> int:
-    """What `tightest` of the others must be at least, so that none of them waits too long if another task is next."""
+    """The least value that `tightest` of the other tasks must have, so that none of them waits too long if another task
+    is next."""
     return now_ms + slice_ms - ready * slice_ms // threads
 
 
 def tightest(since_ms: Sequence[int], threads: int, slice_ms: int) -> tuple[int, int]:
-    """Since when the task waits whose turn would be most urgent if all were served by age, less the time until that
-    turn; and the task's position. `since_ms`: by age. Of the tasks whose turns begin together the oldest counts."""
+    """Find the task whose turn would be the most urgent if all tasks were served by age. Returns the time since when it
+    waits, minus the time until that turn, and the task's position. `since_ms`: sorted by age. Of tasks whose turns
+    begin at the same time only the oldest counts."""
     times = list(map(sub, since_ms[::threads], count(0, slice_ms)))
     least = min(times)
     return least, times.index(least) * threads
@@ -75,7 +80,7 @@ class ReadyQueue:
         return len(self._numbers)
 
     def put(self, scheduled: ScheduledTask, now_ms: int) -> None:
-        """The task is ready, or still is, perhaps with more to do."""
+        """Note that the task is ready, or is still ready, perhaps with more to do."""
         load = scheduled.task.input.waiting() * scheduled.weight
         if scheduled.number is None:
             scheduled.number, scheduled.since_ms = self._next, now_ms
@@ -97,7 +102,7 @@ class ReadyQueue:
             heapq.heappush(self._loads, (-load, scheduled.number))
 
     def discard(self, scheduled: ScheduledTask) -> None:
-        """The task isn't ready, if it was."""
+        """Take the task out of the queue, if it is in there."""
         if scheduled.number is not None:
             position = bisect_left(self._numbers, scheduled.number)
             del self._numbers[position], self._since_ms[position], self._scheduled[scheduled.number]
@@ -106,7 +111,8 @@ class ReadyQueue:
                 self._loads.clear()
 
     def choose(self, now_ms: int, at_work: int, threads: int) -> ScheduledTask | None:
-        """The task that is next, to be taken out; None without any. `at_work`: tasks that threads have."""
+        """Choose the next task; None if the queue is empty. The caller takes it out. `at_work`: the number of tasks
+        that threads have."""
         if not self._numbers:
             return None
         oldest, most = self._numbers[0], self._most()
@@ -117,7 +123,7 @@ class ReadyQueue:
         return self._scheduled[most if may_be_next else oldest]
 
     def _most(self) -> int:
-        """The number of the task with most to do; of equals the oldest's."""
+        """The number of the task with the largest load; of equal ones, that of the oldest."""
         while True:
             load, number = self._loads[0]
             scheduled = self._scheduled.get(number)

@@ -1,5 +1,5 @@
-"""`RunnableTasks`: which tasks threads could take now, and when there will be more. A task is looked at when something
-has happened.
+"""`RunnableTasks`: knows which tasks threads could take now, and when there will be more. It looks at a task when
+something has happened to it.
 
     something has happened ---> look ---> maintenance   (apply, flush)
     or an alarm rings                 |-> turns         (initialise, punctuate, process)
@@ -8,8 +8,8 @@ has happened.
                                           a busy engine
 
 *Guarantees*: the cost of a lease grows with the logarithm of the number of ready tasks, and not with the number of
-tasks that have nothing to do. A leased task is in none of these; `Scheduler.give_back` looks at it. A patrol finds
-events that were not reported: every `PATROL_MS` it looks at a few tasks, in turns.
+tasks that have nothing to do. A leased task is in none of these groups; `Scheduler.give_back` looks at it. A patrol
+finds events that were not reported: every `PATROL_MS` it looks at a few tasks, and after a while at all.
 *Assumes*: called under the scheduler's lock. A method of the scheduler that changes an entry, or asks something of its
 task, has the task looked at.
 """
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
 
 LOOK_MS = 20
-"""How often a task is looked at whose records wait for those of another of its partitions."""
+"""How often a task is looked at that misses records of one of its partitions."""
 
 PATROL, PATROL_MS = 4, 10
-"""How many tasks one patrol looks at, though nothing was reported of them; and how long after the last one."""
+"""The number of tasks that one patrol looks at, although nothing was reported about them, and the time between two
+patrols."""
 
 
 class RunnableTasks:
-    """*Owns*: `entries`, all tasks that the scheduler has; which of them are next."""
+    """*Owns*: `entries`: all tasks that the scheduler has; the order in which threads take them."""
 
     def __init__(self, clock: Clock, slice_ms: int) -> None:
         self._clock = clock
@@ -50,7 +51,7 @@ class RunnableTasks:
         self.held_back: Set[TaskId] = frozenset()
 
     def __len__(self) -> int:
-        """How many tasks a thread could take now."""
+        """The number of tasks that threads could take now."""
         return len(self._maintenance) + len(self._turns)
 
     def add(self, scheduled: ScheduledTask, now_ms: int) -> None:
@@ -68,10 +69,10 @@ class RunnableTasks:
         self._turns.discard(scheduled)
         self._missing_a_partition.pop(scheduled, None)
 
-    # -- what happens
+    # -- events
 
     def look(self, scheduled: ScheduledTask, now_ms: int) -> None:
-        """Put the task where it belongs, as something about it may have changed."""
+        """Put the task into the group to which it belongs now; something about it may have changed."""
         if scheduled.lease is not None:
             return
         if scheduled.place is SchedulerPlace.LOCKED and now_ms >= scheduled.locked_until_ms:
@@ -123,8 +124,8 @@ class RunnableTasks:
         self.look_at(self._punctuations.ring(), now_ms)
 
     def job(self, scheduled: ScheduledTask, now_ms: int) -> Job | None:
-        """What a thread could do about the task; None when there is nothing. A task that failed has a turn when its
-        next try is due, whatever failed: its record, a punctuation, a flush."""
+        """The job that a thread could do for the task; None if there is none. A task that failed has a turn when its
+        next try is due, no matter whether a record, a punctuation or a flush failed."""
         task = scheduled.task
         if task.applying:
             return Job.APPLY if now_ms >= scheduled.busy_until_ms else None
@@ -146,14 +147,14 @@ class RunnableTasks:
         return id.subtopology in self.paused or id in self.held_back
 
     def _is_kept(self, scheduled: ScheduledTask, now_ms: int) -> bool:
-        """Whether the runtime keeps the task from input that it has: for a commit, until outputs are sent, or until
-        what is confirmed can be applied."""
+        """True if the runtime doesn't let the task process its input now: for a commit, until outputs are sent, or
+        until a confirmed commit can be applied."""
         id, busy = scheduled.task.id, now_ms < scheduled.busy_until_ms
         kept = scheduled.place is SchedulerPlace.LOCKED or scheduled.full or busy or id in self.held_back
         return kept and id.subtopology not in self.paused and scheduled.task.input.waiting() > 0
 
     def _wait(self, scheduled: ScheduledTask, now_ms: int) -> None:
-        """Set the alarm at which there may be something to do about the task, if nothing happens to it before."""
+        """Set an alarm for the time at which the task may have something to do, if nothing happens to it before."""
         id = scheduled.task.id
         if scheduled.task.applying:
             self._alarms.set(id, scheduled.busy_until_ms)
@@ -181,14 +182,14 @@ class RunnableTasks:
         ):
             job = self.job(scheduled, now_ms)
             if job is None or (job is Job.TURN and scheduled.number is None):
-                self.look(scheduled, now_ms)  # its change wasn't reported
+                self.look(scheduled, now_ms)  # it has changed, but no one reported it
             else:
                 self._clear(scheduled)
                 return scheduled, job
         return None
 
     def idle_ms(self, now_ms: int, most_ms: int) -> int:
-        """For how many ms there is nothing to do, if nothing happens; at most `most_ms`."""
+        """The ms for which there is nothing to do, unless something happens; at most `most_ms`."""
         due_ms, punctuation_in_ms = self._alarms.next_ms(), self._punctuations.next_in_ms()
         if due_ms is not None:
             most_ms = min(most_ms, due_ms - now_ms)

@@ -1,4 +1,4 @@
-"""`ScheduledTask`: what the scheduler knows of one task; `Lease`: a processing thread has the task.
+"""`ScheduledTask`: what the scheduler knows of one task. `Lease`: the right of a processing thread to work on a task.
 
     idle <----> leased (a thread works on it)       idle <----> quarantined
      ^  \\
@@ -16,8 +16,8 @@ A task's place has three names, each for its own level:
 
 *Guarantees*: a task has one place. A lease names the thread that has the task, and its deadline. The thread looks at
 `stop` between two batches; `interrupt` ends a batch between two records.
-*Assumes*: an entry is touched under the scheduler's lock only; of a lease the owner writes `limit`, `full` and
-`pause_ms`, and of its entry the owner reads `failure` and `close_mode`.
+*Assumes*: an entry is read and written only under the scheduler's lock. There are two exceptions: the owner of a lease
+writes the lease's `limit`, `full` and `pause_ms`, and reads `failure` and `close_mode` of its entry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class SchedulerPlace(IdentityEnum):
-    """Where the scheduler has a task."""
+    """The place of a task in the scheduler."""
 
     IDLE = "idle"
     LEASED = "leased"
@@ -44,7 +44,7 @@ class SchedulerPlace(IdentityEnum):
 
 
 class Job(enum.Enum):
-    """What a lease is for, in the order of urgency."""
+    """The job of a lease, the most urgent first."""
 
     LEAVE = "apply what is confirmed, then close the task as its close mode says"
     APPLY = "apply what is confirmed"
@@ -63,25 +63,26 @@ class Lease:
     deadline_ms: int
     """Monotonic time."""
     full: bool
-    """The outputs of the task have no more room."""
+    """True if there is no more room for outputs of the task."""
     job: Job
     owner: str
     """The name of the thread."""
     scheduled: ScheduledTask
     stop: bool
-    """No other batch is to begin."""
+    """True if no other batch may begin."""
     task: Task
 
     def __init__(self, scheduled: ScheduledTask, job: Job, owner: str, deadline_ms: int) -> None:
         self.scheduled, self.task, self.job = scheduled, scheduled.task, job
         self.owner, self.deadline_ms = owner, deadline_ms
         self.limit: int = scheduled.limit
-        """Records of the next batch."""
+        """The number of records in the next batch."""
         self.stop = self.full = False
         self.pause_ms: int = 0
-        """For how long the task's engine is busy, so that the confirmed commit can't be applied yet."""
+        """How long the task must wait before its confirmed commit is applied, because its engine is busy; 0 if it
+        isn't."""
         self.output_bytes: int | None = None
-        """Bytes of outputs that the task held after the last batch. None before the first batch."""
+        """The bytes of outputs that the task held after the last batch; None before the first batch."""
         self._before = self.task.counters.processed
 
     @property
@@ -90,18 +91,19 @@ class Lease:
         return self.task.counters.processed - self._before
 
     def end(self) -> None:
-        """Have the owner give the task back at the next record's boundary. A batch that is about to begin misses the
-        interruption: `Scheduler.wake` repeats it. Any thread may call this."""
+        """Have the owner give the task back at the next record's boundary. A batch that is just beginning may miss the
+        interruption, so `Scheduler.wake` repeats it. Any thread may call this."""
         self.stop = True
         self.task.interrupt()
 
 
 class ScheduledTask:
-    """One task. `close_mode`: it is to be given back; `flush`: its caches are to be flushed; `missed`: and a commit
-    went without it; `full`: its outputs have filled their buffer; `busy_until_ms`: when what is confirmed is to be
-    applied again, as its engine was busy; 0 while it isn't; `limit`: records per batch; `paused_since_ms`: since when
-    it has had input and no thread, whatever it waits for; None while it hasn't. Of the `ReadyQueue`:
-    `number`, None while it isn't in there; `since_ms`, since when it was ready last; `load`, what it had to do."""
+    """One task. `close_mode`: set if the task must be given back. `flush`: True if its caches must be flushed;
+    `missed`: and a commit has already left it out. `full`: its outputs have filled their buffer. `busy_until_ms`: when
+    the confirmed commit is applied once more, because the engine was busy; 0 while it isn't. `limit`: records per
+    batch. `paused_since_ms`: since when it has had input but no thread, for any reason; None otherwise. Three fields
+    belong to the `ReadyQueue`: `number`, None while the task isn't in the queue; `since_ms`, since when it has been
+    ready; `load`, how much it had to do."""
 
     __slots__ = (
         "busy_until_ms",
@@ -150,7 +152,7 @@ class ScheduledTask:
         self.failure, self.place = failure, SchedulerPlace.QUARANTINED
 
     def lock(self, until_ms: int) -> None:
-        """Have no thread work on the task until `release`, or until then."""
+        """Let no thread work on the task until `release` is called, or until `until_ms`."""
         self.place, self.locked_until_ms = SchedulerPlace.LOCKED, until_ms
         self.task.lifecycle.move(TaskState.LOCKED)
 

@@ -5,10 +5,10 @@
 - A ready task waits for a thread no longer than `ready_queue.py` says.
 - Closing a task, applying a confirmed commit and a flush come before the task's records, at the next record's boundary.
   The stream thread asks for a task once, and gets it back once.
-- A task that fails delays no other task, and its error is its own (`quarantine.py`). A task whose engine is busy delays
-  no other task either: it is held, as it is, until its confirmed commit can be applied.
-- A lease, a turn of the stream thread, a thread's sleep and a commit look only at tasks that something has happened to.
-  A last commit and a pause look at all (`runnable_tasks.py`).
+- A task that fails delays no other task, and its error concerns only itself (`quarantine.py`). A task whose engine is
+  busy delays no other task either: it waits until its confirmed commit can be applied.
+- A lease, a turn of the stream thread, a thread's sleep and a commit look only at tasks that have changed. A last
+  commit and a pause look at all tasks (`runnable_tasks.py`).
 
 *Assumes*: the stream thread calls `wake` every few ms, which ends turns that are over. Only quick calls are made under
 the lock: no user code (log handlers, texts of errors), no store, no client.
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 SLICE_MS = 50
-"""How long a thread works on a task of the greatest weight while others wait; on the others it works shorter."""
+"""How long a thread works on a task of the greatest weight while others wait. For tasks of a smaller weight the time is
+shorter."""
 
 IDLE_MS = 1_000
 """How long a thread without work sleeps."""
 
 ROOM_MS = 16
-"""How long at most while tasks wait for room for their outputs, where that thread sends these, too."""
+"""The longest sleep of a thread while tasks wait for room for their outputs, if the same thread sends the outputs."""
 
 
 def wait(condition: threading.Condition, timeout_ms: int) -> None:
@@ -57,9 +58,9 @@ def wait(condition: threading.Condition, timeout_ms: int) -> None:
 
 
 class Scheduler:
-    """*Owns*: the place of each task. *Concurrency*: all of it is under one lock. Processing threads that have nothing
-    to do wait for `_look`, the stream thread waits for `_news`. `_void`: leases of tasks that are
-    taken away; `dead`: the bug of which a processing thread has ended."""
+    """*Owns*: the place of each task. *Concurrency*: one lock guards everything. Idle processing threads wait for
+    `_look`; the stream thread waits for `_news`. `_void`: leases of tasks that were taken away. `dead`: the bug that
+    has ended a processing thread."""
 
     threads: int
 
@@ -73,9 +74,9 @@ class Scheduler:
         wait: Callable[[threading.Condition, int], object] = wait,
         on_full: Callable[[Task], object] = lambda _: None,
     ) -> None:
-        """`threads`: how many there are; the stream thread sets it anew. `timeout_ms`: how long a task may fail;
-        `room`: for outputs, by default without bounds; `on_full`: called with a task that has to wait for it, under the
-        lock. `wait`: for a condition, at most so many ms; another one is for tests."""
+        """`threads`: the number of threads; the stream thread updates it. `timeout_ms`: how long a task may fail.
+        `room`: the room for outputs, by default without bounds. `on_full`: called, under the lock, with a task that
+        must wait for room. `wait`: waits for a condition, at most for the given ms; tests pass another function."""
         self._clock, self.threads, self._timeout_ms = clock, threads, timeout_ms
         self._room = room or OutputRoom(lambda _: UNBOUNDED)
         self._weight, self._wait, self._on_full = weight, wait, on_full
@@ -114,8 +115,8 @@ class Scheduler:
             self._call(1)
 
     def remove(self, id: TaskId, close_mode: CloseMode) -> None:
-        """Have the task given back by `take_removed`, closed as `close_mode` says. What user code does in it from now
-        on is void."""
+        """Have the task given back by `take_removed`, closed as `close_mode` says. Work that user code does in it from
+        now on is void."""
         with self._lock:
             scheduled = self._scheduled[id]
             self._runnable.remove(scheduled)
@@ -132,7 +133,7 @@ class Scheduler:
             self._begin_removal(scheduled, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """As `remove`, for a task that `Processing` doesn't have."""
+        """Close a task that the scheduler doesn't have, and give it back as `remove` does."""
         with self._lock:
             self._begin_removal(ScheduledTask(task, 1), close_mode)
 
@@ -159,7 +160,7 @@ class Scheduler:
 
     @property
     def changed(self) -> bool:
-        """Whether `take_changed` has anything to report, leased tasks aside."""
+        """True if `take_changed` has anything to report except leased tasks."""
         return bool(self._changed)
 
     def take_changed(self) -> Collection[Task]:
@@ -171,7 +172,7 @@ class Scheduler:
             return changed
 
     def apply(self, id: TaskId) -> None:
-        """Have a commit of the task applied that was confirmed."""
+        """Have the task's confirmed commit applied."""
         with self._lock:
             scheduled = self._scheduled[id]
             if scheduled.lease is not None:
@@ -189,7 +190,7 @@ class Scheduler:
             self._look.notify_all()
 
     def hold_back(self, ids: Set[TaskId]) -> None:
-        """Begin no record and no punctuation of these tasks, and no others are held back."""
+        """Begin no record and no punctuation of these tasks. No other tasks are held back."""
         with self._lock:
             changed, self._runnable.held_back = ids ^ self._runnable.held_back, ids
             for scheduled in filter(None, map(self._scheduled.get, changed)):
@@ -199,7 +200,7 @@ class Scheduler:
             self._call(self._takable())
 
     def at_rest(self, ids: Set[TaskId]) -> bool:
-        """Whether no thread processes these tasks. A task in a long call counts as resting."""
+        """True if no thread processes these tasks. A task in a long call counts as resting."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             leases = (scheduled.lease for scheduled in map(self._scheduled.get, ids) if scheduled is not None)
@@ -207,11 +208,12 @@ class Scheduler:
             return all(is_in_a_call(scheduled, now_ms) for scheduled in turns)
 
     def flush(self, *, final: bool = False) -> bool:
-        """Have the caches of all tasks flushed, and lock these tasks. True when all are flushed and locked. Leaves out
-        tasks in quarantine, and doesn't wait for tasks in a long call.
+        """Have the caches of all tasks flushed, and lock these tasks. Returns True when all are flushed and locked.
+        Leaves out tasks in quarantine, and doesn't wait for tasks in a long call.
 
-        `final`: this is the last commit of these tasks, so it must take everything that is done. Every task with a
-        cache is locked, dirty or not. A confirmed commit is applied first if more has been done since, or may be.
+        `final`: this is the last commit of these tasks, so it must have all their work. Every task with a cache is
+        locked, even if its cache is empty. If a confirmed commit of a task isn't applied yet, it is applied first,
+        provided that the task has done more since, or may still do so.
         """
         with self._lock:
             prepared = self._preparation.flush(self._clock.monotonic_ms(), self._leased, final=final)
@@ -219,15 +221,15 @@ class Scheduler:
             return prepared
 
     def unlock(self) -> None:
-        """Release the locked tasks. A task that wasn't flushed needn't be any more, unless it is in a long call, or is
-        being flushed: another commit is to follow then."""
+        """Release the locked tasks. Flushes that haven't begun are cancelled, except for tasks in a long call: another
+        commit will follow for these, and for tasks that are being flushed now."""
         with self._lock:
             self._preparation.unlock(self._clock.monotonic_ms())
             self._call(self._takable())
 
     def wake(self, arrived: Collection[TaskId] | None = None) -> None:
-        """End turns that are over, and wake threads that have something to do: outputs have left, time has passed, or
-        input came, to these tasks or, by default, to any."""
+        """End turns that are over, and wake threads that have something to do because outputs were sent, time has
+        passed, or input came. `arrived`: the tasks that have got input; None means any task."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             self._interrupt(now_ms)
@@ -240,8 +242,8 @@ class Scheduler:
             self._call(self._takable())
 
     def _interrupt(self, now_ms: int) -> None:
-        """End the batches of leases that are over: once more where that was done before, as an interruption is lost on
-        a batch that was about to begin."""
+        """Interrupt the batches of leases that are over. This is repeated in each call, because a batch that was just
+        beginning may have missed the interruption."""
         for leases in (self._leased, self._void):
             for lease in leases.values():
                 if lease.stop or now_ms >= lease.deadline_ms:
@@ -264,15 +266,15 @@ class Scheduler:
             self._look.notify(min(self._idle, threads))
 
     def most_output_bytes(self, task: Task) -> int:
-        """The bytes of outputs with which the task has to wait. Without the lock."""
+        """The bytes of outputs at which the task must wait. Doesn't take the lock."""
         return self._room.most(task, self.threads)
 
     def next_output_bytes(self) -> int:
-        """The least that a task may add after it had to wait. Without the lock."""
+        """The bytes that a task may add at least, after it had to wait. Doesn't take the lock."""
         return self._room.next()
 
     def died(self, error: BaseException) -> None:
-        """Note that a processing thread ends, of a bug."""
+        """Note that a processing thread ends because of a bug."""
         with self._lock:
             self.dead = error
             self._news.notify_all()
@@ -287,13 +289,14 @@ class Scheduler:
             return {id: scheduled.place for id, scheduled in self._scheduled.items()}
 
     def working(self) -> tuple[int, int]:
-        """The number of tasks that threads work on, and of those that they could take."""
+        """The number of tasks that threads work on, and the number of tasks that they could take."""
         with self._lock:
             self._runnable.look_at_alarms(self._clock.monotonic_ms())
             return len(self._leased), self._takable()
 
     def wait_for_news(self, timeout_ms: int, until: Callable[[], bool]) -> bool:
-        """Wait until a thread has something to report and `until` holds, at most `timeout_ms`. Whether it holds."""
+        """Wait, at most `timeout_ms`, until a thread has something to report and `until()` is true. Returns whether it
+        is true."""
         with self._lock:
             return self._wait_until(until, timeout_ms)
 
@@ -307,8 +310,8 @@ class Scheduler:
         return True
 
     def close(self, timeout_ms: int) -> bool:
-        """Wait at most so long until every removed task is back, then have the threads end; whether all are back. A
-        thread closes a task that comes back later. No engine that is busy is waited for any longer."""
+        """Wait at most `timeout_ms` until every removed task is back, then let the threads end. Returns True if all are
+        back. If a task comes back later, a thread closes it. From now on no task waits for a busy engine."""
         with self._lock:
             self._interrupt(self._clock.monotonic_ms())
             back = self._wait_until(lambda: self._in_transit == 0, timeout_ms)
@@ -347,15 +350,15 @@ class Scheduler:
             return None
         before = len(self._runnable)
         self._runnable.look_at_alarms(now_ms)
-        self._call(len(self._runnable) - max(1, before))  # one of them is taken here
+        self._call(len(self._runnable) - max(1, before))  # this thread takes one of them
         overdue = sum(now_ms >= lease.deadline_ms for lease in self._leased.values())
         if self._void:
             overdue += sum(now_ms >= lease.deadline_ms for lease in self._void.values())
         return self._runnable.choose(now_ms, len(self._leased), max(1, self.threads - overdue))
 
     def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> bool:
-        """Take the task back: its thread has come this far, or it failed, or the task is removed. False: the stream
-        thread has ended, and takes back no task that was removed."""
+        """Take the task back from its thread: the lease is over, the task failed (`error`), or it was closed to be
+        given back (`removed`). Returns False if the stream thread has ended and takes no removed task."""
         scheduled, failure = lease.scheduled, None
         with self._lock:
             now_ms = self._clock.monotonic_ms()
@@ -408,8 +411,8 @@ class Scheduler:
         return failure
 
     def _tell(self, task: Task, error: BaseException, failure: TaskFailure | None) -> None:
-        """Without the lock: log handlers and the text of an error are user code. `failure`: None when the task was
-        taken away."""
+        """Log the failure. Called without the lock, as log handlers and the texts of errors are user code. `failure`:
+        None if the task was taken away."""
         if failure is None:
             log.info("task %s failed after it was taken away, which is void: %s", task.id, text_of(error))
         elif failure.first and not failure.final:
@@ -431,8 +434,8 @@ class Scheduler:
             self._call(1)
 
     def sleep(self, most_ms: int = IDLE_MS, unless: Callable[[], bool] = lambda: False) -> None:
-        """Sleep until there may be something to do. `unless`: there is, as far as is known beside; `call` follows a
-        change of that."""
+        """Sleep until there may be something to do. `unless`: returns True if the caller knows of other work; when that
+        changes, someone calls `call`."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             self._runnable.patrol(now_ms)
@@ -446,8 +449,8 @@ class Scheduler:
                 self._idle -= 1
 
     def idle_ms(self, most_ms: int = IDLE_MS) -> int:
-        """For how many ms there is nothing to do, if nothing happens; at most `most_ms`. While tasks wait for room not
-        long: room comes of what the stream thread sends."""
+        """The ms for which there is nothing to do, unless something happens; at most `most_ms`. The time is short while
+        tasks wait for room, as the stream thread makes room when it sends."""
         with self._lock:
             return self._idle_ms(self._clock.monotonic_ms(), min(most_ms, ROOM_MS) if self._full else most_ms)
 
@@ -457,7 +460,7 @@ class Scheduler:
     # -- metrics
 
     def statistics(self) -> SchedulerStatistics:
-        """Numbers for metrics; times are counted anew from here on."""
+        """Read out the numbers for metrics. From now on times are counted anew."""
         with self._lock:
             times = self._waits, self._pauses
             self._waits, self._pauses = Times(), Times()

@@ -1,4 +1,5 @@
-"""`Staffing`: which processing threads there are; `ShareOfThreads`: a stream thread's share of the instance's.
+"""`Staffing`: decides which processing threads there are. `ShareOfThreads`: gives a stream thread its share of the
+instance's processing threads.
 
 *Guarantees*: those of `WorkerPool`.
 *Assumes*: driven by the thread that owns the pool.
@@ -25,17 +26,17 @@ class Staffing(Protocol):
 
     @property
     def due(self) -> bool:
-        """Whether `staff` is to be called now; about once a second, and for each task, it is called in any case."""
+        """True if `staff` should be called now. It is called about once a second, and for each task, in any case."""
         ...
 
     def staff(self, pool: WorkerPool) -> None:
-        """Start the threads that are missing, and have those leave that are too many."""
+        """Start missing threads, and let surplus threads leave."""
         ...
 
 
 class ShareOfThreads:
-    """As many threads as are a stream thread's share of the instance's: another number when stream threads come or go.
-    A thread in a long call that is to leave has a substitute with another number."""
+    """Gives a stream thread its share of the instance's threads. The share changes when stream threads come or go. If a
+    thread that must leave is in a long call, a substitute with another number takes its place."""
 
     due = False
 

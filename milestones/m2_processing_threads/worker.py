@@ -1,7 +1,8 @@
-"""`Worker`, what a processing thread does: it takes a task, does what is to be done about it, gives it back.
+"""`Worker`: the work of a processing thread. It takes a task, works on it, and gives it back.
 
-*Guarantees*: a worker has at most one task; whatever is raised, the task is given back, with the error. A turn takes a
-time slice, or one record if that takes longer; a request about the task ends the turn at the next record's boundary.
+*Guarantees*: a worker has one task at most. If anything raises an error, the task is given back with the error. A turn
+takes one time slice, or one record if a record takes longer. A request about the task ends the turn at the next
+record's boundary.
 *Assumes*: the stream thread calls `Scheduler.wake` every few ms. Within a batch only that call enforces the deadline.
 """
 
@@ -32,20 +33,21 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 MOST_RECORDS = 500
-"""Records of one batch, at most. Between two batches the worker looks at requests and at the clock."""
+"""The most records of one batch. Between two batches the worker looks at requests and at the clock."""
 
 SHORT_MS, LONG_MS = 4, 10
-"""A batch that takes less, or more, makes the next one larger, or smaller."""
+"""After a batch that took less than `SHORT_MS` the next one is larger; after one that took more than `LONG_MS`,
+smaller."""
 
 
 PARTS: Final = {
     "run_once": "waits for a task", "_work": "works on tasks", "_turn_loop": "makes the stream thread's turns",
 }  # fmt: skip
-"""The calls that a profile times, with its words for them."""
+"""The methods that a profile measures, each with the words under which the profile shows its time."""
 
 
 class Worker:
-    """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: what became of them.
+    """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: their results.
 
     *Concurrency*: the stream thread sets `leaving`, when the worker isn't wanted any more; the worker sets `ended`."""
 
@@ -60,7 +62,7 @@ class Worker:
         metrics: Metrics,
         lending: LoopLending | None = None,
     ) -> None:
-        """`lending`: of the stream thread's loop; by default that is never lent."""
+        """`lending`: lends the stream thread's loop to this worker; by default the loop is never lent."""
         self._lending = lending or LoopLending(clock, lambda: False, scheduler.call, wait)
         self.name, self._scheduler, self._clock = name, scheduler, clock
         self._measures = WorkerMeasures(metrics, name, clock)
@@ -70,11 +72,11 @@ class Worker:
 
     @property
     def over(self) -> bool:
-        """Whether the scheduler is closed: a worker without anything to do ends."""
+        """True if the scheduler is closed: then a worker that has nothing to do ends."""
         return self._scheduler.closing
 
     def died(self, error: BaseException) -> None:
-        """Tell the stream thread that this thread ends of `error`."""
+        """Tell the stream thread that this thread ends because of `error`."""
         self._scheduler.died(error)
 
     def close(self) -> None:
@@ -83,8 +85,8 @@ class Worker:
         self.ended = True
 
     def run_once(self) -> bool:
-        """1. take a task; 2. do what its lease is for; 3. give it back; 4. make a turn of the stream thread's loop, if
-        that is lent. False: there was nothing to work on, for a while."""
+        """Make one step: 1. take a task; 2. do the job of its lease; 3. give the task back; 4. make a turn of the
+        stream thread's loop, if it is lent. Returns False if for a while there was nothing to work on."""
         self._measures.publish()
         lent = self._lending.lent
         lease = self._scheduler.take(self.name, TURN_MS if lent else SLICE_MS)
@@ -134,8 +136,8 @@ class Worker:
         return None
 
     def _apply(self, lease: Lease) -> bool:
-        """Apply what was confirmed; False: its engine is busy, and the task is to wait for as long as the lease says.
-        Once threads are to end there is no later time."""
+        """Apply the task's confirmed commit. Returns False if its engine is busy: then the task waits for as long as
+        the lease says. When threads must end, this is the last try, as there is no later time."""
         try:
             lease.task.apply(last=self._scheduler.closing)
         except StateBusyError as busy:
@@ -144,8 +146,8 @@ class Worker:
         return True
 
     def _retire(self, lease: Lease) -> RemovedTask | None:
-        """Apply what was confirmed, then close the task as its close mode says; None: it has to wait before. A task
-        whose apply fails is restored."""
+        """Apply the task's confirmed commit, then close the task as its close mode says. Returns None if the task must
+        wait first. If applying fails, the task will be restored."""
         task, close_mode = lease.task, lease.scheduled.close_mode
         failure: Exception | None = None
         try:
@@ -160,8 +162,9 @@ class Worker:
         return removed if failure is None or removed.error is not None else replace(removed, error=failure)
 
     def _turn(self, lease: Lease) -> None:
-        """Initialise and punctuate the task, then process records. The caches of a task that failed are flushed before:
-        a flush may be what failed. One record is processed however long this took, unless the lease is to end."""
+        """Initialise and punctuate the task, then process records. If the task failed before, its caches are flushed
+        first, as the flush may be what failed. At least one record is processed, however long the rest took, unless the
+        lease must end."""
         task, clock = lease.task, self._clock
         task.initialise()
         if lease.scheduled.failure is not None:
@@ -193,12 +196,13 @@ class Worker:
             lease.limit = min(MOST_RECORDS, lease.limit * 2)
 
     def _fit(self, lease: Lease, done: int, before: int) -> int:
-        """Note whether the task's outputs have no more room. The next batch is to fit into what is left of the room, or
-        into what is free at least when the task is taken again. `before`: the bytes that the task held before this
-        batch; returns those that the task holds now. Outputs of earlier batches may stay for a commit interval."""
+        """Note whether the task's outputs have no more room, and set the size of the next batch. Its outputs must fit
+        into the room that is left, or into the least room that is free when the task is next taken. `before`: the bytes
+        that the task held before this batch. Returns the bytes that it holds now. Outputs of earlier batches may stay
+        for a commit interval."""
         held, most = lease.task.output_bytes(), self._scheduler.most_output_bytes(lease.task)
         lease.full = lease.full or held >= most
-        put_out = held - before if held > before else held  # some left meanwhile
+        put_out = held - before if held > before else held  # some were sent meanwhile
         if put_out and done:
             room = self._scheduler.next_output_bytes() if lease.full else most - held
             lease.limit = max(1, min(lease.limit, done * room // put_out))
@@ -206,14 +210,14 @@ class Worker:
 
 
 class ProcessingThread(threading.Thread):
-    """Drives a `Worker` until the worker is to leave, or the scheduler is closed and nothing is left to do: also a
-    worker that is to leave takes the tasks that are left when the scheduler is closed, as no other may come.
+    """Drives a `Worker` until the worker must leave, or until the scheduler is closed and nothing is left to do. When
+    the scheduler is closed, even a worker that must leave takes the remaining tasks, as there may be no other worker.
 
-    *Owns*: the worker. *Receives* and *sends* what that does.
+    *Owns*: the worker. *Receives* and *sends* the same as the worker.
     """
 
     def __init__(self, worker: Worker, inside: AbstractContextManager[None]) -> None:
-        """`inside`: in which the thread runs."""
+        """`inside`: the context manager in which the thread runs."""
         super().__init__(name=worker.name, daemon=True)
         self._worker, self._inside = worker, inside
 

@@ -1,8 +1,9 @@
 """`outcome`: tells from the committed offsets how an unanswered commit ended.
 
-A commit has a number for each of its tasks. The number travels with the transactional id in the metadata of an offset
-of each of the task's partitions, also of an unchanged offset. So the committed metadata names the commit. What is asked
-here before a roll-back, of all tasks of one commit, `TaskCommits.made_unanswered` asks after it, of one task.
+A commit has a number for each of its tasks. Each commit writes an offset for every partition of the task, even when it
+hasn't changed. The offset's metadata carries the number and the transactional id. So the committed metadata names the
+commit. What is asked here before a roll-back, of all tasks of one commit, `TaskCommits.made_unanswered` asks after it,
+of one task.
 
 *Guarantees*: a pure function; an answer is given only when all partitions agree.
 *Assumes*: `committed` was read when the transaction had ended and no other one pended on the offsets. A task's numbers

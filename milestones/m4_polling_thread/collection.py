@@ -1,7 +1,8 @@
 """Collection whose production exception handler runs in threads of its own.
 
-*Guarantees*: those of `BufferedCollection`; a handler that takes long, or hangs, holds up commits, but neither the
-group nor processing. About a task whose handler has said nothing for `longest_wait_ms` it counts as failed.
+*Guarantees*: those of `BufferedCollection`. A handler that takes long, or hangs, delays commits, but neither the
+answers to the group nor processing. If the handler has said nothing about a task for `longest_wait_ms`, it counts as
+failed for this task.
 *Assumes*: as `BufferedCollection`.
 """
 
@@ -53,7 +54,7 @@ class ThreadedProductionHandler:
         return self._answers.popleft() if self._answers else None
 
     def _take(self, one: Answer) -> None:
-        """The answer of a question that was given up counts no more."""
+        """Take an answer, unless its question was given up."""
         task = one.question.task
         questions = self._open.get(task, {})
         if one.question not in questions:
@@ -65,7 +66,7 @@ class ThreadedProductionHandler:
             self._forget(task)
 
     def _give_up(self) -> None:
-        """Answer for the handler where it has been silent for too long, or this thread is to end."""
+        """Answer in place of the handler, if it has been silent for too long, or if this thread must end."""
         now_ms, most_ms = self._context.clock.monotonic_ms(), self._context.longest_wait_ms
         hurried = self._context.retry_policy.rest_ms() <= 0
         for task, since_ms in list(self._silent_since_ms.items()):

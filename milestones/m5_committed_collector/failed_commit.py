@@ -1,7 +1,7 @@
 """Failed commits of M5: their boundaries stay frozen, and are committed once more.
 
-*Guarantees*: a commit that has failed is made once more with the same boundaries and numbers. Of a task that goes back
-to its last commit nothing is kept.
+*Guarantees*: a failed commit is repeated with the same boundaries and numbers. If a task is rolled back to its last
+commit, nothing of it is kept.
 *Assumes*: what is kept of a boundary's outputs is the collector's.
 """
 
@@ -39,7 +39,7 @@ class RetainedCommit:
         pass
 
     def failed(self, commit_set: CommitSet) -> None:
-        """Nothing: the boundaries stay frozen."""
+        """Do nothing: the boundaries stay frozen."""
 
     def retained(self, commit_set: CommitSet) -> CommitSet:
         return commit_set

@@ -4,8 +4,8 @@
                                       ^ handed over up to here, or further
     changelog:                          made of the frozen layer, once the outputs before the cut are handed over
 
-*Guarantees*: outputs are handed over in the order in which the task has made them; after `again` all that isn't
-confirmed is handed over once more, except what was left out.
+*Guarantees*: outputs are handed over in the order in which the task has made them. After `again` all unconfirmed
+outputs are handed over once more, except those that were left out.
 *Assumes*: one owner, the thread that sends.
 """
 

@@ -5,7 +5,8 @@
 
 *Guarantees*: as `layouts.py`, task by task. A helper reads one layout and writes files of the other one, nothing else:
 what counts, and what is removed then, is decided here.
-*Assumes*: as `layouts.py`. The start waits for all tasks: their order counts for one that is broken off.
+*Assumes*: as `layouts.py`. The start waits until all tasks are converted. Their order matters only if the start is
+interrupted: then the most important ones are done.
 """
 
 from __future__ import annotations
