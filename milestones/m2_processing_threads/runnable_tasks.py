@@ -9,7 +9,7 @@ something has happened to it.
 
 *Guarantees*: the cost of a lease grows with the logarithm of the number of ready tasks, and not with the number of
 tasks that have nothing to do. A leased task is in none of these groups; `Scheduler.give_back` looks at it. A patrol
-finds events that were not reported: every `PATROL_MS` it looks at a few tasks, and after a while at all.
+finds events that were not reported: every `PATROL_MS` it looks at the next few tasks, until it has looked at all.
 *Assumes*: called under the scheduler's lock. A method of the scheduler that changes an entry, or asks something of its
 task, has the task looked at.
 """
