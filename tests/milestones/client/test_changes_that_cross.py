@@ -90,7 +90,9 @@ def test_threads_may_be_added_and_removed_by_several_user_threads_at_once() -> N
             user.join(WAIT_S)
         assert not any(user.is_alive() for user in users), "each removal is answered"
         c.settle()
-        assert (c.supervisor.state, c.supervisor.error) == (StreamsState.REBALANCING, None)
+        # It is RUNNING if at some moment there was no thread.
+        assert c.supervisor.state in (StreamsState.REBALANCING, StreamsState.RUNNING)
+        assert c.supervisor.error is None
         assert c.supervisor.thread_registry.leaving == frozenset()
         c.end()
 
