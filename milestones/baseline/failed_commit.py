@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients
 
 ANSWERS: Final[Answers] = {
     # The commit's tasks are rolled back, or lost, in any case. In these stages Kafka can't have committed, so no one
@@ -39,7 +38,7 @@ class DroppedCommit:
 
     answers = ANSWERS
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext) -> None:
         self._config = context.config
 
     def failed(self, commit_set: CommitSet) -> None:

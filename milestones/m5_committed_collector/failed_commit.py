@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients
 
 ANSWERS: Final[Answers] = {
     # Its tasks stay where they are: the commit may well be made.
@@ -35,7 +34,7 @@ class RetainedCommit:
 
     answers = ANSWERS
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext) -> None:
         pass
 
     def failed(self, commit_set: CommitSet) -> None:

@@ -37,8 +37,8 @@ class ThreadParts:
     on the baseline that is only the stream thread."""
     state: Callable[[ThreadContext, Callable[[str], int]], StateOwnership]
     opening: Callable[[ThreadContext], StoreOpening]
-    failed_commit: Callable[[ThreadContext, Clients], FailedCommit]
+    failed_commit: Callable[[ThreadContext], FailedCommit]
     confirmation: Callable[[ThreadContext, Clients, Callable[[CommitStage], None]], Confirmation]
     """The last argument moves the transaction to another stage."""
     task_ends: Callable[[ThreadContext], TaskEnds]
-    commit: Callable[[Clients, OutputCollection, Confirmation, CommitGate, StageRegister, FailedCommit], Commit]
+    commit: Callable[[OutputCollection, Confirmation, CommitGate, StageRegister, FailedCommit], Commit]

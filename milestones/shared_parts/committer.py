@@ -19,7 +19,7 @@ from milestones.parts.transaction import CommitStage
 from milestones.shared_parts.in_transaction import Offsets
 
 if TYPE_CHECKING:
-    from milestones.parts import CommitGate, Confirmation, FailedCommit, OutputCollection, Sending
+    from milestones.parts import CommitGate, Confirmation, FailedCommit, OutputCollection
     from milestones.parts.commit import StageRegister
 
 log: Final = logging.getLogger(__name__)
@@ -33,15 +33,14 @@ class Committer:
 
     def __init__(
         self,
-        clients: Sending,
         collection: OutputCollection,
         confirmation: Confirmation,
         processing: CommitGate,
         stages: StageRegister,
         failed_commit: FailedCommit,
     ) -> None:
-        self._clients, self._collection, self._confirmation = clients, collection, confirmation
-        self._processing, self._stages, self._failed_commit = processing, stages, failed_commit
+        self._collection, self._confirmation, self._processing = collection, confirmation, processing
+        self._stages, self._failed_commit = stages, failed_commit
         self._steps: Steps[Offsets] | None = None
 
     def begin(self, commit_set: CommitSet) -> None:

@@ -72,10 +72,10 @@ class StreamLoop:
         self._tasks = ThreadTasks(
             context, clients, state, opening, self._inputs, self._restoration, self._processing, self._ends
         )
-        failed_commit = parts.failed_commit(context, clients)
+        failed_commit = parts.failed_commit(context)
         self._register = register = TransactionRegister(self._ends.admits, failed_commit.answers)
         confirmation = parts.confirmation(context, clients, register.move)
-        committer = parts.commit(clients, self._collection, confirmation, self._processing, register, failed_commit)
+        committer = parts.commit(self._collection, confirmation, self._processing, register, failed_commit)
         commit = TimedCommit(committer, register)
         self._commits = CommitDriver(
             context, clients, commit, self._tasks, self._processing, self._ends, register, failed_commit

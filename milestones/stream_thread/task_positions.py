@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def told(
     context: ThreadContext, tasks: TaskRegistry, state: StateOwnership, restoration: Restoration
 ) -> dict[TaskId, int]:
-    """The position of each task, keyed by task: the sum of its changelogs' offsets. It is told of standbys, of active
-    tasks that haven't restored everything yet, and of tasks that leave. One thread speaks for the instance: it adds the
-    tasks whose stores lie closed on the instance's disk."""
+    """The position of each task, keyed by task: the sum of its changelogs' offsets. It is reported of standbys, of
+    active tasks that haven't restored everything yet, and of tasks that leave. One thread speaks for the instance: it
+    adds the tasks whose stores lie closed on the instance's disk."""
     speaks = context.identity.speaks()
     waiting, leaving = tasks.of(Phase.WAITING, Phase.OPENING), tasks.of(Phase.LEAVING)
     # The stores of these tasks may be open already: that is only known when the answer is taken.

@@ -124,8 +124,8 @@ def _run_once(
     *,
     isolation: BatchIsolation | None = None,
 ) -> RangeOutcome:
-    """`everyone`: the global stores of this process. `isolation`: how outputs are told apart, so that the one
-    is known that Kafka refuses."""
+    """`everyone`: the global stores of this process. `isolation`: how batches of outputs are
+    isolated, so that it is known which output Kafka refuses."""
     clients = HostedClients(config, application, work, SystemClock(), history, everyone, isolation=isolation)
     try:
         done: Done = HostedTask(clients, work).run()

@@ -101,10 +101,10 @@ class HostedTask:
         self._parts = parts = BASELINE.thread
         self._collection = parts.collection(context, every)
         self._tasks = HostedTasks({}, RollBacks(context.clock))
-        ends, failed_commit = parts.task_ends(context), parts.failed_commit(context, every)
+        ends, failed_commit = parts.task_ends(context), parts.failed_commit(context)
         register = TransactionRegister(ends.admits, failed_commit.answers)
         confirmation = parts.confirmation(context, every, register.move)
-        commit = parts.commit(every, self._collection, confirmation, self._tasks, register, failed_commit)
+        commit = parts.commit(self._collection, confirmation, self._tasks, register, failed_commit)
         self._commits = CommitDriver(
             context, every, commit, self._tasks, self._tasks, ends, register, failed_commit
         )
@@ -208,7 +208,7 @@ class HostedTask:
         """Send, and commit when it is due; whether a commit was made."""
         self._collection.collect([task])
         self._commits.note_changed([task])
-        self._commits.take_changed()  # it is told of every time
+        self._commits.take_changed()  # it is named to the driver each time
         return self._commits.run_once(self._clock.monotonic_ms(), may_begin=not self._collection.held)
 
     def _finished(self, task: Task) -> bool:

@@ -13,8 +13,8 @@ file that takes its place, and `sync` has the older logs on the disk first. Nois
 what the library would never come past (`log_tails.py`).
 
 A write that RocksDB would hold back, as flushes or compactions are behind, is refused (`no_slowdown`), made anew and
-retried (`unstalled`): `rocksdict` holds the GIL while it waits. A caller that can't wait is told so by a
-`StateBusyError`, which a full disk is then, too.
+retried (`unstalled`): `rocksdict` holds the GIL while it waits. A caller that can't wait gets a `StateBusyError`,
+also when the disk is full.
 
 *Guarantees*: only this module reads a library's error texts.
 *Assumes*: RocksDB's status texts ("Corruption: ...", "IO error: ..."), the same in all its versions.

@@ -163,15 +163,11 @@ class CommitDriver:
                 return True
         return False
 
-    def go_on(self) -> None:
-        """Take steps of the commit under way, as long as Kafka answers soon."""
-        self._go_on_while_answered()
-
     def settle(self) -> None:
         """Advance, finish or abandon the commit under way, as the register says, before an error is answered."""
         match self._register.answer(CommitEvent.ERROR):
             case CommitAction.GO_ON:
-                self.go_on()
+                self._go_on_while_answered()
             case CommitAction.ABANDON:
                 self.abandon()
             case CommitAction.FINISH:

@@ -73,9 +73,10 @@ class CommitPace:
 
     def may_begin(self, now_ms: int) -> bool:
         """True if a commit is due and needn't wait for a rebalance."""
-        return self._is_due(now_ms) and not self._is_held(now_ms)
+        times = self._times(now_ms)
+        return self._is_due(times) and not self._is_held(times)
 
-    def _is_due(self, now_ms: int) -> bool:
+    def _is_due(self, times: CommitTimes) -> bool:
         why = CommitReasons(
             once_more=self.failing or bool(self._register.retained),
             asked_for=self._hastened or self._uncommitted.requested or self._ends.isolating,
@@ -83,14 +84,14 @@ class CommitPace:
             bytes=self._uncommitted.commit_bytes,
             most_bytes=self._failed_commit.most_bytes_of_commit(self._most_bytes()),
         )
-        return is_due(self._times(now_ms), why)
+        return is_due(times, why)
 
-    def _is_held(self, now_ms: int) -> bool:
+    def _is_held(self, times: CommitTimes) -> bool:
         if not self._clients.member.joining():
             self._held_since = None
-        elif self._held_since is None and not self._times(now_ms).too_old:
-            self._held_since = now_ms
-        return is_held(self._times(now_ms))
+        elif self._held_since is None and not times.too_old:
+            self._held_since = times.now
+        return is_held(times._replace(held_since=self._held_since))
 
     def _times(self, now_ms: int) -> CommitTimes:
         timeout_ms = self._context.config.transaction_timeout_ms

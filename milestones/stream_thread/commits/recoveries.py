@@ -29,6 +29,7 @@ from milestones.common.kafka.failures import caught
 from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.steps import AT_ONCE_MS
 from milestones.parts import Blame, Recovered, Transacted
+from milestones.parts.transaction import CommitAction, CommitEvent
 from milestones.stream_thread.commits.error_series import ErrorSeries
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Recoveries:
 
     def _commit_is_over(self, turn_ms: int) -> bool:
         """Settle the commit under way. Returns True if none is left. If it fails, its error is answered first."""
-        if not self._commits.under_way:
+        if self._register.answer(CommitEvent.ERROR) is CommitAction.RECOVER:
             return True
         failed = caught(self._commits.settle, KafkaException, MilestonesError)
         if failed is not None:

@@ -39,16 +39,15 @@ class Committing:
         clients: Any = self.world.clients
         self.collection = DirectCollection(self.world.context, clients)
         self.processing = InlineProcessing(self.world.context)
-        self.failed_commit = self.world.parts.failed_commit(self.world.context, clients)
+        self.failed_commit = self.world.parts.failed_commit(self.world.context)
         self.register = TransactionRegister(lambda task: True, self.failed_commit.answers)
         self.confirmation = self.world.parts.confirmation(self.world.context, clients, self.register.move)
         self.committer = self.made_by(self.world.parts.commit)
         self.tasks = [self.task(partition) for partition in partitions or (0,)]
 
     def made_by(self, committer: Callable[..., Any]) -> Any:
-        clients: Any = self.world.clients
         return committer(
-            clients, self.collection, self.confirmation, self.processing, self.register, self.failed_commit
+            self.collection, self.confirmation, self.processing, self.register, self.failed_commit
         )
 
     def task(self, partition: int) -> Task:

@@ -67,7 +67,7 @@ class Scheduled:
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
         ends, clients = ThreadEnds(self.world.context), self.world.clients
-        failed: Any = DroppedCommit(self.world.context, clients)  # type: ignore[arg-type]
+        failed = DroppedCommit(self.world.context)
         self.register = TransactionRegister(ends.admits, failed.answers)
         self.schedule = CommitDriver(
             self.world.context, clients, parts, parts, part, ends, self.register, failed  # type: ignore[arg-type]

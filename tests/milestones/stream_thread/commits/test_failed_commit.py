@@ -10,10 +10,9 @@ from milestones.m5_committed_collector.failed_commit import RetainedCommit
 from tests.milestones.fakes import IN
 
 CONTEXT: Any = SimpleNamespace(config=SimpleNamespace(exactly_once=True, commit_interval_ms=100))
-CLIENTS: Any = None
 TASK: Any = SimpleNamespace(reached=lambda: {IN: 7})
 FROZEN: Any = SimpleNamespace(offsets={IN: 5})
-DROPPED, RETAINED = DroppedCommit(CONTEXT, CLIENTS), RetainedCommit(CONTEXT, CLIENTS)
+DROPPED, RETAINED = DroppedCommit(CONTEXT), RetainedCommit(CONTEXT)
 
 
 def test_up_to_m4_a_tasks_part_of_a_transaction_reaches_as_far_as_it_has_processed() -> None:
