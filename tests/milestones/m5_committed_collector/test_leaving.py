@@ -233,6 +233,14 @@ def test_what_the_client_still_has_of_tasks_that_leave_is_thrown_away_and_not_wa
     assert "flush" not in old.calls
 
 
+def test_the_producer_stays_when_kafka_has_taken_all_of_the_tasks_that_leave() -> None:
+    r = RunningCollector(processing_guarantee=ALOS)
+    r.run(0, 1)
+    assert r.world.producer.unacknowledged == 0
+    r.loop._answering.part()
+    assert r.world.clients.renewed == 0
+
+
 def cut_beside_a_call(call: str, **settings: Any) -> RunningCollector:
     """The last commit of the first task waits for the answer to this call; a record of the task took too long for
     it, and ends now."""

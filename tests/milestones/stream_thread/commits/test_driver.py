@@ -461,3 +461,24 @@ def test_a_commit_that_kafka_may_have_made_is_never_given_up_so() -> None:
     s.run_once = slow  # type: ignore[method-assign]
     s.schedule.note_changed(s.processing.values())  # type: ignore[arg-type]
     assert s.schedule.commit_now(clock.monotonic_ms())
+
+
+@pytest.mark.parametrize("end", ["made", "failed", "abandoned"])
+def test_the_tasks_of_a_commit_are_named_as_changed_once_it_is_over_whatever_became_of_it(end: str) -> None:
+    s = Scheduled()
+    s.withheld = True
+    s.after(100)
+    assert s.schedule.take_changed() == []
+    s.withheld, s.error = False, CommitRetriableError("no answer") if end == "failed" else None
+    if end == "abandoned":
+        s.schedule.abandon()
+    else:
+        s.after(1)
+    assert (s.schedule.take_changed(), s.schedule.take_changed()) == ([s.task], [])
+
+
+def test_while_tasks_are_committed_one_by_one_each_turn_commits() -> None:
+    s = Scheduled()
+    pace: Any = s.schedule.pace
+    pace._ends = SimpleNamespace(isolating=True)
+    assert [s.after(1), s.after(1)] == [1, 2]

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from milestones.common.errors import TaskCorruptedError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
+from milestones.parts.transaction import CommitStage
 from tests.milestones.fakes import assignment, kafka_error
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 from tests.milestones.stream_thread.commits.test_beside_a_commit import answer, committed
@@ -108,3 +109,75 @@ def test_tasks_that_stay_are_processed_while_the_group_waits_for_a_commit() -> N
     r.feed("b", steps=10, ms=5)
     assert r.loop._processing.processed == before + 1
     assert len(r.world.member.joins) == joins
+
+
+def give_away_the_first(r: RunningProcessing) -> None:
+    r.generation += 1
+    r.hear(Assigned(r.generation, "member", assignment(r.world, 1)))
+
+
+def never_prepared(r: RunningProcessing) -> None:
+    """Outputs of both tasks are in the transaction, and no commit of them can be cut."""
+    r.loop._processing.prepare_commit = lambda *_, **__: False  # type: ignore[method-assign]
+    assert r.world.producer.in_transaction
+
+
+def test_outputs_of_tasks_that_leave_do_not_stay_in_a_transaction_when_no_commit_was_cut_in_time() -> None:
+    r = busy()
+    never_prepared(r)
+    give_away_the_first(r)
+    for _ in range(QUARTER_MS // STEP_MS + 4):
+        r.step(ms=STEP_MS)
+    assert "abort" in r.world.producer.calls
+    assert r.world.member.rejoins == ["tasks were released to their new owners"]
+    assert committed(r) is None, "the new owner processes it once more"
+
+
+def test_a_transaction_stays_open_when_the_member_joins_without_a_commit_in_time() -> None:
+    r = busy()
+    never_prepared(r)
+    assert QUARTER_MS <= joined_after_ms(r) <= QUARTER_MS + 4 * STEP_MS
+    assert "abort" not in r.world.producer.calls
+    assert r.world.producer.in_transaction
+
+
+def test_a_commit_that_kafka_may_have_made_is_waited_for_also_when_the_time_for_the_group_is_up() -> None:
+    r = busy()
+    r.world.producer.withheld = {"commit"}
+    give_away_the_first(r)
+    for _ in range(QUARTER_MS // STEP_MS + 4):
+        r.step(ms=STEP_MS)
+    assert r.loop._register.step is CommitStage.ENDING
+    assert "abort" not in r.world.producer.calls
+    answer(r)
+    r.step(5)
+    assert committed(r) == 1
+    assert r.world.member.rejoins == ["tasks were released to their new owners"]
+
+
+def test_each_answer_has_its_whole_time_also_after_one_that_was_given_during_a_commit() -> None:
+    r = busy()
+    joins = len(r.world.member.joins)
+    r.world.producer.withheld = {"flush"}
+    r.hear(JoinNeeded("a test"))
+    r.step(10, ms=STEP_MS)
+    r.world.producer.withheld = {"commit"}
+    r.step(5, ms=STEP_MS)
+    assert len(r.world.member.joins) == joins + 1, "the member joins during the end of the transaction"
+    answer(r)
+    r.assign(0, 1, steps=5, ms=STEP_MS)
+    r.world.clock.advance(QUARTER_MS)
+    r.feed("b", steps=10, ms=5)
+    r.world.producer.withheld = {"flush"}
+    assert QUARTER_MS <= joined_after_ms(r) <= QUARTER_MS + 4 * STEP_MS
+
+
+def test_outputs_of_a_task_that_comes_back_do_not_wait_for_a_commit() -> None:
+    r = busy()
+    give_away_the_first(r)
+    r.step(20, ms=STEP_MS)
+    r.assign(0, 1, steps=20, ms=STEP_MS)
+    sent, commits = len(r.world.producer.sent), r.loop._commits.commits
+    r.feed("b", steps=10, ms=5)
+    assert r.loop._commits.commits == commits
+    assert len(r.world.producer.sent) > sent
