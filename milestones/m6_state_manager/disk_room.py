@@ -1,11 +1,11 @@
-"""`DiskRoom`: what becomes of writes to a full disk (`state_full`), and what is said of it.
+"""`DiskRoom` decides what happens to writes when the disk is full (setting `state_full`), and logs it.
 
-    wait: the write comes later, for as long as it takes         stop: the client ends, with the error
-    said once when it begins, with the directory and what to do, and once when there is room again
+    state_full="wait": the write is made later, however long it takes      "stop": the client ends, with the error
+    logged once when a disk becomes full, with its directory and what to do, and once when the disk has room once more
 
-*Guarantees*: a database that refuses writes for `STUCK_MS` although its disk has room is reported as stuck: one of the
-engines takes no write any more after a full disk, until it is opened anew.
-*Assumes*: called from any thread. What two threads find at a time may be said twice.
+*Guarantees*: a database that refuses writes for `STUCK_MS` although its disk has room is reported as stuck. After a
+full disk, one of the engines refuses all writes until its database is closed and opened.
+*Assumes*: any thread calls. Two threads that find the same at the same time may both log it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENOUGH_BYTES: Final = 8 * 1024 * 1024
 
 
 class DiskRoom:
-    """*Owns*: since when writes to which directories are refused. `stops`: the client ends then."""
+    """*Owns*: the directories to which writes are refused, and since when. `stops`: a full disk ends the client."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
@@ -39,8 +39,8 @@ class DiskRoom:
         self._room_since_ms: dict[Path, int] = {}
 
     def refused(self, path: Path, *, waits: bool = True) -> None:
-        """Note that the disk has no room for a write to the database in `path`. `DecidedError` when the client is to
-        end, unless the write `waits` anyway."""
+        """Note that the disk has no room for a write to the database in `path`. Raises `DecidedError` when a full disk
+        ends the client, unless the write can wait (`waits`)."""
         if path not in self._full:
             self._full[path] = self._clock.monotonic_ms()
             does = "the client ends (state_full='stop')" if self.stops else "its tasks wait (state_full='wait')"
@@ -51,7 +51,7 @@ class DiskRoom:
 
     @staticmethod
     def busy(path: Path) -> StateBusyError:
-        """The error of a write that comes later. After a full disk an engine may give other reasons, too."""
+        """Make the error of a write that is repeated later. After a full disk an engine may name other reasons."""
         busy = StateBusyError(f"the state in {path}", "the disk is full, or was", ROOM, FULL_PAUSE_MS, full=True)
         busy.told = True
         return busy
@@ -65,15 +65,16 @@ class DiskRoom:
             log.warning("the disk of %s has room again, after %d s", path, took_s)
 
     def full(self) -> list[Path]:
-        """The directories whose last write found no room."""
+        """Return the directories whose last write found no room."""
         return list(self._full)
 
     def is_full(self, path: Path) -> bool:
-        """Whether the last write found no room."""
+        """Return whether the last write to this directory found no room."""
         return path in self._full
 
     def is_stuck(self, path: Path) -> bool:
-        """Whether writes are still refused although the disk has had room for long. To be asked again and again."""
+        """Return whether writes are refused although the disk has had room for `STUCK_MS`. The caller asks regularly,
+        as the time counts from a call that finds room."""
         if path not in self._full or not _has_room(path):
             self._room_since_ms.pop(path, None)
             return False

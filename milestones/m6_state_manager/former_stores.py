@@ -1,8 +1,9 @@
-"""Stores that the topology doesn't have any more: they are kept for a way back, then their room is given back.
+"""Former stores: stores that the topology doesn't have any more. They are kept for some time, then removed.
 
-*Guarantees*: what no changelog has is kept. A store that comes back after it was removed begins empty.
-*Assumes*: no store is opened meanwhile. Before a store is opened whose column family isn't there, its offsets are taken
-out of the tasks' rows (`SubtopologyEngine.forget_offsets`): here they stay, as the rows are their holders'.
+*Guarantees*: a store that no changelog could restore is never removed. A removed store that comes back is empty.
+*Assumes*: no store is opened during a removal. The offsets of a removed store stay in the tasks' rows, as only the
+thread that has a task may write its row. Before a store without a column family is opened, these offsets are removed
+(`SubtopologyEngine.forget_offsets`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def former_stores(database: SubtopologyEngine) -> list[str]:
-    """The stores that can go: each task that has one knows its changelog's offset. None before a task was opened, as
-    it isn't known then what the topology has."""
+    """Return the former stores that can be removed: each task that has the store knows its changelog offset. Returns
+    none before a task was opened, as the stores of the topology aren't known until then."""
     if database.agreed is None:
         return []
     present, rows = {spec.name for spec in database.agreed}, list(database.rows.values())
@@ -25,7 +26,7 @@ def former_stores(database: SubtopologyEngine) -> list[str]:
 
 
 def remove_former(database: SubtopologyEngine, store: str) -> None:
-    """Remove a former store, and what the manifest says of it. `StateBusyError`, `StateError`."""
+    """Remove a former store, and its entry in the manifest. Raises `StateBusyError`, `StateError`."""
     database.remove_family(store)
     if database.manifest is not None:
         stores = {name: known for name, known in database.manifest.stores.items() if name != store}

@@ -1,7 +1,7 @@
-"""The helper process, as the state thread sees it: started, looked at, ended.
+"""`HelperProcess` is the state thread's side of the process that makes snapshots: it starts, watches and ends it.
 
-*Guarantees*: nothing here waits for the helper, but `kill`. The helper ends when this process does.
-*Assumes*: one thread.
+*Guarantees*: no call waits for the helper process, except `kill`. The helper ends when this process does.
+*Assumes*: one thread calls.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ MODULE = "milestones.m6_state_manager.snapshots.process"
 
 
 class SnapshotHelper(Protocol):
-    """A helper at work on one job."""
+    """A helper process that works on one job."""
 
     def ended(self) -> bool: ...
 
     def results(self) -> Iterator[SnapshotResult]:
-        """What it has reported so far."""
+        """Return the results that the helper has reported so far."""
         ...
 
     def warnings(self) -> list[str]:
-        """What it has warned of until now."""
+        """Return the warnings that the helper has written so far."""
         ...
 
     def trouble(self) -> str:
-        """Why it reports no more."""
+        """Say why the helper reports no more results."""
         ...
 
     def kill(self) -> None: ...
@@ -41,11 +41,11 @@ class HelperProcess:
     """See `SnapshotHelper`. *Owns*: the process, and its input."""
 
     def __init__(self, job: CheckpointJob) -> None:
-        """Start it. `OSError`."""
+        """Start the process, and send it the job. Raises `OSError`."""
         self._job, line = job, job.write()
         with (job.directory / TROUBLE).open("wb") as trouble:
             self._process = begin(MODULE, stdout=subprocess.DEVNULL, stderr=trouble)
-        with suppress(BrokenPipeError):  # it has ended already: its results say so
+        with suppress(BrokenPipeError):  # the process has ended already, and its results say so
             assert self._process.stdin is not None
             self._process.stdin.write(line)
             self._process.stdin.flush()
@@ -57,7 +57,7 @@ class HelperProcess:
         return ended
 
     def let_go(self) -> None:
-        """Close its input, whereupon it ends. Harmless when repeated."""
+        """Close the input of the process, which makes it end. Harmless when repeated."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()

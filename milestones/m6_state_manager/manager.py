@@ -1,13 +1,13 @@
-"""`RangeStateManager`: all state of an instance. A database per sub-topology, a range of its keys per task.
+"""`RangeStateManager` owns all state of an instance: a database per sub-topology, with a range of keys per task.
 
     open(task) -> lock in the table -> database of the sub-topology (opened once) -> column families -> ranges
     close      -> the lock is free; nothing happens on the disk
-    clean      -> ranges that have had no holder for long are wiped, stores that the topology hasn't had are removed
+    clean      -> unused ranges are emptied, and stores that the topology hasn't had for long are removed
 
-*Guarantees*: a task is held by one holder at a time. A database that can't be opened for damage is set aside, and its
-stores are restored; a store of another kind is refused, or restored, before any of its rows is read.
-*Assumes*: the instance's directory is locked. Called from any thread: `open` and `clean` have a lock of their own, as
-they may use the disk; no other call does.
+*Guarantees*: a task is open for one owner at a time. A database that is too damaged to be opened is set aside, and its
+stores are restored. A store whose kind or form has changed is refused, or restored, before any of its rows is read.
+*Assumes*: the instance's directory is locked. Any thread calls. `open`, `clean` and `remove` share a lock, as they may
+use the disk; no other call takes it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class RangeStateManager:
-    """See `StateManager`. *Owns*: the databases, by sub-topology; the open tasks."""
+    """See `StateManager`. *Owns*: the databases, by sub-topology; the table of open tasks."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RangeStateManager:
         static_id: str | None = None,
         weights: Mapping[int, int] | None = None,
     ) -> None:
-        """`weights`: `task_priorities`, by which what an earlier stage has left is taken in."""
+        """`weights`: `task_priorities`. They set the order in which folders of an earlier stage are converted."""
         self.directory, self.stage, self._static_id = directory, stage, static_id
         self.engines: Engines = engines.for_many_tasks()
         self._others = LocalStateManager(directory, engines, stage, static_id)
@@ -77,7 +77,7 @@ class RangeStateManager:
         self.changed = ChangedKeys()
         self.room: DiskRoom = DiskRoom()
         self.tell_damage: Callable[[], object] = lambda: None
-        """Called when a database proves damaged, by any thread."""
+        """Called by any thread that finds a database damaged."""
         self._path = directory.path / DATABASES
         directory.write_layout(RANGES)
         try:
@@ -89,8 +89,8 @@ class RangeStateManager:
             raise
 
     def _begin(self, weights: Mapping[int, int]) -> None:
-        """Open the databases on disk, and take in what an earlier stage has left. One that can't be opened is tried
-        again by its tasks, which end then, and no others."""
+        """Open the databases on disk, and convert folders of an earlier stage. If a database can't be opened now, its
+        tasks try once more when they are opened. If that fails, too, only these tasks end."""
         for name in names(self._path):
             if name.isdigit():
                 self._begin_with(int(name))
@@ -115,12 +115,13 @@ class RangeStateManager:
             if not database.gate.reason:
                 raise
             Mending(database, self.engines).run()
-            take_in(self.directory, task, database)  # the files that were made may be gone
+            take_in(self.directory, task, database)  # without `convert`: its files may be gone
 
     # -- databases
 
     def _database(self, number: int, stores: Collection[str] = ()) -> SubtopologyEngine:
-        """The database of a sub-topology, opened when it isn't, and made with these stores when there is none."""
+        """Return the database of a sub-topology, and open it if it is closed. `stores`: a new database begins with
+        these."""
         database = self._databases.get(number)
         if database is None:
             path = self._path / str(number)
@@ -138,11 +139,12 @@ class RangeStateManager:
         self.tell_damage()
 
     def _is_foreign(self, number: int) -> bool:
-        """Whether another `rocksdb_engine` has written the sub-topology's database."""
+        """Return whether the sub-topology's database was written by another `rocksdb_engine`."""
         return number not in self._databases and engine_of(self._path / str(number)) not in (None, self.engines.name)
 
     def _agree(self, database: SubtopologyEngine, specs: Sequence[StoreSpec]) -> None:
-        """See that the stores fit the topology's kinds, and write down what they are, before any is opened."""
+        """Check the stores against the kinds that the manifest has, and write the manifest, before a store is
+        opened."""
         if database.agreed is not None and list(specs) == list(database.agreed):
             return
         path, name = database.path, self.engines.name
@@ -153,7 +155,7 @@ class RangeStateManager:
                 log.warning("store %r in %s is in another form now, and restored from its changelog", store, path)
                 database.drop_store(store)
         for store in {spec.name for spec in specs}.difference(database.stores()):
-            database.forget_offsets(store)  # of a time before it was removed
+            database.forget_offsets(store)  # offsets from before the store was removed
         manifest = TaskManifest(
             application_id=self.directory.path.name,
             task=path.name,
@@ -194,7 +196,7 @@ class RangeStateManager:
         return storage
 
     def _passes(self, error: StateError, path: Path) -> bool:
-        """Whether stores can be opened later: once their database is mended, or its disk has room."""
+        """Return whether the stores can be opened later: once their database is mended, or once its disk has room."""
         if isinstance(error, StateFullError):
             self.room.refused(path, waits=False)
         elif isinstance(error, StateFormatError | StateLockedError):
@@ -202,7 +204,7 @@ class RangeStateManager:
         return isinstance(error, StateBusyError | StateCorruptError) or self.room.is_full(path)
 
     def _with_stores(self, task: TaskId, specs: Sequence[StoreSpec]) -> SubtopologyEngine | None:
-        """The database with these stores of the task; None when it has none on the disk."""
+        """Return the database with these stores of the task; None if the task has no persistent store."""
         if not specs:
             if task.subtopology in self._databases:
                 self._databases[task.subtopology].agreed = ()
@@ -210,10 +212,10 @@ class RangeStateManager:
         if self._is_foreign(task.subtopology):
             path = self._path / str(task.subtopology)
             written = TaskManifest.read(path)
-            assert written is not None  # it names the engine
+            assert written is not None  # the engine's name was read from it
             unreadable_stores(written, specs, path, self.engines.name)
         database = self._database(task.subtopology, [spec.name for spec in specs])
-        with database.gate.passed():  # or refused, as it is being mended
+        with database.gate.passed():  # raises while the database is being mended
             pass
         self._agree(database, specs)
         for spec in specs:
@@ -221,7 +223,7 @@ class RangeStateManager:
         return database
 
     def _close(self, task: TaskId, held: Any) -> None:
-        """Free the task, and no other of its stores."""
+        """Free the lock of the task."""
         self._leave(task)
         held.unlock()
 
@@ -230,7 +232,7 @@ class RangeStateManager:
         database = self._databases.get(task.subtopology)
         if database is not None:
             for store, owners in list(database.owners.items()):
-                owners.discard(StoreId(task, store))  # one step, as other tasks are opened and closed meanwhile
+                owners.discard(StoreId(task, store))  # atomic, as other threads open and close tasks at the same time
 
     def open_global(self, specs: Sequence[StoreSpec]) -> LocalGlobalStorage:
         return self._others.open_global(specs)
@@ -247,13 +249,14 @@ class RangeStateManager:
         }
 
     def statistics(self) -> dict[tuple[TaskId | int, str], Mapping[str, int]]:
-        """`Engine.statistics` of each database, all of whose stores are one, by the sub-topology's number."""
+        """Return `Engine.statistics` of each database by the number of its sub-topology. The store is named "all", as
+        all stores of a sub-topology share a database."""
         found: dict[tuple[TaskId | int, str], Mapping[str, int]] = {}
         for number, database in list(self._databases.items()):
             try:
                 found[number, "all"] = database.engine.statistics()
             except StateError:
-                continue  # closed meanwhile, or broken: a task will say so
+                continue  # closed in the meantime; or broken, and a task will report that
         return found | self._others.statistics()
 
     def memory_bytes(self) -> int:
@@ -262,15 +265,15 @@ class RangeStateManager:
         return databases + sum(task.memory_bytes() for task in list(self._open.values())) + self._others.memory_bytes()
 
     def databases(self) -> list[SubtopologyEngine]:
-        """All open databases, for the state thread."""
+        """Return all open databases, for the state thread."""
         return list(self._databases.values())
 
     def unopened(self) -> list[int]:
-        """The sub-topologies whose database can't be opened, as its disk is full."""
+        """Return the sub-topologies whose database can't be opened, as its disk is full."""
         return [int(path.name) for path in self.room.full() if int(path.name) not in self._databases]
 
     def tasks(self, subtopology: int) -> list[RangeTaskStorage]:
-        """The open tasks of a sub-topology."""
+        """Return the storages of a sub-topology's open tasks."""
         return [storage for task, storage in sorted(self._open.items()) if task.subtopology == subtopology]
 
     # -- the end of state
@@ -299,8 +302,8 @@ class RangeStateManager:
         return True
 
     def _remove_former(self, database: SubtopologyEngine, until_ms: int) -> bool:
-        """Remove stores that the topology hasn't had since `until_ms`, if they could be restored; whether there were
-        some."""
+        """Remove stores that the topology hasn't had since `until_ms`, unless no changelog could restore them. Returns
+        True if a store was removed."""
         unused = self.directory.unused
         with self._opening:
             names = {store: name_of_store(database.number, store) for store in former_stores(database)}
@@ -332,7 +335,7 @@ class RangeStateManager:
     def release(self) -> None:
         for storage in list(self._open.values()):
             log.error("the state is given back while task %s is still open: it was not closed", storage.task)
-        with ExitStack() as stack:  # what one of them raises keeps no other one open
+        with ExitStack() as stack:  # if one can't be released, the others still are
             stack.callback(self._others.release)
             for database in self._databases.values():
                 stack.callback(self._end, database)

@@ -1,6 +1,6 @@
-"""The metrics of the databases: size, files, whether writes wait, what isn't synced.
+"""The metrics of the databases: size, number of files, whether writes wait, and how old the oldest unsynced write is.
 
-*Guarantees*: files are looked at once per `LOOK_MS`. A database that is gone takes its metrics along.
+*Guarantees*: files are looked at once per `LOOK_MS`. `close` removes all metrics.
 *Assumes*: the state thread calls.
 """
 
@@ -31,7 +31,7 @@ class DatabaseMeasures:
         self._next_look_ms = 0
 
     def publish(self, databases: Sequence[SubtopologyEngine], now_ms: int, unopened: Iterable[int] = ()) -> None:
-        """Publish what is so now. `unopened`: the sub-topologies whose database waits for room to be opened."""
+        """Publish the present values. `unopened`: sub-topologies whose database can't be opened, as a disk is full."""
         looks = now_ms >= self._next_look_ms
         if looks:
             self._next_look_ms = now_ms + LOOK_MS
@@ -62,7 +62,7 @@ class DatabaseMeasures:
 
 
 def files_of(folder: Path) -> tuple[int, int]:
-    """How many files there are in a folder, and their bytes."""
+    """Return the number of files in a folder, and their size in bytes."""
     files = size = 0
     try:
         with os.scandir(folder) as entries:
@@ -70,5 +70,5 @@ def files_of(folder: Path) -> tuple[int, int]:
                 files += 1
                 size += entry.stat().st_size
     except OSError:
-        pass  # a compaction has removed one of them, or the folder is gone
+        pass  # a compaction has removed one of the files, or the folder is gone
     return files, size

@@ -1,13 +1,13 @@
-"""`OpenRanges`: what the tasks of a sub-topology read, whichever database it lies in.
+"""`OpenRanges` keeps the ranges that a sub-topology's tasks have open, and redirects them to a new database.
 
-    open --> read --replaced by a database that has it--> read there
-    open --> read --replaced by one that hasn't--> lost: refused --empty--> to be emptied --emptied--> read: nothing
-    a scan that began in the database before ends there
+    open --> read --replaced by a database that has the range--> read there
+    open --> read --replaced by one that lacks it--> lost: refused --empty--> waits to be emptied --emptied--> read
+    a scan that began in the replaced database ends there
 
-*Guarantees*: a range that no database has is an error to its readers and writers, until it is emptied. One that is to
-be emptied has nothing, whatever is on the disk. Damage that a reader meets in a database that was replaced says nothing
-of the one in its place: the reader's task begins again at its last commit.
-*Assumes*: the caller that empties a range, or replaces the database, holds `lock`; else any thread calls.
+*Guarantees*: readers and writers of a lost range get an error until the range is emptied. A range that waits to be
+emptied reads as empty, whatever is on the disk. If a read meets damage in a database that was replaced in the meantime,
+the new database isn't suspected: the reader's task is rolled back to its last commit.
+*Assumes*: the caller that empties a range, or replaces the database, holds `lock`. Any thread may make the other calls.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from milestones.common.state.engine import Namespace
 
 Place = tuple[int, str]
-"""A partition and a store: a range."""
+"""A range: a partition and a store's name."""
 
 
 class OpenRanges:
-    """*Owns*: the open ranges; `lost`: why, by range whose content is gone; `to_empty`: those that have nothing any
-    more, though the disk has.
+    """*Owns*: the open ranges. `lost`: the ranges whose content can't be read any more, each with the reason.
+    `to_empty`: ranges that count as empty, though the disk still has their entries.
 
-    *Concurrency*: no read, and no write of entries, takes `lock`, unless it has met damage."""
+    *Concurrency*: reads, and writes of entries, don't take `lock`, unless they have met damage."""
 
     def __init__(
         self,
@@ -45,8 +45,9 @@ class OpenRanges:
         ranges: Callable[[], int],
         damage: Callable[[str], object],
     ) -> None:
-        """`number`: of the sub-topology. `family`: of a store, in the database that counts; `ranges`: how many one has;
-        `damage`: called with what is found in that database."""
+        """`number`: the sub-topology's. `family` returns a store's column family in the current database. `ranges`
+        returns how many ranges a column family has. `damage` is called with damage that a read meets in the current
+        database."""
         self._number, self._family, self._ranges, self._damage = number, family, ranges, damage
         self.lock = threading.RLock()
         self.lost: dict[Place, str] = {}
@@ -54,8 +55,8 @@ class OpenRanges:
         self._open: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
 
     def open(self, store: str, partition: int, offset: Callable[[], int | None]) -> RangeNamespace:
-        """A range of the store, which follows when the database is replaced; one that was lost begins empty. `offset`:
-        as in `RangeNamespace`."""
+        """Open a range of the store. It is redirected when the database is replaced. A lost range begins empty.
+        `offset`: as in `RangeNamespace`."""
         with self.lock:
             place = partition, store
             self.lost.pop(place, None)
@@ -65,35 +66,36 @@ class OpenRanges:
         return opened
 
     def ready(self, partition: int, stores: Collection[str]) -> bool:
-        """Whether these stores of the task can be written, or are to be emptied before. `StateCorruptError` when one is
-        lost."""
+        """Return True if these stores of the task can be written, False if one must be emptied first. Raises
+        `StateCorruptError` when one is lost."""
         for store in stores if self.lost else ():
             if why := self.lost.get((partition, store)):
                 raise self._corrupt((partition, store), why)
         return not any((partition, store) in self.to_empty for store in stores)
 
     def empty(self, partition: int, stores: Collection[str]) -> None:
-        """Have these stores of the task be emptied."""
+        """Mark these stores of the task as ranges that wait to be emptied."""
         for store in stores:
             self.to_empty.add((partition, store))
             self.lost.pop((partition, store), None)
 
     def emptied(self, places: Collection[Place]) -> None:
-        """Have these read what is in the database: nothing."""
+        """Note that these ranges are empty in the database, and read them there from now on."""
         self.to_empty.difference_update(places)
         self._rebase(places)
 
     def without(self, lost: Mapping[Place, str]) -> dict[Place, str]:
-        """All that is lost, with those of `lost`, by range, which another database doesn't have."""
+        """Return all lost ranges: those lost so far, and those of `lost`, except ranges that wait to be emptied."""
         return {place: why for place, why in {**self.lost, **lost}.items() if place not in self.to_empty}
 
     def replaced(self, lost: dict[Place, str]) -> None:
-        """Have all read in another database, which has all but `lost`, and in which the others are emptied."""
+        """Redirect all open ranges to the new database. It has all of them except `lost`, and those that waited to be
+        emptied are empty there."""
         self.lost, self.to_empty = lost, set()
         self._rebase(None)
 
     def _rebase(self, places: Collection[Place] | None) -> None:
-        """Have these open ranges (None: all) read what is in the database."""
+        """Redirect these open ranges (None: all of them) to the current database."""
         for opened in list(self._open):
             place = opened.partition, opened.name
             if places is None or place in places:
@@ -102,8 +104,8 @@ class OpenRanges:
                     opened.lose(self._corrupt(place, self.lost[place]))
 
     def _report_damage(self, place: Place, error: StateCorruptError, current: Callable[[], bool]) -> MilestonesError:
-        """Note damage that a read of this range has met. Returns a `StateCorruptError` that names the range; or a
-        `TaskCorruptedError` when the damaged database has been replaced already, and the range isn't lost."""
+        """Note the damage that a read of this range has met. Returns a `StateCorruptError` that names the range. If the
+        damaged database has already been replaced, and the range isn't lost, returns a `TaskCorruptedError`."""
         with self.lock:
             if place not in self.lost:
                 if not current():

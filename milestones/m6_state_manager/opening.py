@@ -1,8 +1,8 @@
-"""Store opening: messages to the instance's state thread.
+"""`StateThreadOpening` opens and closes stores for the polling thread, by messages to the instance's state thread.
 
-*Guarantees*: no call uses a disk, and none but `wait` and `close` waits. Stores that are opened after the end of the
-polling thread are closed by the state thread.
-*Assumes*: driven by the polling thread; the context's state is a `RangeStateManager`.
+*Guarantees*: no call uses a disk, and only `wait` and `close` wait. Stores that the state thread opens after the end of
+the polling thread are closed by the state thread.
+*Assumes*: the polling thread calls; the context's state is a `RangeStateManager`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def start(name: str, keeper: StateKeeper) -> StateThread:
 
 
 class StateThreadOpening(OpeningByMessage):
-    """*Owns*: the state thread's life. *Sends*: `StateRequest`s. *Receives*: `StoreAnswer`s."""
+    """*Owns*: the start and the end of the state thread. *Sends*: `StateRequest`s. *Receives*: `StoreAnswer`s."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class StateThreadOpening(OpeningByMessage):
         launch: Callable[[str, StateKeeper], StateThread] = start,
         wait: Callable[[Mailbox[StoreAnswer], int], object] = Mailbox.wait,
     ) -> None:
-        """`launch` starts the state thread; others than the defaults are for tests."""
+        """`launch` starts the state thread, and `wait` waits for an answer. Tests give others than the defaults."""
         super().__init__(context, wait)
         manager = cast("RangeStateManager", context.state)
         manager.room.stops = context.config.state_full == "stop"
@@ -62,7 +62,8 @@ class StateThreadOpening(OpeningByMessage):
         return StateRequest(self.context, request, self.answers)
 
     def close(self, timeout_ms: int) -> None:
-        """The state thread ends once it has done what was asked for, closed what was opened too late, and synced."""
+        """End the state thread. It first carries out what was requested, closes stores that were opened too late, and
+        syncs."""
         self.take_no_more_answers()
         self._keeper.requests.close()
         until_ms = self.context.clock.monotonic_ms() + timeout_ms

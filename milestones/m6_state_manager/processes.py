@@ -1,7 +1,8 @@
-"""Python processes of this installation that work for the instance.
+"""Starts Python processes that work for the instance.
 
-*Guarantees*: a process imports what this one does. Ctrl-C is not for it: it ends with its input.
-*Assumes*: its module reads its standard input.
+*Guarantees*: a process imports the same modules as this one. Ctrl-C doesn't reach it: the process ends when its input
+is closed.
+*Assumes*: the module that the process runs reads its standard input.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from milestones.common.python_program import python
 
 
 def begin(module: str, **pipes: Any) -> subprocess.Popen[Any]:
-    """Start `python -m module`, its input a pipe; `pipes`: as in `Popen`. `OSError`, also of a frozen program."""
+    """Start `python -m module`, with a pipe as its input. `pipes`: further arguments of `Popen`. Raises `OSError`, also
+    in a frozen program."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(
         [python(f"the helper process {module}"), "-m", module],

@@ -1,7 +1,7 @@
-"""The row of a task in the database: the offsets of its stores, and its last commit. Written with the data.
+"""`RangeRow` is a task's row in the database: the offsets of its stores, and its last commit. Written with the data.
 
-*Guarantees*: a row, or the key of one, that this version can't read is refused with a `StateFormatError` that names the
-way out.
+*Guarantees*: if this version can't read a row or its key, it refuses the row with a `StateFormatError` that says what
+to do.
 *Assumes*: nothing.
 """
 
@@ -26,16 +26,19 @@ WAYS_OUT: Final = "run the version that wrote it, or remove the state, which is 
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode
 LOST: Final = -1
 UNKNOWN: Final = -2
-"""Both in place of a commit's number."""
+"""`LOST` and `UNKNOWN` stand in place of a commit's number: see `RangeRow`."""
 
 
 @dataclass(frozen=True)
 class RangeRow:
-    """One task. By store: `offsets`, the changelog offset up to which (exclusive) it is complete; `changelog_ids`,
-    Kafka's id of that topic, where it is known; `births`, an id that is new when the store was emptied. `commit`: the
-    number of the last one that was written, 0 where none was, `LOST` where a store without changelog has lost what it
-    had, `UNKNOWN` where an earlier stage has written the stores; by input partition, `positions` (next offsets) and
-    `stream_times` (ms) of it. `process_id`, `transactional_id`: of the last writer."""
+    """The row of one task.
+
+    By store: `offsets` are the changelog offsets up to which (exclusive) the stores are complete. `changelog_ids` are
+    Kafka's ids of the changelog topics, where they are known. `births` are ids that change when a store is emptied.
+    `commit` is the number of the last commit that was written, 0 before the first one. It is `LOST` if a store without
+    changelog has lost its content, and `UNKNOWN` if an earlier stage has written the stores. By input partition, that
+    commit's `positions` are next offsets, and `stream_times` are in ms. `process_id` and `transactional_id` name the
+    last writer."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     changelog_ids: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +50,7 @@ class RangeRow:
     transactional_id: str | None = None
 
     def after(self, offsets: Mapping[str, int], commit: CommitMade | None) -> RangeRow:
-        """The row with these offsets, after this commit, or after a write that is none."""
+        """Return the row with these offsets, after this commit; None: after a write that isn't a commit."""
         moved = {**self.offsets, **offsets}
         if commit is None:
             return replace(self, offsets=moved) if offsets else self
@@ -56,17 +59,18 @@ class RangeRow:
         return replace(self, offsets=moved, commit=commit.number, positions=positions, stream_times=times)
 
     def without(self, store: str) -> RangeRow:
-        """The row of a task whose store is empty."""
+        """Return the row of a task whose store was emptied."""
         return replace(self, offsets={name: at for name, at in self.offsets.items() if name != store})
 
     def lost(self, store: str) -> RangeRow:
-        """The row of a task whose store was damaged, and is empty. One without offset had no changelog, or no end."""
+        """Return the row of a task whose store was damaged, and is empty now. A store without an offset has no
+        changelog to restore it, or its first restoration hadn't ended."""
         births = {**self.births, store: uuid.uuid4().hex}
         commit = self.commit if store in self.offsets else LOST
         return replace(self.without(store), births=births, commit=commit)
 
     def following(self, ids: Mapping[str, str]) -> RangeRow:
-        """The row with these changelog ids."""
+        """Return the row with these changelog ids."""
         return replace(self, changelog_ids={**self.changelog_ids, **ids})
 
     def encode(self) -> bytes:
@@ -74,7 +78,7 @@ class RangeRow:
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> RangeRow:
-        """The row in `data`; `StateFormatError`, which names `where`, when it isn't one of this format."""
+        """Read the row in `data`. Raises `StateFormatError`, which names `where`, if the format is another one."""
         try:
             written: dict[str, Any] = json.loads(data)
             version = written.pop("format")
@@ -97,7 +101,7 @@ class RangeRow:
 
 
 def rows_in(found: Iterable[tuple[bytes, bytes]], number: int, path: Path) -> dict[int, RangeRow]:
-    """The rows by partition, of what the column family of rows has. `number`, `path`: of the sub-topology.
+    """Read the rows in the column family of rows, by partition. `number` and `path` are the sub-topology's. Raises
     `StateFormatError`."""
     rows = {}
     for key, row in found:

@@ -1,10 +1,10 @@
-"""One task's part of a store's column family: the keys that begin with the task's partition.
+"""`RangeNamespace` is one task's part of a store's column family: the keys that begin with the task's partition.
 
     column family:  | partition (4, big-endian) | key of the store |  -> value
 
-*Guarantees*: a range has no key of another one. Entries are in the order of the store's own keys. A namespace that was
-closed raises `StateError`, also a scan that began before. Damage is an error that names the range, or its task.
-*Assumes*: the range's holder reads and writes it; partitions are below 2^31, as Kafka's are.
+*Guarantees*: no key is in two ranges. Entries are in the order of the store's own keys. A closed namespace raises
+`StateError`, even in a scan that began before. Damage is an error that names the range, or its task.
+*Assumes*: only the thread that has the task reads and writes its range. Partitions are below 2^31, as in Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ MOST: Final = (1 << 31) - 1
 
 
 def prefix_of(partition: int) -> bytes:
-    """What the keys of a partition begin with. `StateError` for a number that Kafka doesn't give."""
+    """Return the bytes with which all keys of a partition begin. Raises `StateError` for a number that can't be a
+    partition of Kafka."""
     if not 0 <= partition <= MOST:
         raise StateError(
             f"partition {partition} has no range of keys: they go from 0 to {MOST}, as Kafka's partitions do; see what "
@@ -38,40 +39,40 @@ def prefix_of(partition: int) -> bytes:
 
 
 def partition_of(key: bytes) -> int:
-    """The partition of a key of a column family."""
+    """Return the partition of a key in a column family."""
     return int(_PREFIX.unpack_from(key)[0])
 
 
 def span_of(partition: int) -> Span:
-    """All keys of a partition."""
+    """Return the span of all keys of a partition."""
     return prefix_of(partition), _PREFIX.pack(partition + 1)
 
 
 def prefixed(batch: Batch, prefix: bytes) -> dict[bytes, bytes | None]:
-    """The batch with the prefix in front of each key."""
+    """Return the batch with the prefix in front of each key."""
     return {prefix + key: value for key, value in batch.items()}
 
 
 DamageReporter = Callable[[StateCorruptError, Callable[[], bool]], MilestonesError]
-"""Turns a `StateCorruptError` that a read has met into the error to raise. The second argument says whether the range
-is still read from the same database: False when the database was replaced since the read began."""
+"""Turns a `StateCorruptError` that a read has met into the error to raise. The second argument is a function. It
+returns False if the database was replaced since the read began, so that the damage isn't in the current one."""
 
 
 def unchanged(error: StateCorruptError, _: Callable[[], bool]) -> MilestonesError:
-    """The error as it is."""
+    """Return the error unchanged."""
     return error
 
 
 def _still(cell: list[T], content: T) -> Callable[[], bool]:
-    """Tells whether the cell has this content."""
+    """Return a function that says whether the cell still has this content."""
     return lambda: cell[0] is content
 
 
 class RangeNamespace:
-    """See `Namespace`. `offset`: asked for the changelog offset of this range; `report_damage`:
-    called when a read meets damage; `ranges`: how many the column family has.
+    """See `Namespace`. `offset` returns the changelog offset of this range. `report_damage` is called when a read meets
+    damage. `ranges` returns how many ranges the column family has.
 
-    *Concurrency*: another thread may give it the column family of another database (`rebase`) during the reads. A scan
+    *Concurrency*: when a database is replaced, another thread changes the column family (`rebase`) during reads. A scan
     ends in the database in which it began."""
 
     name: str
@@ -107,17 +108,17 @@ class RangeNamespace:
         self.get = get
 
     def rebase(self, family: Namespace) -> None:
-        """Read from this column family from now on."""
-        self._scan_bounded = family.reader(self._beyond)  # first: damage that the former one meets isn't the new one's
+        """Read from this column family, of another database, from now on."""
+        self._scan_bounded = family.reader(self._beyond)  # before `_family`: else damage would seem to be in `family`
         self._family[0], self._lost = family, None
         self._reader[0] = family.get
-        if self._closed:  # also meanwhile
+        if self._closed:  # `close` may have been called since the line above
             self._reader[0] = self._refuse
         for sibling in list(self._siblings):
             sibling.rebase(family)
 
     def lose(self, error: StateCorruptError) -> None:
-        """Refuse all reads with this error, until the store is emptied: what it had is gone."""
+        """Refuse all reads with this error, until the store is emptied."""
         self._lost, self._reader[0] = error, self._refuse
         for sibling in list(self._siblings):
             sibling.lose(error)
@@ -166,7 +167,7 @@ class RangeNamespace:
         return self._offset()
 
     def approximate_entries(self) -> int:
-        """The entries of all ranges in equal parts: there is no telling them apart."""
+        """Return an equal share of the column family's entries: RocksDB can't count those of one range."""
         return self._family[0].approximate_entries() // max(1, self._ranges())
 
     def close(self) -> None:
@@ -190,11 +191,11 @@ class RangeNamespace:
 
     @staticmethod
     def _again(lost: StateCorruptError) -> StateCorruptError:
-        """A new error of the same: one that is raised twice keeps the frames of both."""
+        """Make a new error with the same text. An error that is raised twice would keep the stack frames of both."""
         return StateCorruptError(str(lost), lost.damaged)
 
     def closed(self) -> StateError:
-        """The error of a call to a closed range."""
+        """Make the error of a call to a closed range."""
         return StateError(
             f"store {self.name!r} of partition {self.partition} was closed: its task was closed, moved, or "
             "its store is being rebuilt"

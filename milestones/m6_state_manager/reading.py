@@ -1,4 +1,4 @@
-"""The stores on an instance's disk, for tools: by task, with their offsets, in either layout.
+"""Reads the stores on an instance's disk, for tools: by task, with their offsets, in either layout.
 
 *Guarantees*: nothing is written.
 *Assumes*: no process has the database open, or the path is that of a copy.
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class StoreOnDisk(NamedTuple):
-    """One store of one task. `birth`: an id that is new when the store was emptied; `entries`: read as they are asked
-    for, while the database is open."""
+    """One store of one task. `birth` is an id that changes when the store is emptied. `entries` are read lazily, while
+    the database is open."""
 
     task: TaskId
     store: str
@@ -33,8 +33,8 @@ class StoreOnDisk(NamedTuple):
 
 
 def on_disk(directory: Path, engines: Engines) -> Iterator[tuple[str, StoreOnDisk]]:
-    """All stores in `<state_dir>/<application_id>`, each with its layout. The entries are to be read before the next
-    store is asked for. `StateError`."""
+    """Yield all stores in `<state_dir>/<application_id>`, each with its layout. Read the entries of a store before you
+    ask for the next store. Raises `StateError`."""
     for path in sorted(directory.glob(f"*_*/{ROCKSDB}/*")):
         for store in from_folder(path, engines):
             yield FOLDERS, store
@@ -44,7 +44,7 @@ def on_disk(directory: Path, engines: Engines) -> Iterator[tuple[str, StoreOnDis
 
 
 def from_folder(path: Path, engines: Engines) -> Iterator[StoreOnDisk]:
-    """The store in `<task>/rocksdb/<store>`. `StateError`."""
+    """Yield the store in `<task>/rocksdb/<store>`. Raises `StateError`."""
     engine = engines.open(path)
     try:
         namespace = engine.open(path.name)
@@ -55,12 +55,12 @@ def from_folder(path: Path, engines: Engines) -> Iterator[StoreOnDisk]:
 
 
 def databases(directory: Path) -> list[Path]:
-    """The databases of an instance, in its directory `<state_dir>/<application_id>`."""
+    """Return the databases of an instance, in its directory `<state_dir>/<application_id>`."""
     return sorted(path for path in (directory / DATABASES).glob("*") if path.name.isdigit())
 
 
 def stores(path: Path, engines: Engines) -> Iterator[StoreOnDisk]:
-    """The stores in the database of a sub-topology. `StateError`."""
+    """Yield the stores in the database of a sub-topology. Raises `StateError`."""
     database = SubtopologyEngine(int(path.name), path, engines)
     try:
         for partition, row in database.rows.items():

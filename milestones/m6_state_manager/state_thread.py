@@ -1,15 +1,15 @@
-"""The state thread of an instance: opens and closes tasks' stores, syncs the databases, gives room back.
+"""The state thread of an instance opens and closes tasks' stores, syncs the databases, and frees disk space.
 
     polling thread --StoreRequest--> mailbox --> StateThread --StoreAnswer--> polling thread
                                                   v every state_sync_interval_ms: sync what was written,
-                                                      flush the largest memtable, have wiped ranges compacted;
-                                                      a step of the snapshots
+                                                      flush the largest memtable, have deleted spans compacted;
+                                                      when no request came: a step of the snapshots
 
-*Guarantees*: a quiet database doesn't hold the memory that a busy one has to flush for. What was applied is on the disk
-`state_sync_interval_ms` later, about. A database that can't be synced is a warning: its next write says more. A part of
-a step that fails is logged, and what follows is done: a request is answered whatever else fails. An error that ends the
-thread goes to the polling thread, which ends by it.
-*Assumes*: one per instance; the manager outlives it.
+*Guarantees*: an idle database doesn't keep memory that a busy one needs: its memtable is flushed. What was applied is
+on the disk about `state_sync_interval_ms` later. If a database can't be synced, a warning is logged, and its next write
+fails with the error. If one part of a step fails, the error is logged and the other parts are done, so that every
+request is answered. An error that ends this thread is sent to the polling thread, which ends with the same error.
+*Assumes*: one state thread per instance; the manager outlives it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CAPACITY: Final = 100_000
 
 
 class StateRequest(NamedTuple):
-    """A request of a polling thread, whose context is `context`; `answers`: where the answer goes."""
+    """A request of the polling thread whose context is `context`. The answer is put into `answers`."""
 
     context: ThreadContext
     request: StoreRequest
@@ -50,27 +50,27 @@ class StateRequest(NamedTuple):
 
 
 class DatabaseDamaged(NamedTuple):
-    """A database has proved damaged: it is looked for at once."""
+    """Says that a database has proved damaged. It wakes the state thread, which looks for the database."""
 
 
 class Snapshots(Protocol):
-    """What the state thread does about snapshots."""
+    """The state thread's part that makes snapshots."""
 
     def run_once(self) -> None:
-        """The next step."""
+        """Take the next step."""
         ...
 
     def wait_ms(self) -> int | None:
-        """How long the thread may wait for requests before the next step; None: for ever."""
+        """Return how long the thread may wait for requests before the next step; None if it may wait for ever."""
         ...
 
     def close(self) -> None:
-        """End, with the helper. Harmless when repeated."""
+        """End, and end the helper process. Harmless when repeated."""
         ...
 
 
 class StateKeeper:
-    """The step function of the state thread. *Owns*: when the databases are synced next. *Receives*: `StateRequest`s,
+    """The step function of the state thread. *Owns*: the time of the next sync. *Receives*: `StateRequest`s,
     `DatabaseDamaged`. *Sends*: `StoreAnswer`s."""
 
     def __init__(
@@ -82,7 +82,7 @@ class StateKeeper:
         name: str = "State",
         metrics: Metrics | None = None,
     ) -> None:
-        """`name`: of the thread; `metrics`: where the databases are shown, None for tests."""
+        """`name`: the thread's. `metrics`: where the databases' metrics are added; None in tests."""
         self._manager, self._clock, self._interval_ms, self._snapshots = manager, clock, sync_interval_ms, snapshots
         self.requests: Mailbox[StateRequest | DatabaseDamaged] = Mailbox(CAPACITY, "stores to open and to close")
         self._measures = None if metrics is None else DatabaseMeasures(metrics)
@@ -91,19 +91,19 @@ class StateKeeper:
         self._next_sync_ms = clock.monotonic_ms() + sync_interval_ms
         self._compacting: CompactionThread | None = None
         self.tell_death: Callable[[BaseException], object] = lambda _: None
-        """Called with the error that has ended the thread."""
+        """Called with the error that ended the thread."""
         if metrics is not None and metrics.profile is not None:
             metrics.profile.follow_thread(name, self._timed())
 
     def _timed(self) -> Iterator[tuple[object, Mapping[str, str]]]:
-        """What a profile times, with its words for that."""
+        """Yield the methods that a profile times, with the names that it shows."""
         yield self, {"run_once": "waits for requests", "_carry_out": "opens and closes stores", "sync": "syncs stores"}
         yield self._snapshots, {"run_once": "makes snapshots"}
 
     def run_once(self) -> bool:
-        """1. carry out a request, if one comes before the next sync; 2. see to damaged databases; 3. sync; 4. flush
-        what is largest where little memory is left; 5. give room back; 6. where no request came, take a step of the
-        snapshots. False: no request will come any more."""
+        """Take one step: 1. carry out a request, if one comes before the next sync; 2. mend damaged databases; 3. sync;
+        4. flush the largest memtable if memory is short; 5. free disk space; 6. if no request came, take a step of the
+        snapshots. Returns False if no request can come any more."""
         try:
             request = self.requests.get(max(0, min(self._left_ms(), self._snapshots.wait_ms() or self._interval_ms)))
         except MailboxClosedError:
@@ -122,7 +122,7 @@ class StateKeeper:
         return True
 
     def _try(self, what: str, part: Callable[[], object]) -> None:
-        """Do a part of the step. An error of it is logged: what was asked for, and the other parts, don't wait."""
+        """Do a part of the step. Its error is logged, so that requests and the other parts are still served."""
         try:
             part()
         except Exception as error:
@@ -134,7 +134,8 @@ class StateKeeper:
             self._measures.publish(self._manager.databases(), now_ms, self._manager.unopened())
 
     def _hear_of_damage(self) -> None:
-        """From any thread. At the instance's end nothing is mended any more: the next start finds the damage."""
+        """Wake the state thread to mend a database. Any thread calls. At the instance's end nothing is mended: the next
+        start finds the damage."""
         with suppress(MailboxClosedError):
             self.requests.try_put(DatabaseDamaged())
 
@@ -145,12 +146,12 @@ class StateKeeper:
         answer_or_close(request.context, carry_out(request.context, request.request), request.answers)
 
     def sync(self) -> None:
-        """Sync the databases that were written since."""
+        """Sync the databases that were written since the last sync."""
         self._next_sync_ms = self._clock.monotonic_ms() + self._interval_ms
         for database in self._manager.databases():
             try:
                 database.look()
-                # An engine whose log can't be synced takes no write any more, also with room again.
+                # An engine that fails to sync its log refuses all later writes, even when the disk has room once more.
                 if database.unsynced and not database.gate.reason and not database.is_full:
                     database.sync()
                 database.settle()
@@ -158,7 +159,8 @@ class StateKeeper:
                 log.warning("what sub-topology %d has written isn't synced: %s", database.number, error)
 
     def _flush_largest(self) -> None:
-        """Make room for what is written: RocksDB flushes the database that writes, never the one that holds most."""
+        """Flush the largest memtable if memory is short. By itself RocksDB flushes the database that is written, even
+        if another one holds most of the memory."""
         if not self._manager.engines.crowded():
             return
         try:
@@ -174,7 +176,7 @@ class StateKeeper:
             log.warning("no memory is made free for what is written: %s", error)
 
     def _give_room_back(self) -> None:
-        """Have wiped ranges compacted by another thread, as this may take long; remove the notes of compacted ones."""
+        """Remove the notes of compacted spans, and begin a thread that compacts the others, as this may take long."""
         databases = self._manager.databases()
         for database in databases:
             try:
@@ -187,12 +189,12 @@ class StateKeeper:
             self._compacting.start()
 
     def died(self, error: BaseException) -> None:
-        """Tell the polling thread that this error has ended the thread; end the snapshots."""
+        """Send the error that has ended this thread to the polling thread, and end the snapshots."""
         self.tell_death(error)
         self._snapshots.close()
 
     def end(self, timeout_s: float) -> None:
-        """Give no more room back, mend nothing more, and wait for what is under way."""
+        """End compactions and mendings, and wait for those that are under way."""
         if self._measures is not None:
             self._measures.close()
         self._mender.end(timeout_s)
@@ -202,8 +204,8 @@ class StateKeeper:
 
 
 class CompactionThread(threading.Thread):
-    """Gives the room of what was wiped in these databases back, until none is left. *Receives*: what is wiped
-    meanwhile. What is left at its end, also by an error, is given back by the next one."""
+    """Compacts the deleted spans of these databases, until none is left. *Receives*: spans that are deleted in the
+    meantime. If this thread ends early, the next one compacts the rest."""
 
     def __init__(self, name: str, databases: Sequence[SubtopologyEngine]) -> None:
         super().__init__(name=name, daemon=True)
@@ -212,7 +214,7 @@ class CompactionThread(threading.Thread):
         self._over = False
 
     def interrupt(self) -> None:
-        """Have what is under way come to its end, and begin nothing more; any thread may call it."""
+        """End the compaction that is under way, and begin no other one. Any thread may call."""
         self._over = True
         if (database := self._at) is not None:
             database.engine.interrupt()
@@ -232,13 +234,14 @@ class CompactionThread(threading.Thread):
                 except StateError as error:
                     log.info("the room of what is gone of store %r isn't given back: %s", wiped.store, error)
                 else:
-                    if not self._over:  # one that was interrupted ends without an error
+                    if not self._over:  # an interrupted compaction ends without an error
                         database.wiped.given_back(wiped)
             self._at = None
 
 
 class StateThread(threading.Thread):
-    """Drives a `StateKeeper` until its mailbox is closed and empty, or by an error, which is its last message."""
+    """Drives a `StateKeeper` until its mailbox is closed and empty. An error that ends the thread is its last
+    message."""
 
     def __init__(self, name: str, keeper: StateKeeper) -> None:
         super().__init__(name=name, daemon=True)

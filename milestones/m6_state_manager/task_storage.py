@@ -1,10 +1,10 @@
-"""The open stores of one task: ranges of its sub-topology's database, and stores in memory.
+"""`RangeTaskStorage`: the open stores of one task, as ranges of its sub-topology's database or in memory.
 
-*Guarantees*: a commit is written in steps (`steps.py`), the last one with the row, which has the offsets of all stores:
-a replay repairs a write that breaks off. What no replay could repair is in the last step whole, of any size: a store
-without changelog, or of a kind that is `whole`. A store with a changelog that is at offset None is empty when the task
-is opened.
-*Assumes*: the thread that has the task calls, except `memory_bytes`.
+*Guarantees*: a commit is written in steps (`steps.py`). The last step has the task's row, with the offsets of all
+stores, so that the changelogs repair a write that breaks off. A store that they couldn't repair is written whole in the
+last step, whatever its size: a store without changelog, or one of a kind that is `whole`. If a store with a changelog
+has offset None when the task is opened, the store is emptied.
+*Assumes*: the thread that has the task calls; any thread may call `memory_bytes`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class RangeTaskStorage:
         writer: Mapping[str, Any],
         closed: Callable[[], None],
     ) -> None:
-        """`database`: None without persistent stores. `writer`: the fields of the task's row that name the writer;
-        `closed` frees the task."""
+        """`database`: None if the task has no persistent store. `writer`: the fields of the task's row that name the
+        writer. `closed` frees the task's lock."""
         self.task = task
         self._database, self._writer, self._closed = database, writer, closed
         self._own = writer["process_id"], writer["transactional_id"]
@@ -68,12 +68,12 @@ class RangeTaskStorage:
         for name in self._specs:
             self._open_range(name)
         if database is not None:
-            self._changed.follows(self._range)  # others may have had the task, since it led here
+            self._changed.follows(self._range)  # another instance may have had the task in the meantime
         self._empty_unfinished()
 
     @property
     def _engine(self) -> SubtopologyEngine:
-        assert self._database is not None  # asked for persistent stores only
+        assert self._database is not None  # only persistent stores get here
         return self._database
 
     @property
@@ -104,8 +104,8 @@ class RangeTaskStorage:
         return self._row.offsets.get(store)
 
     def _empty_unfinished(self) -> None:
-        """Empty what the beginning of a first write, or of an ingestion, has left: a key in it could survive a
-        restoration if the changelog has forgotten even the key's deletion."""
+        """Empty stores in which a first write, or an ingestion, has broken off. A key left there could survive the
+        restoration, if the changelog has compacted away even the key's deletion."""
         for name in self._specs:
             if self._restorable(name) and self._offset(name) is None and self._has_entries(name):
                 self.clear(name)
@@ -125,7 +125,7 @@ class RangeTaskStorage:
         return found | {name: self._offset(name) for name in self._ranges}
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-        commit, self._commit = self._commit, None  # of this call only: what fails isn't written by another one
+        commit, self._commit = self._commit, None  # for this call only: if it fails, no other call writes the number
         for name in self._in_memory.keys() & {*batches, *offsets}:
             self._in_memory[name].write(batches.get(name, {}), offsets.get(name))
         persistent = {name: batch for name, batch in batches.items() if name in self._ranges}
@@ -133,7 +133,7 @@ class RangeTaskStorage:
         if not (any(persistent.values()) or moved or (commit is not None and self._unlogged)):
             return
         engine, partition = self._engine, self.task.partition
-        # A commit's number says that stores without changelog have it all: none of them may be lost, written or not.
+        # The number of a commit says that all stores without changelog have this commit, so that all must be writable.
         numbered = self._unlogged if commit is not None else ()
         epoch = engine.ready(partition, {*persistent, *moved, *numbered})
         changes = self._range
@@ -151,17 +151,17 @@ class RangeTaskStorage:
         return None
 
     def write(self) -> None:
-        """Do nothing: no commit waits."""
+        """Do nothing: no commit waits to be written."""
 
     def note(self, commit: CommitMade) -> None:
         self._commit = commit
 
     def commit_number(self) -> int | None:
-        """None also of state that an earlier stage has left, until the first commit."""
+        """Return the number; None before the first commit, too, if an earlier stage has written the stores."""
         return None if self._database is None or self._row.commit == UNKNOWN else self._row.commit
 
     def _cut(self, batches: Mapping[str, Batch]) -> list[dict[str, Batch]]:
-        """The steps of a commit, at least one."""
+        """Cut a commit into steps, at least one."""
         cut = list(joint_steps({name: batch for name, batch in batches.items() if self._in_steps(name)}))
         last = cut.pop() if cut else {}
         return [*cut, {**last, **{name: batch for name, batch in batches.items() if not self._in_steps(name)}}]
@@ -197,10 +197,10 @@ class RangeTaskStorage:
         return self._open_range(store)
 
     def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
-        """Files whose keys begin as the range's are linked, where the engine can."""
+        """Ingest table files. They are linked if the engine can, and if their keys begin with this range's prefix."""
         if store in self._in_memory:
             return self._in_memory[store].ingest(files, prefix)
-        self._changed.begin(self._range)  # until the offset is written, by `apply`
+        self._changed.begin(self._range)  # ends when `apply` writes the offset
         if prefix == prefix_of(self.task.partition) and self._engine.links:
             return self._link(store, files)
         return write_entries(self._write_step, store, files, prefix)
@@ -220,7 +220,7 @@ class RangeTaskStorage:
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         if self._database is None:
             return
-        self._changed.follows(self._range)  # as a standby from now on, perhaps, that was given the stores open
+        self._changed.follows(self._range)  # this may be a standby that took over the open stores of an active task
         own = {store: id for store, id in ids.items() if store in self._ranges}
         with self._engine.noting:
             kept = self._next_row().following(own)
@@ -228,17 +228,17 @@ class RangeTaskStorage:
                 self._engine.keep(self.task.partition, kept)
 
     def memory_bytes(self) -> int:
-        """Of the stores in memory: the database's is the sub-topology's."""
+        """Return the memory of the stores in memory. The database's memory is counted once, for the sub-topology."""
         found = 0
         for store in list(self._in_memory.values()):
             try:
                 found += store.engine.memory_bytes()
             except StateError:
-                continue  # closed meanwhile
+                continue  # closed in the meantime
         return found
 
     def close(self) -> None:
-        """The database stays open: a task that comes back finds its range."""
+        """Close the ranges. The database stays open, so that a task that comes back finds its entries."""
         for opened in self._ranges.values():
             opened.close()
         self._ranges = {}

@@ -1,11 +1,11 @@
-"""`WipedSpans`: what was deleted from a database, until its room is given back.
+"""`WipedSpans` remembers which spans of keys were deleted from a database, until a compaction frees their disk space.
 
-    a wipe or an expiration, and a note of it --one step--> database        a start: the notes are read again
-    compacted --> the note is done --the state thread--> it is removed from the database
+    delete a span, and write a note of it --one step--> database        a start reads the notes from the database
+    compact the span --> the note is done --the state thread--> remove the note from the database
 
-*Guarantees*: a span whose room isn't given back has a note, after a crash, too. At most `MOST` spans per store are
-kept: more of them become one that has them all.
-*Assumes*: called from any thread; its lock is held for moments.
+*Guarantees*: a deleted span has a note until its disk space is free, even after a crash. A store has at most `MOST`
+spans: when there are more, one span that covers all of them takes their place.
+*Assumes*: any thread calls. The lock is held only for moments.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from milestones.common.state.engine import Span
 
 NOTES: Final = "/wiped"
-"""The column family of the notes; no store has such a name."""
+"""The column family of the notes. No store can have this name."""
 
 MOST: Final = 100
 
 
 class Wiped(NamedTuple):
-    """A span of a store, and the keys of its notes."""
+    """A deleted span of a store, and the keys of its notes."""
 
     store: str
     span: Span
@@ -34,8 +34,8 @@ class Wiped(NamedTuple):
 
 
 def notes_of(spans: Mapping[str, Span]) -> dict[bytes, bytes]:
-    """The notes of what is about to be deleted, to be written in the same step. Each has a key of its own, so that one
-    that is done is never another one."""
+    """Make the notes of spans that are about to be deleted, to be written in the same step. Each note has a new key, so
+    that removing a note never removes a later one of the same span."""
     return {
         uuid.uuid4().bytes: json.dumps([store, first.hex(), beyond.hex()]).encode()
         for store, (first, beyond) in spans.items()
@@ -43,7 +43,7 @@ def notes_of(spans: Mapping[str, Span]) -> dict[bytes, bytes]:
 
 
 class WipedSpans:
-    """*Owns*: the spans by store, with the keys of their notes; the notes that are done."""
+    """*Owns*: the deleted spans by store, with the keys of their notes; the keys of notes that are done."""
 
     def __init__(self, notes: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """`notes`: those in the database."""
@@ -53,7 +53,7 @@ class WipedSpans:
         self.add(dict(notes))
 
     def add(self, notes: Mapping[bytes, bytes]) -> None:
-        """Have the room given back of what these notes, which are written, say."""
+        """Remember the spans of these notes, which are in the database."""
         with self._lock:
             for key, note in notes.items():
                 store, first, beyond = json.loads(note)
@@ -64,7 +64,7 @@ class WipedSpans:
                     self._spans[store] = {covering: [key for keys in spans.values() for key in keys]}
 
     def take(self) -> Wiped | None:
-        """One of them, which is taken once; None when there is none."""
+        """Take one span, to compact it; None if there is none. A span is taken once."""
         with self._lock:
             for store, spans in self._spans.items():
                 span, keys = spans.popitem()
@@ -74,17 +74,17 @@ class WipedSpans:
         return None
 
     def given_back(self, wiped: Wiped) -> None:
-        """Note that the room of one that was taken is given back."""
+        """Note that the disk space of a span that was taken is free."""
         with self._lock:
             self._done += wiped.keys
 
     def done(self) -> list[bytes]:
-        """The keys of the notes that can be removed."""
+        """Return the keys of the notes that can be removed from the database."""
         with self._lock:
             return list(self._done)
 
     def removed(self, keys: Iterable[bytes]) -> None:
-        """Forget notes that were done, and are removed from the database."""
+        """Forget the keys of notes that were removed from the database."""
         gone = set(keys)
         with self._lock:
             self._done = [key for key in self._done if key not in gone]

@@ -1,10 +1,10 @@
-"""All tasks of an instance converted, the most important ones first, with helper processes where there is much to do.
+"""Converts all tasks of an instance, the most important ones first, by helper processes when there is much to convert.
 
-    take_all_in --FolderJob--> helper process --table files--> take_in --link--> ranges, then the folder goes
-    give_all_out --RangeJob--> helper process --a store's folder--> give_out --rename--> folders, then the database goes
+    take_all_in --FolderJob--> helper process --table files--> take_in --link--> ranges, then the folder is removed
+    give_all_out --RangeJob--> helper process --store's folder--> give_out --rename--> folders, then the database goes
 
-*Guarantees*: as `layouts.py`, task by task. A helper reads one layout and writes files of the other one, nothing else:
-what counts, and what is removed then, is decided here.
+*Guarantees*: those of `layouts.py`, for each task. A helper process only reads one layout and writes files of the other
+one. This process decides which layout counts, and removes the other one.
 *Assumes*: as `layouts.py`. The start waits until all tasks are converted. Their order matters only if the start is
 interrupted: then the most important ones are done.
 """
@@ -56,21 +56,21 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 MUCH_BYTES: Final = 32 * 1024 * 1024
-"""From which size of all stores on helpers are worth their start."""
+"""If all stores together have this size, or more, helper processes are started."""
 MOST: Final = 4
-"""Helpers."""
+"""The largest number of helper processes."""
 AHEAD: Final = 4
-"""Tasks whose files are written, or are being written, before it is their turn: what the disk needs twice."""
+"""The number of tasks whose files are written before it is their turn. The disk has these tasks twice."""
 
 J = TypeVar("J", FolderJob, RangeJob)
 Jobs = Callable[["TaskId"], Sequence[J]]
-"""What has to be done for a task; asked once for each."""
+"""Returns the jobs of a task. Called once for each task."""
 Each = Callable[["TaskId", Sequence[J], Convert], None]
-"""Converts a task, by its jobs."""
+"""Converts a task, once its jobs are done."""
 
 
 def in_order(tasks: Iterable[TaskId], weights: Mapping[int, int]) -> list[TaskId]:
-    """Those of the most important sub-topology first. `weights`: `task_priorities`."""
+    """Sort the tasks by the importance of their sub-topologies. `weights`: `task_priorities`."""
     of: dict[int, list[TaskId]] = {}
     for task in sorted(tasks):
         of.setdefault(task.subtopology, []).append(task)
@@ -83,8 +83,8 @@ def take_all_in(
     take_in: Callable[[TaskId, Convert], None],
     weights: Mapping[int, int],
 ) -> None:
-    """Take the stores of all tasks that are in folders into their ranges. `database`: of a task; `weights`:
-    `task_priorities`. `StateError`."""
+    """Convert all tasks that are in folders to ranges. `database` returns the database of a task. `weights`:
+    `task_priorities`. Raises `StateError`."""
     tasks = in_order(folders(directory), weights)
 
     def jobs(task: TaskId) -> Sequence[FolderJob]:
@@ -107,14 +107,14 @@ def folder_state_manager(
     static_id: str | None = None,
     weights: Mapping[int, int] | None = None,
 ) -> LocalStateManager:
-    """The state manager of the stages before m6, once what m6 has left is in folders. `StateError`."""
+    """Convert what m6 has left to folders, and return the state manager of the earlier stages. Raises `StateError`."""
     give_all_out(directory, engines, weights or {})
     directory.write_layout(FOLDERS)
     return LocalStateManager(directory, engines, stage, static_id)
 
 
 def give_all_out(directory: StateDirectory, engines: Engines, weights: Mapping[int, int]) -> None:
-    """Have all tasks that are in ranges in folders. `weights`: `task_priorities`. `StateError`."""
+    """Convert all tasks that are in ranges to folders. `weights`: `task_priorities`. Raises `StateError`."""
     path = directory.path / DATABASES
     numbers = by_importance((int(name) for name in names(path) if name.isdigit()), weights)
     found = {number: ranges_on_disk(path / str(number), engines) for number in numbers}
@@ -133,13 +133,13 @@ def give_all_out(directory: StateDirectory, engines: Engines, weights: Mapping[i
             _end(directory, ranges)
     tasks = [task for ranges in found.values() for task in ranges.tasks]
     places = [ranges.database for ranges in found.values() if ranges.rows]
-    # An engine of which one process at a time may open a database is read by this one.
+    # Helper processes can't read a database that only one process at a time may open: this process reads it.
     helped = all(ranges.engine in LINKING for ranges in found.values())
     _convert("given out", tasks, jobs, each, places, helped=helped)
 
 
 def _end(directory: StateDirectory, ranges: RangesOnDisk) -> None:
-    """Remove a database of which all is in folders; set it aside where that isn't all, or what was set aside before."""
+    """Remove a database whose tasks are all in folders. Files that couldn't be read, now or earlier, are set aside."""
     reach("conversion.all-given")
     damaged = ranges.path / CORRUPT if is_whole(directory, ranges) else ranges.path
     if exists(damaged):
@@ -154,8 +154,8 @@ def _end(directory: StateDirectory, ranges: RangesOnDisk) -> None:
 def _convert(
     done: str, tasks: Sequence[TaskId], jobs: Jobs[J], each: Each[J], places: Sequence[Path], *, helped: bool = True
 ) -> None:  # fmt: skip
-    """Convert each of the tasks, in their order. `done`: what is then; `places`: of the files that are read; `helped`:
-    whether other processes may read them."""
+    """Convert the tasks in their order. `done`: the word for a converted task in the log. `places`: the folders that
+    are read. `helped`: False if other processes can't read them."""
     size = sum(_bytes(place) for place in places)
     if size < MUCH_BYTES or not helped:
         with closing(Converter()) as converter:

@@ -1,9 +1,10 @@
-"""The helper processes of a conversion, and what passes between them and the starting instance.
+"""The helper processes of a conversion, and the messages between them and the starting instance.
 
     Helpers --a job, a line of JSON--> helper process --Converted, a line of JSON--> Helpers
 
-*Guarantees*: a helper ends with its parent, however that ends. A job of a helper that has ended, or that the system
-gave no process or thread for, is done by the parent. Nothing of a helper is left behind.
+*Guarantees*: a helper process ends with its parent, whatever ends the parent. The parent does a job itself if the
+system can't start a helper process or its thread, or if the helper process ends early. No helper process and no pipe is
+left open at the end.
 *Assumes*: as `layouts.py`.
 """
 
@@ -31,12 +32,13 @@ ERRORS: Final = {kind.__name__: kind for kind in (StateCorruptError, StateFormat
 
 KINDS: Final[Mapping[str, type[Job]]] = {kind.__name__: kind for kind in (FolderJob, RangeJob)}
 PATHS: Final = frozenset({"folder", "database", "target"})
-"""The fields of jobs that are paths."""
+"""The fields of a job that are paths."""
 
 
 class Helpers:
-    """A context manager. *Owns*: the helper processes, and a thread for each that asks it; those that can't be
-    started are left out. *Sends*: jobs, in the order of the calls; without any helper, a job is done by its caller."""
+    """A context manager. *Owns*: the helper processes, and a thread for each that sends it jobs. A process that can't
+    be started is left out. *Sends*: jobs, in the order of the calls. If no process could be started, the caller does
+    its job itself."""
 
     def __init__(self, count: int) -> None:
         self._jobs: SimpleQueue[tuple[Job, Future[Converted]] | None] = SimpleQueue()
@@ -44,7 +46,7 @@ class Helpers:
         try:
             for number in range(1, count + 1):
                 self._begin_one(number)
-        except (OSError, RuntimeError) as error:  # of a process, of a thread
+        except (OSError, RuntimeError) as error:  # the first if there is no process, the second if there is no thread
             log.warning("a conversion has %d of %d helper processes: %s", len(self._all), count, error)
         except BaseException:
             self._end()
@@ -68,7 +70,7 @@ class Helpers:
         self._end()
 
     def _end(self) -> None:
-        """What no helper has begun is cancelled."""
+        """Cancel the jobs that no helper process has begun, and end all processes."""
         with suppress(Empty):
             while waiting := self._jobs.get_nowait():
                 waiting[1].cancel()
@@ -80,7 +82,7 @@ class Helpers:
             helper.close()
 
     def submit(self, job: Job) -> Future[Converted]:
-        """Have one of them do it, in the order of the calls."""
+        """Give a job to the next free helper process, in the order of the calls."""
         converted: Future[Converted] = Future()
         if self._all:
             self._jobs.put((job, converted))
@@ -102,10 +104,10 @@ def _fulfil(converted: Future[Converted], do: Convert, job: Job) -> None:
 
 
 class ConversionHelper:
-    """*Owns*: the process. One thread at a time asks it, any may end it."""
+    """*Owns*: one helper process. One thread at a time sends it jobs, and any thread may end it."""
 
     def __init__(self) -> None:
-        """`OSError` when the system gives no process."""
+        """Start the process. Raises `OSError`."""
         self._ended = False
         self._process = begin(PROGRAM, stdout=subprocess.PIPE, text=True)
 
@@ -114,7 +116,7 @@ class ConversionHelper:
         return self._process.pid
 
     def do(self, job: Job) -> Converted:
-        """What came of the job. `StateError`."""
+        """Do the job, and return its result. Raises `StateError`."""
         line = self._ask(written(job))
         if line:
             return answered(line)
@@ -124,7 +126,7 @@ class ConversionHelper:
         return at_once(job)
 
     def _ask(self, line: str) -> str:
-        """The answer; nothing when the process has ended."""
+        """Send a line, and return the answer; an empty one if the process has ended."""
         asked, told = self._process.stdin, self._process.stdout
         assert asked is not None
         assert told is not None
@@ -133,20 +135,20 @@ class ConversionHelper:
             asked.flush()
             answered: str = told.readline()
             return answered
-        except (OSError, ValueError):  # the second of a pipe that is closed
+        except (OSError, ValueError):  # `ValueError` if the pipe is closed
             return ""
 
     def end(self) -> None:
-        """It is dead when this returns; a thread that waits for its answer gets none."""
+        """Kill the process. A thread that waits for an answer gets an empty one."""
         self._ended = True
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Close the pipes. No thread may ask any more."""
+        """Close the pipes. No thread may send a job after that."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            with suppress(OSError):  # what wasn't read
+            with suppress(OSError):  # the process can't take what is still in the pipe's buffer
                 pipe.close()
 
 
@@ -154,13 +156,13 @@ class ConversionHelper:
 
 
 def written(job: Job) -> str:
-    """The job as a line."""
+    """Encode the job as a line."""
     fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in job._asdict().items()}
     return json.dumps([type(job).__name__, fields], default=str) + "\n"
 
 
 def read(line: str) -> Job:
-    """The job in a line."""
+    """Decode the job in a line."""
     kind, fields = json.loads(line)
     paths = {name: Path(value) for name, value in fields.items() if name in PATHS}
     prefix = {"prefix": bytes.fromhex(fields["prefix"])} if "prefix" in fields else {}
@@ -168,7 +170,7 @@ def read(line: str) -> Job:
 
 
 def answer(job: Job, convert: Convert) -> str:
-    """Do the job; what came of it, as a line."""
+    """Do the job, and encode its result, or its error, as a line."""
     told: dict[str, Any]
     try:
         told = convert(job)._asdict()
@@ -179,7 +181,7 @@ def answer(job: Job, convert: Convert) -> str:
 
 
 def answered(line: str) -> Converted:
-    """What came of a job. `StateError`."""
+    """Decode the result of a job. Raises the `StateError` that ended the job."""
     told = json.loads(line)
     if "error" in told:
         raise ERRORS[told["error"]](told["text"])

@@ -1,19 +1,26 @@
-"""The two layouts of an instance's state, and the ways between them.
+"""The two layouts of an instance's state, and the conversion of one task in both directions.
 
 | | layout | of |
 |---|---|---|
 | folders | `<task>/rocksdb/<store>/`, `<task>/manifest.json` | stages before m6 |
 | ranges | `engines/<sub-topology>/` | m6 |
 
-An instance converts what it finds of the other layout when it starts, before it joins the group, task by task
-(`all_tasks.py`). Entries go as sorted table files, which the database links. A *job* reads a store of a task in one
-layout, and writes files of the other one: in a helper process (`helpers.py`) where there is much to do.
+When an instance starts, before it joins the group, it converts the tasks that it finds in the other layout, one by one
+(`all_tasks.py`). A *job* reads one store of a task in one layout, and writes files of the other layout. If there is
+much to convert, helper processes do the jobs (`helpers.py`).
 
-*Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off is begun again with the
-task that it was at. Where both layouts have a task, both have the same, except stores that can't be read: no task is
-opened before its conversion has ended. A store that can't be read is left behind, with an error in the log, and its
-files are set aside: it is restored. Any other error, such as of a full disk, ends the start, with all in its place.
-*Assumes*: the instance's directory is locked, and no task of it is open. A job's database isn't written meanwhile.
+*Why this way*:
+- Entries are written to sorted table files, which the database links. So nothing is written entry by entry.
+- Reading a store and writing its table files takes most of the time, and holds Python's lock. Helper processes do this,
+  one per core, up to four. This process links, syncs and removes.
+- A task is converted before the next one, so that an interrupted start has to repeat one task only.
+
+*Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off begins once more with the
+task that it was converting. While a task is in both layouts, both have the same content, except stores that can't be
+read: no task is opened before its conversion has ended. A store that can't be read isn't converted. It is an error in
+the log, its files are set aside, and the store is restored. Any other error, such as a full disk, ends the start, and
+all files stay where they are.
+*Assumes*: the instance's directory is locked, and none of its tasks is open. No one writes a database that a job reads.
 """
 
 from __future__ import annotations
@@ -47,16 +54,17 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 INCOMING: Final = f"{TRASH}converting"
-"""Where a task's table files lie until they are taken in; gone after a crash, with the next start of either layout."""
+"""The folder of a task's table files, until the database links them. After a crash the next start removes the folder,
+whichever layout it has."""
 
 Entries = Iterator[tuple[bytes, bytes]]
 SETTINGS: Final = RocksSettings(block_cache_bytes=16 * MIB)
-"""Of databases that are read once, from their beginning to their end."""
+"""The settings for databases that are read once, from the beginning to the end."""
 
 
 class FolderJob(NamedTuple):
-    """A store in a folder of its own, whose entries become table files in `target`, with `prefix` before each key.
-    `engine`: by its name."""
+    """Write the entries of a store, which has a folder of its own, to table files in `target`. `prefix` is put before
+    each key. `engine`: the engine's name."""
 
     folder: Path
     engine: str
@@ -65,8 +73,8 @@ class FolderJob(NamedTuple):
 
 
 class RangeJob(NamedTuple):
-    """A range of a store in the database in `database`, which becomes the folder `target`, with this changelog offset.
-    `engine`: by its name."""
+    """Write a store's range in the database in `database` to the folder `target`, with this changelog offset.
+    `engine`: the engine's name."""
 
     database: Path
     engine: str
@@ -80,7 +88,7 @@ Job = FolderJob | RangeJob
 
 
 class Converted(NamedTuple):
-    """The result of a job. `entries`: their number; `files`: for the database to link; `offset`: the store's."""
+    """The result of a job: the number of entries, the files that the database must link, and the store's offset."""
 
     entries: int
     files: Sequence[Path]
@@ -88,11 +96,11 @@ class Converted(NamedTuple):
 
 
 Convert = Callable[[Job], Converted]
-"""Does a job. `StateError`."""
+"""Does a job. Raises `StateError`."""
 
 
 class Converter:
-    """Does jobs. *Owns*: the database that it has read last, open for the next job, as a database has many ranges."""
+    """Does jobs. *Owns*: the database of the last job, which stays open: the next job often reads the same one."""
 
     def __init__(self) -> None:
         self._open: tuple[Path, Engine] | None = None
@@ -104,14 +112,14 @@ class Converter:
     def _write_files(self, job: FolderJob) -> Converted:
         engine, store = self._opened(job.folder, job.engine), job.folder.name
         try:
-            if store not in engine.namespaces():  # it was begun, and not more
+            if store not in engine.namespaces():  # the store was begun, and nothing was written yet
                 return Converted(0, (), None)
             namespace, prefix = engine.open(store), job.prefix
             found = namespace.scan(None, None)
             files = _table_files(job.target, ((prefix + key, value) for key, value in found))
             return Converted(sum(files.values()), list(files), namespace.offset())
         finally:
-            self.close()  # the folder is about to go
+            self.close()  # the folder is removed next
 
     def _write_folder(self, job: RangeJob) -> Converted:
         found = self._opened(job.database, job.engine).open(job.store).scan(*span_of(job.partition))
@@ -131,8 +139,8 @@ class Converter:
         return Converted(sum(files.values()), (), job.offset)
 
     def _opened(self, path: Path, engine: str) -> Engine:
-        """The database in `path`. It isn't written where the library can do without: neither a log to recover nor
-        compactions cost anything then."""
+        """Open the database in `path`. If the library can, it is opened for reading only: then it replays no log, and
+        begins no compactions."""
         if self._open is None or self._open[0] != path:
             self.close()
             self._open = path, open_engines(engine, SETTINGS, read_only=True).open(path)
@@ -146,7 +154,7 @@ class Converter:
 
 
 def at_once(job: Job) -> Converted:
-    """See `Convert`; nothing stays open."""
+    """Do one job, and leave no database open. See `Convert`."""
     converter = Converter()
     try:
         return converter.convert(job)
@@ -155,7 +163,7 @@ def at_once(job: Job) -> Converted:
 
 
 def folders(directory: StateDirectory) -> list[TaskId]:
-    """The tasks that have stores in folders of their own."""
+    """Return the tasks that have stores in folders of their own."""
     return [task for task in directory.tasks() if names(directory.task_path(task) / ROCKSDB)]
 
 
@@ -163,7 +171,7 @@ def folders(directory: StateDirectory) -> list[TaskId]:
 
 
 def folder_jobs(directory: StateDirectory, task: TaskId, database: Path) -> list[FolderJob]:
-    """What has to be read for a task to be taken into that database; nothing of a task that isn't ours."""
+    """Return the jobs that convert a task's folder to ranges of that database; none if the folder has no manifest."""
     path = directory.task_path(task)
     manifest = TaskManifest.read(path)
     stores = {} if manifest is None else manifest.stores
@@ -176,7 +184,7 @@ def _job(path: Path, store: str, written: StoreManifest, database: Path, task: T
 
 
 def _folder(path: Path, store: str) -> Path | None:
-    """The store's, where it has one."""
+    """Return the store's folder, if the store has one."""
     folder = path / ROCKSDB / store
     return folder if exists(folder / "CURRENT") else None
 
@@ -187,8 +195,8 @@ def take_in(
     database: SubtopologyEngine,
     convert: Convert = at_once,
 ) -> None:
-    """Take a task's stores into its range, and remove its folder. `convert`: does one of `folder_jobs`, or has it done.
-    `StateError`."""
+    """Convert a task's stores to its ranges, and remove its folder. `convert` does one of `folder_jobs`, or waits for
+    its result. Raises `StateError`."""
     path, began = directory.task_path(task), time.monotonic()
     manifest = TaskManifest.read(path)
     if manifest is None or manifest.application_id != directory.path.name or manifest.task != str(task):
@@ -208,7 +216,7 @@ def take_in(
                 log.error(
                     "store %r of task %s isn't taken over, its files are kept in %s: %s", store, task, kept, error
                 )
-                if written.changelog_id is None:  # it follows no topic that could restore it
+                if written.changelog_id is None:  # the store follows no topic from which it could be restored
                     commit = LOST
                 continue
             reach("conversion.store")
@@ -222,7 +230,7 @@ def take_in(
         )
         database.write(task.partition, {}, row)
         database.sync()
-        for made in (database.path.parent, directory.path):  # the database's own folder RocksDB has synced
+        for made in (database.path.parent, directory.path):  # RocksDB has synced the database's own folder
             sync_directory(made)
         reach("conversion.row")
         log.info("task %s: %d entries were taken over in %.1f s", task, count, time.monotonic() - began)
@@ -230,7 +238,7 @@ def take_in(
 
 
 def _begin(database: SubtopologyEngine, task: TaskId, manifest: TaskManifest) -> None:
-    """Note the kinds of the stores, and empty what an earlier try has left in the range."""
+    """Note the kinds of the stores in the manifest, and empty what an interrupted conversion has left in the range."""
     known = TaskManifest.read(database.path)
     engine = database.engine_name
     stores = {name: replace(store, engine=engine, changelog_id=None) for name, store in manifest.stores.items()}
@@ -238,13 +246,13 @@ def _begin(database: SubtopologyEngine, task: TaskId, manifest: TaskManifest) ->
         known = replace(manifest, task=database.path.name, transactional_id=None, stores={})
     database.manifest = replace(known, stores={**stores, **known.stores})
     database.manifest.write(database.path)
-    # Files are linked below a range that was never emptied: nothing is to be compacted then.
+    # A range that is already empty isn't emptied: its note would have the files that are linked below compacted.
     if left := [store for store in database.stores() if store in stores and _has_entries(database, task, store)]:
         database.wipe(task.partition, left, None)
 
 
 def _has_entries(database: SubtopologyEngine, task: TaskId, store: str) -> bool:
-    """Whether the task's range has something, or may have, as it can't be read."""
+    """Return whether the task's range has entries. True, too, if it can't be read."""
     try:
         return any(True for _ in database.open_store(store).scan(*span_of(task.partition)))
     except StateCorruptError:
@@ -259,7 +267,7 @@ def _take_store(
     task: TaskId,
     convert: Convert,
 ) -> tuple[int | None, int]:
-    """Take one store in: its offset, and how many entries it has. `StateError`."""
+    """Convert one store, and return its offset and the number of its entries. Raises `StateError`."""
     if _folder(path, store) is None:
         return None, 0
     own = TaskManifest.read(database.path)
@@ -291,8 +299,9 @@ def _table_files(directory: Path, entries: Entries) -> Mapping[Path, int]:
 
 
 class RangesOnDisk(NamedTuple):
-    """A sub-topology's database, which is closed. `path`: its folder in `engines`; `database`: the files that count;
-    `stores`: those that have a column family; `rows`: by partition; `manifest`: None while nothing was written."""
+    """A sub-topology's database, which is closed. `path`: its folder in `engines`. `database`: the folder with the
+    database's current files. `stores`: those that have a column family. `rows`: by partition. `manifest`: None if none
+    was written."""
 
     number: int
     path: Path
@@ -308,8 +317,8 @@ class RangesOnDisk(NamedTuple):
 
 
 def ranges_on_disk(path: Path, engines: Engines) -> RangesOnDisk:
-    """What lies in a sub-topology's folder in `engines`, by the engine that has written it. All of it is in files
-    then, and nothing is left to recover. `StateError`."""
+    """Open the database in a sub-topology's folder, with the engine that has written it, and return what it has. It is
+    closed after that, so that all entries are in files, and a reader has no log to replay. Raises `StateError`."""
     engine = engine_of(path) or engines.name
     database = opened(int(path.name), path, engines if engine == engines.name else open_engines(engine))
     try:
@@ -321,7 +330,8 @@ def ranges_on_disk(path: Path, engines: Engines) -> RangesOnDisk:
 
 
 def range_jobs(directory: StateDirectory, task: TaskId, ranges: RangesOnDisk) -> list[RangeJob]:
-    """What has to be read for a task to be given out; nothing of one that was. What an earlier try has left goes."""
+    """Return the jobs that convert a task's range to a folder; none if the task has one. Removes what an earlier start
+    has left half-made."""
     if TaskManifest.read(directory.task_path(task)) is not None:
         return []
     remove_tree(_working(directory, task))
@@ -333,18 +343,18 @@ def range_jobs(directory: StateDirectory, task: TaskId, ranges: RangesOnDisk) ->
 
 
 def _stores(ranges: RangesOnDisk, task: TaskId) -> list[str]:
-    """The stores of a task that are in the database: a row also knows some that were removed from it."""
+    """Return the stores of a task that are in the database. A row may name others, which were removed."""
     return [store for store in ranges.stores if store in ranges.rows[task.partition].births]
 
 
 def _working(directory: StateDirectory, task: TaskId) -> Path:
-    """Where a task's folder is made; gone after a crash, with the next start."""
+    """Return where a task's folder is made. After a crash the next start removes it."""
     return directory.path / f"{INCOMING}-{task}"
 
 
 def is_whole(directory: StateDirectory, ranges: RangesOnDisk) -> bool:
-    """Whether the folders of the tasks, all of which were given out, have all that the database has: a store that
-    couldn't be read has no folder, whichever start has met it."""
+    """Return whether the tasks' folders have all stores that the database has. All tasks are converted. A store that
+    couldn't be read, in this start or an earlier one, has no folder."""
     given = [(directory.task_path(task), store) for task in ranges.tasks for store in _stores(ranges, task)]
     return all(_folder(path, store) is not None for path, store in given)
 
@@ -352,8 +362,8 @@ def is_whole(directory: StateDirectory, ranges: RangesOnDisk) -> bool:
 def give_out(
     directory: StateDirectory, task: TaskId, ranges: RangesOnDisk, jobs: Sequence[RangeJob], convert: Convert
 ) -> None:
-    """Have a task's range in a folder of its own, except stores that can't be read. `jobs`: its `range_jobs`;
-    `convert`: as in `take_in`. The range stays, until the whole database goes. `StateError`."""
+    """Convert a task's range to a folder of its own, without stores that can't be read. `jobs`: its `range_jobs`.
+    `convert`: as in `take_in`. The range stays until the whole database is removed. Raises `StateError`."""
     target, began, count = directory.task_path(task), time.monotonic(), 0
     if TaskManifest.read(target) is not None:
         return
@@ -380,7 +390,7 @@ def give_out(
 
 
 def _task_manifest(task: TaskId, ranges: RangesOnDisk) -> TaskManifest:
-    """The manifest of a task's folder."""
+    """Make the manifest of a task's folder."""
     row, known = ranges.rows[task.partition], ranges.manifest
     if known is None:
         raise StateFormatError(

@@ -1,7 +1,7 @@
-"""A helper process of a conversion: it does the jobs that come on its standard input, a line each.
+"""The program of a conversion's helper process: it does the jobs that it reads from its standard input, one per line.
 
-*Guarantees*: it ends as soon as its input does, in the middle of a job, too.
-*Assumes*: started by a `ConversionHelper`, and never imported by the runtime.
+*Guarantees*: the process ends as soon as its input is closed, even in the middle of a job.
+*Assumes*: a `ConversionHelper` starts it, and the runtime never imports it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from milestones.m6_state_manager.conversion.layouts import Converter
 
 
 def main() -> None:
-    """Do the jobs, until the parent is gone."""
+    """Do jobs until the parent has ended."""
     lines: SimpleQueue[str] = SimpleQueue()
 
     def take() -> None:

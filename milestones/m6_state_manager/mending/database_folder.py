@@ -1,14 +1,14 @@
-"""The folder in which the database of a sub-topology lies, and the damaged one that it has replaced.
+"""The folder of a sub-topology's database: which database is current, and where a damaged one is set aside.
 
     engines/<sub-topology>/
         manifest.json
         rocksdb/        the first database
-        rocksdb-2/      the one that was mended, and so on
-        current         the name of the one that counts; absent while that is the first
-        corrupt/        the last damaged one, set aside
+        rocksdb-2/      the copy that has replaced it, and so on
+        current         the name of the current database; absent while that is the first one
+        corrupt/        the last damaged database, set aside
 
-*Guarantees*: another folder comes to count in one step. What a mending has left that broke off is removed, and a
-damaged database that was replaced is set aside, at the next start at the latest.
+*Guarantees*: another database becomes current in one step. At the next start at the latest, the files of an interrupted
+mending are removed, and a damaged database that was replaced is set aside.
 *Assumes*: one process at a time.
 """
 
@@ -31,13 +31,13 @@ CORRUPT: Final = "corrupt"
 
 
 def number_of(folder: str) -> int | None:
-    """Which one of the databases this is, from 1 on; None for what is no database's name."""
+    """Return the number of the database with this name, from 1 on; None if no database has such a name."""
     found = re.fullmatch(rf"{DATABASE}(?:-([1-9]\d*))?", folder)
     return None if found is None else int(found[1] or 1)
 
 
 def current(path: Path) -> str:
-    """The folder that counts, in the folder of a sub-topology. `StateCorruptError`, `StateError`."""
+    """Return the name of the current database of a sub-topology. Raises `StateCorruptError`, `StateError`."""
     with explained("read", path / CURRENT):
         try:
             name = (path / CURRENT).read_text(errors="replace").strip()
@@ -49,23 +49,24 @@ def current(path: Path) -> str:
 
 
 def engine_of(path: Path) -> str | None:
-    """The engine that has written the database in the folder of a sub-topology; None where none has. `StateError`."""
+    """Return the name of the engine that has written a sub-topology's database; None if none has. Raises
+    `StateError`."""
     written = TaskManifest.read(path)
     return None if written is None else next((store.engine for store in written.stores.values()), None)
 
 
 def following(folder: str) -> str:
-    """The folder of the database that is to replace the one in `folder`."""
+    """Return the name of the database that will replace the one in `folder`."""
     return f"{DATABASE}-{(number_of(folder) or 1) + 1}"
 
 
 def make_current(path: Path, folder: str) -> None:
-    """Have this folder count from now on. `StateError`."""
+    """Make this database the current one. Raises `StateError`."""
     write_atomically(path / CURRENT, folder.encode() + b"\n")
 
 
 def sweep(path: Path) -> None:
-    """Remove what a mending has left that broke off, and set aside what was replaced. `StateError`."""
+    """Remove the files of an interrupted mending, and set replaced databases aside. Raises `StateError`."""
     kept = number_of(current(path)) or 1
     for name in names(path):
         number = number_of(name)
@@ -76,8 +77,8 @@ def sweep(path: Path) -> None:
 
 
 def begin_anew(path: Path) -> Path:
-    """Set the database aside that counts, or the last one, and have none count; where its files are then.
-    `StateError`."""
+    """Set all databases of a sub-topology aside, so that it begins with a new one. Returns the folder that has the
+    files of the last one. Raises `StateError`."""
     found = sorted((number, name) for name in names(path) if (number := number_of(name)) is not None)
     kept = aside(path)
     for _, name in found:
@@ -88,13 +89,13 @@ def begin_anew(path: Path) -> Path:
 
 
 def aside(path: Path) -> Path:
-    """Where the damaged files of a sub-topology's database are kept: on its own disk."""
+    """Return the folder, on the same disk, that keeps the damaged files of a sub-topology's database."""
     return path / CORRUPT
 
 
 def set_aside(path: Path, kept: Path) -> Path:
-    """Keep damaged files, in place of those that were kept there before; where they are then. The folder's time says
-    since when. `StateError`."""
+    """Move damaged files to `kept`, in place of those that were kept there before. The folder's time says since when
+    they are kept. Returns `kept`. Raises `StateError`."""
     remove_tree(kept)
     make_directory(kept.parent)
     with explained("move aside", path):

@@ -1,8 +1,8 @@
-"""`WriteGate`: whether a database takes writes. A shut one turns a write into "later", and no thread waits for it.
+"""`WriteGate` refuses the writes to a database while it is shut. The caller repeats a refused write, and doesn't wait.
 
-*Guarantees*: a write that has passed is over before `idle` says so; none passes while the gate is shut. Reads need no
-gate.
-*Assumes*: called from any thread; its lock is held for moments.
+*Guarantees*: `idle` returns True only when all writes that have passed are over. No write passes while the gate is
+shut. Reads need no gate.
+*Assumes*: any thread calls. The lock is held only for moments.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 from milestones.common.errors import StateBusyError
 
 PAUSE_MS: Final = 20
-"""After this time a write that a shut gate has refused is made again."""
+"""A write that a shut gate has refused is repeated after this time."""
 
 
 class WriteGate:
-    """*Owns*: how many writes are under way, and why none may pass. `where`: the database, for errors."""
+    """*Owns*: the number of writes under way; the reason to refuse writes. `where` names the database in errors."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -29,24 +29,24 @@ class WriteGate:
 
     @property
     def reason(self) -> str:
-        """Why no write passes; empty while the gate is open."""
+        """The reason to refuse writes; empty while the gate is open."""
         return self._reason
 
     def shut(self, reason: str, remedy: str) -> bool:
-        """Let no write pass from now on; whether the gate was open before."""
+        """Refuse all writes from now on. Returns True if the gate was open before."""
         with self._changed:
             was_open = not self._reason
             self._reason, self._remedy = reason, remedy
             return was_open
 
     def open(self) -> None:
-        """Let writes pass."""
+        """Let writes pass once more."""
         with self._changed:
             self._reason = self._remedy = ""
 
     @contextmanager
     def passed(self) -> Iterator[None]:
-        """The block is a write. `StateBusyError` while the gate is shut."""
+        """Count the block as a write. Raises `StateBusyError` while the gate is shut."""
         with self._changed:
             if self._reason:
                 raise self.busy()
@@ -59,10 +59,10 @@ class WriteGate:
                 self._changed.notify_all()
 
     def idle(self, timeout_ms: int) -> bool:
-        """Whether no write is under way any more, within `timeout_ms`."""
+        """Wait until no write is under way, for at most `timeout_ms`. Returns False if one still is."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._writers, timeout_ms / 1000)
 
     def busy(self) -> StateBusyError:
-        """The error of a write that is refused."""
+        """Make the error of a refused write."""
         return StateBusyError(self._where, self._reason, self._remedy, PAUSE_MS)

@@ -1,13 +1,13 @@
-"""Files of databases and stores that were set aside, as they are damaged or another engine's: when they go.
+"""Removes files that were set aside because they are damaged, or were written by another engine.
 
 | in `engines/` | files of |
 |---|---|
-| `<n>/corrupt/` | a database that was mended, or began anew |
+| `<n>/corrupt/` | a database that was mended, or replaced by an empty one |
 | `<n>-corrupt/`, `<task>-<store>-corrupt/` | ranges, or a folder, that a conversion couldn't read |
 | `<n>-<rocksdb_engine>/` | a database that another engine has written |
 
-*Guarantees*: files stay for `KEPT_MS`. They stay for good where they may be the only copy of something: in a
-sub-topology that has a store without changelog, or had one, or of which no task was opened since the start.
+*Guarantees*: files are kept for `KEPT_MS`. They are kept for good if they may be the only copy: if the sub-topology
+has, or had, a store without changelog, or if none of its tasks was opened since the start.
 *Assumes*: one thread at a time.
 """
 
@@ -37,11 +37,12 @@ _ASIDE: Final = re.compile(rf"(\d+)(?:_\d+-.+)?-{CORRUPT}|(\d+)-(?:{'|'.join(ENG
 
 
 def remove_old(databases: Iterable[SubtopologyEngine], now_ms: int) -> bool:
-    """Remove what was set aside `KEPT_MS` ago and isn't needed; whether there was something. `now_ms`: wall clock."""
+    """Remove files that were set aside `KEPT_MS` ago and aren't needed. Returns True if there were some. `now_ms`: wall
+    clock."""
     removed: list[str] = []
     for database in databases:
         try:
-            # One that was replaced is about to be set aside, in place of files that are looked at here.
+            # The files of a replaced database will be set aside next, in place of files that are looked at here.
             for path in () if len(database.replaced) else kept_of(database.path):
                 if now_ms - _since_ms(path) >= KEPT_MS and restorable(database, path):
                     remove_tree(path)
@@ -54,8 +55,8 @@ def remove_old(databases: Iterable[SubtopologyEngine], now_ms: int) -> bool:
 
 
 def restorable(database: SubtopologyEngine, kept: Path) -> bool:
-    """Whether all stores that the sub-topology has, or had, also when `kept` was set aside, are known to have a
-    changelog. `StateError`."""
+    """Return whether all stores that the sub-topology has, or had when `kept` was set aside, are known to have a
+    changelog. Raises `StateError`."""
     if database.agreed is None or database.manifest is None:
         return False
     logged = {spec.name for spec in database.agreed if spec.logged or spec.source_topic is not None}
@@ -64,7 +65,7 @@ def restorable(database: SubtopologyEngine, kept: Path) -> bool:
 
 
 def kept_of(path: Path) -> list[Path]:
-    """What was set aside of a sub-topology, whose folder is `path`. `StateError`."""
+    """Return the folders of a sub-topology's files that were set aside. `path`: its folder. Raises `StateError`."""
     found = [(name, _ASIDE.fullmatch(name)) for name in names(path.parent)]
     beside = [path.with_name(name) for name, match in found if match is not None and path.name in match.groups()]
     return [kept for kept in (aside(path), *beside) if exists(kept)]

@@ -1,16 +1,17 @@
-"""Mending a damaged database under its tasks: what can be read of it goes into another one, which takes its place.
+"""Mends a damaged database while its tasks run: all ranges that can be read are copied to a new database.
 
-    damage is met --> the gate shuts: writes come later, reads don't stop
+    damage is met --> the gate shuts: writes are refused and repeated later, reads go on
                       1. wait until no write is under way
                       2. open an empty database
-                      3. copy range by range (partition and store): one that can't be read whole is left out
-                      4. write the rows, sync, have the new folder count: a crash before leaves the damaged one
-                      5. have open ranges read there; those left out are an error until they are emptied and restored
-    the gate opens -->  6. the damaged database is closed once no scan is open in it, its files are set aside
+                      3. copy range by range (partition and store); a range that can't be read whole is left out
+                      4. write the rows, sync, make the new folder current; after a crash before that, the old one is
+                      5. redirect open ranges to it; a range that was left out is an error until it is restored
+    the gate opens -->  6. once no scan is open in the damaged database, it is closed, and its files are set aside
 
-*Guarantees*: a range is copied as it was when the gate shut, or left out and named. A mending that fails, or breaks
-off, leaves the damaged database as it was. It is repeated after a pause that grows.
-*Assumes*: rows are known by heart (`SubtopologyEngine.rows`), whatever is damaged. The disk has room for a copy.
+*Guarantees*: a range is copied as it was when the gate shut, or it is left out and named in the log. A mending that
+fails, or breaks off, leaves the damaged database unchanged. It is repeated after a pause that grows.
+*Assumes*: the rows are in memory (`SubtopologyEngine.rows`), so that damage doesn't reach them. The disk has room for a
+copy.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ log: Final = logging.getLogger(__name__)
 
 WRITES_END_MS: Final = 60_000
 LOOK_EVERY: Final = 1_000
-"""The entries between two looks at whether the instance ends."""
+"""After this number of entries the mending checks whether the instance ends."""
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
-"""The pause before the same database is mended once more: longer each time, and the first one `SERIES_MS` later."""
+"""The pauses before the same database is mended once more. The pause doubles each time, from the first to the longest.
+It begins with the first one if no mending was needed for `SERIES_MS`."""
 GRACE_MS: Final = 2_000
-"""How long a replaced database stays open at least: a read may be under way."""
+"""A replaced database stays open for this time at least, as a read may be under way."""
 
 
 class Mending:
-    """One mending of one database. `over`: whether the instance ends."""
+    """One mending of one database. `over` returns True when the instance ends."""
 
     def __init__(self, database: SubtopologyEngine, engines: Engines, over: Callable[[], bool] = lambda: False) -> None:
         self._database, self._engines, self._over = database, engines, over
@@ -56,7 +58,7 @@ class Mending:
         self._ranges = self._entries = 0
 
     def run(self) -> None:
-        """Mend the database, and open its gate. `StateError`: it is as it was."""
+        """Mend the database, and open its gate. Raises `StateError`, and leaves the database unchanged."""
         database = self._database
         if not database.gate.idle(WRITES_END_MS):
             raise StateError(f"writes to {database.folder} haven't come back for {WRITES_END_MS // 1000} s")
@@ -75,7 +77,7 @@ class Mending:
             lost = database.replace_by(other, self._lost)
         except BaseException:
             other.engine.close()
-            if current(database.path) == folder:  # it isn't known whether a power failure would leave that so
+            if current(database.path) == folder:  # the change may not be on the disk: a power failure could undo it
                 make_current(database.path, database.folder.name)
             remove_tree(other.folder)
             raise
@@ -94,7 +96,7 @@ class Mending:
                 reach("mend.range")
 
     def _copy_range(self, other: SubtopologyEngine, store: str, partition: int) -> None:
-        """`StateCorruptError` when it can't be read whole: none of it is copied then."""
+        """Copy one range. Raises `StateCorruptError` if it can't be read whole, and copies none of it."""
         directory = scratch(other.folder)
         try:
             writer = SstWriter(directory)
@@ -123,18 +125,18 @@ class Mending:
 
 
 class Mender:
-    """Sees to damaged databases, each in a thread of its own. A step function of the state thread. *Owns*: the mending
-    threads; when a database may be mended again."""
+    """Has damaged databases mended, each in a thread of its own. It is a step function of the state thread. *Owns*: the
+    mending threads; the time before which a database isn't mended once more."""
 
     def __init__(self, engines: Engines, clock: Clock, name: str) -> None:
-        """`name`: of the state thread."""
+        """`name`: the state thread's."""
         self._engines, self._clock, self._name = engines, clock, name
         self._threads: dict[int, MendingThread] = {}
         self._series: dict[int, tuple[int, int]] = {}
         self._over = threading.Event()
 
     def run_once(self, databases: list[SubtopologyEngine]) -> None:
-        """Begin to mend what is damaged, and let go of what was replaced."""
+        """Begin to mend damaged databases, and close replaced ones that nobody reads any more."""
         for database in databases:
             database.replaced.let_go(GRACE_MS)
             thread = self._threads.get(database.number)
@@ -159,13 +161,13 @@ class Mender:
         return self._clock.monotonic_ms() >= again_ms
 
     def _note_end(self, number: int) -> None:
-        """Another mending of the same database has to wait: longer each time, when they follow on each other."""
+        """Set the pause before the next mending of this database. It grows when mendings follow each other."""
         now_ms, (again_ms, pause_ms) = self._clock.monotonic_ms(), self._series.get(number, (0, 0))
         pause_ms = FIRST_PAUSE_MS if now_ms - again_ms > SERIES_MS else min(2 * pause_ms, LONGEST_PAUSE_MS)
         self._series[number] = now_ms + max(pause_ms, FIRST_PAUSE_MS), pause_ms
 
     def end(self, timeout_s: float) -> None:
-        """Give up what is under way."""
+        """End the mendings that are under way."""
         self._over.set()
         for thread in self._threads.values():
             thread.join(timeout_s)

@@ -1,7 +1,7 @@
-"""Damaged databases that were replaced: open until no scan is in them, their files kept afterwards.
+"""`ReplacedDatabases` keeps damaged databases open until their last scan has ended, and then sets their files aside.
 
-*Guarantees*: the files are set aside, unless the folder is gone.
-*Assumes*: one thread lets go; any other may add.
+*Guarantees*: the files are set aside, unless their folder is gone.
+*Assumes*: one thread calls `let_go`; any thread may call `add`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class Replaced(NamedTuple):
-    """One of them."""
+    """A database that was replaced, and when."""
 
     engine: Engine
     folder: Path
@@ -31,19 +31,19 @@ class Replaced(NamedTuple):
 
 
 class ReplacedDatabases:
-    """*Owns*: the engines of one sub-topology's databases that count no more. `path`: the sub-topology's folder."""
+    """*Owns*: the engines of a sub-topology's databases that were replaced. `path`: the sub-topology's folder."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path, self._clock = path, clock
         self._replaced: list[Replaced] = []
 
     def add(self, engine: Engine, folder: Path) -> None:
-        """Another one has taken this one's place."""
+        """Keep an engine that another one has replaced."""
         self._replaced.append(Replaced(engine, folder, self._clock.monotonic_ms()))
 
     def let_go(self, after_ms: int) -> None:
-        """Close those that were replaced `after_ms` ago, once no scan is open in them, or at any rate when that is 0;
-        set their files aside."""
+        """Close engines that were replaced `after_ms` ago, and set their files aside. An engine in which a scan is open
+        is passed over, unless `after_ms` is 0."""
         for replaced in list(self._replaced):
             if self._clock.monotonic_ms() - replaced.at_ms >= after_ms and not (after_ms and replaced.engine.scanned()):
                 replaced.engine.close()

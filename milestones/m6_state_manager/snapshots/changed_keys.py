@@ -1,10 +1,10 @@
-"""The keys that were changed since the last snapshot, in memory, within a bound: what the next delta is made of.
+"""`ChangedKeys` collects the keys that were changed since the last snapshot, in limited memory. A delta has these keys.
 
-*Guarantees*: the keys of all ranges together take at most the bound. Beyond it the keys of one store are forgotten, and
-its next snapshot is a base. A key that was written is among those of the next snapshot that has the write.
-*Assumes*: a range has one writer at a time, which says when it begins and ends.
-*Concurrency*: one lock guards all, fields of a `RangeChanges`, too: no other module reads two of them as one moment's.
-It is held for the time of a step's set update, never in I/O.
+*Guarantees*: the keys of all ranges together take at most the bound. Beyond the bound the keys of one store are
+forgotten, and its next snapshot is a base. The next snapshot that contains a write knows the key of this write.
+*Assumes*: a range has one writer at a time, which calls `begin` and `end`.
+*Concurrency*: one lock guards everything, also the fields of a `RangeChanges`. No other module may rely on two of these
+fields being of one moment. The lock is held while a set is updated, and never in I/O.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from milestones.common.state.snapshots.snapshot import SnapshotManifest
 
 BOUND: Final = 64 * 1024 * 1024
-"""Bytes for all ranges of an instance: half a million keys of 20 bytes."""
+"""In bytes, for all ranges of an instance: half a million keys of 20 bytes."""
 
 KEY_BYTES: Final = 100
-"""The memory of a key in addition to its own bytes: the object, and its place in a set."""
+"""The memory that a key takes beyond its own bytes: for the object, and its place in a set."""
 
 
 @dataclass
 class Changes:
-    """What has changed of one store partition since the snapshot `on`, None while none is known. `keys` None: not
-    known; `gone`: spans that were deleted whole."""
+    """What has changed in one store partition since the snapshot `on`. `on` is None if no such snapshot is known.
+    `keys` is None if the changed keys aren't known. `gone`: spans that were deleted whole."""
 
     on: SnapshotManifest | None = None
     keys: set[bytes] | None = None
@@ -40,8 +40,9 @@ class Changes:
 
 @dataclass
 class RangeChanges:
-    """One task's range. `writes`: how many applies have begun; `ended`: the number of the last one that has ended
-    whole; `leads`: that one was a commit of the task's own, not of its changelog."""
+    """The changes of one task's range. `writes`: the number of applies that have begun. `ended`: the value of `writes`
+    when an apply was last written whole. `leads`: True if that apply was a commit of the task's own, False if it came
+    from the changelog."""
 
     stores: dict[str, Changes] = field(default_factory=dict)
     writes: int = 0
@@ -50,7 +51,7 @@ class RangeChanges:
 
 
 class ChangedKeys:
-    """*Owns*: what has changed, by range."""
+    """*Owns*: the changes, by range."""
 
     def __init__(self, bound: int = BOUND) -> None:
         self.bytes: int = 0
@@ -58,27 +59,27 @@ class ChangedKeys:
         self._ranges: dict[tuple[int, int], RangeChanges] = {}
 
     def range(self, subtopology: int, partition: int) -> RangeChanges:
-        """What has changed of a task's range."""
+        """Return the changes of a task's range."""
         with self._lock:
             return self._ranges.setdefault((subtopology, partition), RangeChanges())
 
     def begin(self, of: RangeChanges) -> None:
-        """An apply begins."""
+        """Note that an apply begins."""
         with self._lock:
             of.writes += 1
 
     def end(self, of: RangeChanges, *, leads: bool) -> None:
-        """All of the last apply is written, and of those before it that broke off."""
+        """Note that the last apply is written whole, and with it all that earlier applies have left unwritten."""
         with self._lock:
             of.ended, of.leads = of.writes, leads
 
     def follows(self, of: RangeChanges) -> None:
-        """What the task has is its changelog's, until its own next commit."""
+        """Note that the range's content comes from the changelog, until the task's own next commit."""
         with self._lock:
             of.leads = False
 
     def note(self, of: RangeChanges, store: str, keys: Collection[bytes]) -> None:
-        """These keys are written, or deleted."""
+        """Note that these keys are about to be written or deleted."""
         if not keys or store not in of.stores:
             return
         each = KEY_BYTES + sum(map(len, keys)) // len(keys)
@@ -96,14 +97,14 @@ class ChangedKeys:
                 self._forget(changes)
 
     def expired(self, of: RangeChanges, store: str, spans: Iterable[Span]) -> None:
-        """All keys of these spans are deleted."""
+        """Note that all keys of these spans are about to be deleted."""
         with self._lock:
             changes = of.stores.get(store)
             if changes is not None:
                 changes.gone = merged((*changes.gone, *spans))
 
     def emptied(self, subtopology: int, partition: int, stores: Iterable[str]) -> None:
-        """The stores are empty, or have another content: what was known of them is no more."""
+        """Forget the changes of stores that were emptied, or have another content: their next snapshots are bases."""
         with self._lock:
             found = self._ranges.get((subtopology, partition))
             for changes in (found.stores.get(store) for store in stores) if found is not None else ():
@@ -117,13 +118,13 @@ class ChangedKeys:
     # -- snapshots
 
     def whole(self, of: RangeChanges) -> bool:
-        """Whether no apply is under way, nor has broken off."""
+        """Return True if no apply is under way, and the last one was written whole."""
         with self._lock:
             return of.writes == of.ended
 
     def take(self, of: RangeChanges, stores: Collection[str]) -> tuple[int, dict[str, Changes]] | None:
-        """How many applies there were up to now, and what they have changed of the stores; what changes from now on is
-        since the snapshot that is made now. None, and nothing is taken, when not all of them have ended whole."""
+        """Take the changes of these stores for a snapshot, and begin new sets for the next one. Returns the number of
+        applies up to now, and the changes. If an apply hasn't ended whole, takes nothing and returns None."""
         with self._lock:
             if of.writes != of.ended:
                 return None
@@ -132,7 +133,7 @@ class ChangedKeys:
             return of.writes, taken
 
     def published(self, of: RangeChanges, store: str, taken: Changes, manifest: SnapshotManifest) -> None:
-        """The snapshot is there that `taken` was taken for."""
+        """Note that the snapshot was published for which `taken` was taken."""
         with self._lock:
             self.bytes -= taken.bytes
             changes = of.stores[store]
@@ -140,7 +141,7 @@ class ChangedKeys:
                 changes.on = manifest
 
     def put_back(self, of: RangeChanges, store: str, taken: Changes) -> None:
-        """There was no snapshot."""
+        """Put `taken` back, as its snapshot wasn't made."""
         with self._lock:
             changes = of.stores[store]
             if changes.keys is None or taken.keys is None or taken.on is None:

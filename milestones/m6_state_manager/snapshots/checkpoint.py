@@ -1,16 +1,18 @@
-"""A checkpoint: the files of a database as they were at one moment, while others write to it.
+"""`Checkpoint` copies the files of a database as they were at one moment, while other threads write to the database.
 
     table files, manifest ----links, a copy----> checkpoint
     the moment: which logs there are, and how far the last one is written
-    logs up to there -----------a copy---------> checkpoint
+    logs up to the moment ------a copy---------> checkpoint
 
-It is what a crash at that moment would have left, so RocksDB opens it as it opens a database after a crash. Neither the
-library nor its locks have a part in it: its own checkpoints hold the interpreter's lock while they flush.
+A checkpoint is what a crash at that moment would have left. So RocksDB opens it as it opens a database after a crash.
 
-*Guarantees*: what was written before the moment is in the checkpoint, what is written after it isn't, across all
-column families. What can't be so is a `TornError`: try again.
-*Assumes*: table files are never changed, logs and manifest only grow, a log is deleted only when a manifest doesn't
-need it any more: RocksDB's own rules. No table files are ingested between `begin` and `finish`.
+*Why this way*: RocksDB's own checkpoints flush, and with `rocksdict` all threads of the process stop for that time.
+This one only links and copies files, and calls nothing of the library.
+
+*Guarantees*: in all column families, the checkpoint has what was written before the moment, and nothing that was
+written after it. If this can't be kept, a `TornError` is raised, and the caller retries.
+*Assumes*: RocksDB's own rules hold: table files never change, logs and manifests only grow, and a log is deleted only
+when no manifest needs it. No table files are linked into the database between `begin` and `finish`.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ _COPIED: Final = ("IDENTITY", "OPTIONS-")
 
 
 class TornError(StateError):
-    """The database has moved on while its files were taken."""
+    """The database has changed its files while they were copied."""
 
 
 class Checkpoint:
-    """A checkpoint of the database in `source`, in the new directory `target`: `begin`, `cut`, `finish`."""
+    """A checkpoint of the database in `source`, in the new directory `target`. Call `begin`, `cut`, `finish`."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self.source, self.target = source, target
@@ -43,7 +45,7 @@ class Checkpoint:
         self._size = 0
 
     def begin(self) -> None:
-        """Take what doesn't change, and what was known of it. `TornError`, `StateError`."""
+        """Link the table files, and copy the manifest. Raises `TornError`, `StateError`."""
         make_directory(self.target)
         self._link_tables()
         self._known_logs = set(self._names(LOGS))
@@ -56,19 +58,20 @@ class Checkpoint:
                 if name.startswith(_COPIED):
                     with suppress(FileNotFoundError):
                         shutil.copyfile(self.source / name, self.target / name)
-        self._link_tables()  # those that were made before the manifest named them
+        self._link_tables()  # tables that were made after the first links, and are in the copied manifest
         if not self._stands(manifest):
             raise TornError(f"tables of {self.source} may have been deleted meanwhile")
 
     def _stands(self, manifest: str) -> bool:
-        """Whether the manifest is still what was copied: the database writes there that a table is to go, before."""
+        """Return whether the manifest is unchanged since it was copied. RocksDB writes to it before it deletes a
+        table."""
         with explained("look at", self.source):
             now = (self.source / POINTER).read_text().strip()
             copied = (self.target / manifest).stat().st_size
             return now == manifest and (self.source / manifest).stat().st_size == copied
 
     def cut(self) -> None:
-        """The moment. A few microseconds. `TornError`."""
+        """Fix the moment: note the logs, and the length of the last one. Takes microseconds. Raises `TornError`."""
         self._logs = self._names(LOGS)
         if not self._known_logs <= set(self._logs):
             raise TornError(f"logs of {self.source} were deleted meanwhile")
@@ -77,7 +80,7 @@ class Checkpoint:
                 self._size = (self.source / self._logs[-1]).stat().st_size
 
     def finish(self) -> None:
-        """Take the logs, up to the moment. `TornError`, `StateError`."""
+        """Copy the logs, up to the moment. Raises `TornError`, `StateError`."""
         for name in self._logs:
             self._copy(name)
         if self._logs:
@@ -87,7 +90,7 @@ class Checkpoint:
             raise TornError(f"logs of {self.source} were deleted meanwhile")
 
     def _names(self, end: str) -> list[str]:
-        """The files of a kind, the oldest first: RocksDB numbers them."""
+        """Return the files with this ending, the oldest first, as RocksDB numbers them."""
         with explained("list", self.source):
             found = [name for name in os.listdir(self.source) if name.endswith(end)]  # noqa: PTH208  names only
         return sorted(found, key=lambda name: (len(name), name))

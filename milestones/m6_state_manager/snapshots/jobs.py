@@ -1,10 +1,10 @@
 """The messages between the state thread and the helper process that makes snapshots.
 
-    CheckpointJob: a file beside the checkpoint, and a line on the process's input, which has what is secret
-    SnapshotResult: a line of a file per store partition, written as soon as it is known
+    CheckpointJob: a file next to the checkpoint; its secrets come in a line on the process's input
+    SnapshotResult: a line of a file, one per store partition, written as soon as the result is known
 
-*Guarantees*: credentials and keys of files are never written to a disk, nor are they among a process's arguments.
-*Assumes*: both sides are of one installation.
+*Guarantees*: credentials and encryption keys are never written to a disk, and are no arguments of a process.
+*Assumes*: both processes run the same installation.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.kinds import kind_of
 
 JOB, RESULTS, TROUBLE = "job", "results", "trouble"
-"""Files beside a checkpoint: the job, the results, what the process has said beside them."""
+"""Files next to a checkpoint: the job, the results, and the standard error output of the helper process."""
 WARNING: Final = "WARNING "
-"""The beginning of a line of what the process has said, which is for the instance's log."""
+"""The beginning of a line of the helper's output that the instance logs."""
 
 
 @dataclass(frozen=True)
 class PartitionJob:
-    """A snapshot of one store partition. `kind`, `layout`, `arrangement`, `changelog_id`, `usable_until_ms`: as in the
-    manifest. `leads`: the content is that of the task's last commit. `on`: what `keys` and `gone` have changed since;
-    None: the snapshot is to be a base. `since_ms`: none is made where there is one that was made later (wall clock)."""
+    """The job to make a snapshot of one store partition. `kind`, `layout`, `arrangement`, `changelog_id` and
+    `usable_until_ms` are for the manifest. `leads`: True if the content is that of the task's last commit. `keys` and
+    `gone` have changed since the snapshot `on`; if `on` is None, the new snapshot is a base. `since_ms`: if there is a
+    snapshot that was made later than this (wall clock), no new one is made."""
 
     task: TaskId
     store: str
@@ -57,16 +58,16 @@ class PartitionJob:
 
     @classmethod
     def of(cls, task: TaskId, spec: StoreSpec, changelog: TopicPartition, **fields: Any) -> PartitionJob:
-        """Of a store of the topology."""
+        """Make the job for a store of the topology."""
         kind = kind_of(spec)
         return cls(task, spec.name, spec.kind, kind.version, kind.arrangement(spec), changelog, **fields)
 
 
 @dataclass(frozen=True)
 class CheckpointJob:
-    """The snapshots that are made of one checkpoint. `directory`: has the checkpoint of the sub-topology's database,
-    and is for the files of the job; `generation`: the member's; `exact`: True under exactly once: a store always
-    equals its changelog up to some offset, whichever member has the task; the other fields are those of
+    """The job to make snapshots from one checkpoint. `directory` has the checkpoint of the sub-topology's database, and
+    the files of the job. `generation`: the member's. `exact`: True under `exactly_once_v2`: then a store always equals
+    its changelog up to some offset, whichever member has the task. The other fields are those of
     `SnapshotRepository`."""
 
     directory: Path
@@ -82,11 +83,12 @@ class CheckpointJob:
     exact: bool = False
 
     def write(self) -> bytes:
-        """Write it into the directory, without what is secret, and return that, and the place, as a line. `OSError`."""
+        """Write the job into the directory without its secrets. Returns a line with the secrets and the directory.
+        Raises `OSError`."""
         stores = tuple(replace(one, keys=frozenset()) for one in self.stores)
         with (self.directory / JOB).open("wb") as file:
             pickle.dump(replace(self, stores=stores, url="", options={}, encryption_key=None), file)
-            for one in self.stores:  # in parts: each of them holds the interpreter's lock
+            for one in self.stores:  # in parts, as each `dump` holds Python's lock
                 keys = iter(one.keys)
                 while part := list(islice(keys, PART_KEYS)):
                     pickle.dump(part, file)
@@ -96,24 +98,24 @@ class CheckpointJob:
 
     @classmethod
     def read(cls, line: bytes) -> CheckpointJob:
-        """The job that was written."""
+        """Read the job that `write` has written. `line`: what `write` returned."""
         directory, url, options, encryption_key = json.loads(line)
-        with (Path(directory) / JOB).open("rb") as file:  # of the process that began this one
+        with (Path(directory) / JOB).open("rb") as file:  # trusted: the parent process has written the file
             job: CheckpointJob = pickle.load(file)
             stores = tuple(replace(one, keys=frozenset(_keys(file))) for one in job.stores)
         return replace(job, stores=stores, url=url, options=options, encryption_key=encryption_key)
 
 
 def _keys(file: IO[bytes]) -> Iterator[bytes]:
-    """Those of one store."""
+    """Read the keys of one store."""
     while part := pickle.load(file):
         yield from part
 
 
 @dataclass(frozen=True)
 class SnapshotResult:
-    """What became of one store partition: the manifest of its new snapshot, or why there is none; `wrong`: that is
-    worth a warning; `there`: the manifest of one that makes a new one needless."""
+    """What became of one store partition: the manifest of its new snapshot, or `why` there is none. `wrong`: True if
+    this is worth a warning. `there`: the manifest of a snapshot that makes a new one needless."""
 
     task: TaskId
     store: str
@@ -128,7 +130,7 @@ class SnapshotResult:
 
 
 def results(directory: Path) -> Iterator[SnapshotResult]:
-    """Those that were written, as far as they are whole."""
+    """Read the results that are written whole."""
     try:
         lines = (directory / RESULTS).read_bytes().splitlines()
     except OSError:
@@ -143,7 +145,7 @@ def results(directory: Path) -> Iterator[SnapshotResult]:
 
 
 NICE: Final = 10
-"""How much less the processor is the helper's than others'."""
+"""How much the helper's priority is lowered, as in `nice`."""
 
 PART_KEYS: Final = 10_000
-"""The keys that are written down at once: a millisecond."""
+"""The keys that are written in one go, which takes about a millisecond."""

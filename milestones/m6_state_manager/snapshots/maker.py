@@ -1,12 +1,18 @@
-"""`SnapshotMaker`: the snapshots of an instance, a step at a time, while the state thread has nothing else to do.
+"""`SnapshotMaker` makes the snapshots of an instance, one step at a time, when the state thread has no request.
 
     due --AskBounds, settings--> housekeeper --answers--> a checkpoint per sub-topology, the most important one first
-        --CheckpointJob--> helper process --SnapshotResult--> what has changed is forgotten, or kept for the next time
+        --CheckpointJob--> helper process --SnapshotResult--> the changed keys are forgotten, or kept for the next time
 
-*Guarantees*: no step waits for Kafka, a bucket or the helper. A checkpoint is of a moment at which no task is between
-two steps of a write; tasks of which there is no such moment are left out. Whatever is wrong is a warning and a metric,
-and retried after the interval.
-*Assumes*: driven by the state thread. The checkpoints' directory is on the disk of the databases.
+*Why this way*:
+- A helper process does all work per entry: it would hold Python's lock, and stop the threads that process records.
+- The helper reads a checkpoint, a copy of one moment, so that the tasks go on writing.
+- The state thread takes one step and returns, so that tasks' stores are opened and closed without delay.
+- A snapshot is never needed: the changelog has everything. So an error costs this snapshot, and no more.
+
+*Guarantees*: no step waits for Kafka, the object store or the helper process. A checkpoint shows a moment when no task
+is between two steps of a write; tasks for which there is no such moment are left out. Whatever goes wrong is a warning
+and a metric, and is retried after the interval.
+*Assumes*: the state thread calls. The checkpoints' directory is on the disk of the databases.
 """
 
 from __future__ import annotations
@@ -47,16 +53,16 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 ANSWER_MS: Final = 30_000
-"""How long Kafka's answers are awaited."""
+"""The maker waits for Kafka's answers for this time."""
 
 WAIT_MS: Final = 1_000
-"""The time between two steps while nothing is asked of the state thread."""
+"""The time between two steps while the state thread gets no request."""
 
 Launch = Callable[[CheckpointJob], SnapshotHelper]
 
 
 class NoneMade:
-    """An instance that makes no snapshots."""
+    """Stands for `SnapshotMaker` in an instance that makes no snapshots."""
 
     def run_once(self) -> None: ...
 
@@ -68,7 +74,7 @@ class NoneMade:
 
 @dataclass
 class _Asked:
-    """Questions under way: about the databases of `subtopologies`."""
+    """Questions that Kafka hasn't answered yet, about the databases of `subtopologies`."""
 
     subtopologies: list[int]
     bounds: Mailbox[Bounds]
@@ -78,8 +84,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Known:
-    """What Kafka has said: where changelogs end, their ids, their settings. `asked_ms`: when it was asked (wall
-    clock)."""
+    """Kafka's answers: the ends, ids and settings of the changelogs. `asked_ms`: when Kafka was asked (wall clock)."""
 
     bounds: Bounds
     settings: Mapping[str, Mapping[str, str]]
@@ -88,7 +93,8 @@ class _Known:
 
 @dataclass
 class _Making:
-    """A helper at work on a sub-topology. `taken`: what has changed, by store partition."""
+    """A helper process that works on a sub-topology. `taken`: the changes that its snapshots contain, by store
+    partition."""
 
     subtopology: int
     job: CheckpointJob
@@ -101,7 +107,7 @@ class SnapshotMaker:
     `SnapshotResult`s. *Sends*: `AskBounds`, `CheckpointJob`s."""
 
     def __init__(self, manager: RangeStateManager, context: ThreadContext, start: Launch = launch) -> None:
-        """`start`: starts a helper; others than the default are for tests."""
+        """`start`: starts a helper process; tests give another one than the default."""
         self._manager, self._context, self._launch, self._clock = manager, context, start, context.clock
         self._moments = Moments(manager.changed)
         config = context.config
@@ -119,8 +125,8 @@ class SnapshotMaker:
         return WAIT_MS
 
     def run_once(self) -> None:
-        """1. take the helper's results, if it has ended; 2. make the next checkpoint; 3. take Kafka's answers; 4. ask,
-        if snapshots are due; 5. publish the metrics."""
+        """Take one step: 1. take the helper's results, if it has ended; 2. make the next checkpoint; 3. take Kafka's
+        answers; 4. ask Kafka, if snapshots are due. Then publish the metrics."""
         try:
             if self._making is not None:
                 self._look_after(self._making)
@@ -170,7 +176,7 @@ class SnapshotMaker:
         return bool(tasks) and self._times.due(now_ms, self._tried.get(database.number, self._began_ms), moved)
 
     def _changelogs(self, subtopology: int) -> dict[tuple[TaskId, str], TopicPartition]:
-        """Those of the open tasks of a sub-topology, of stores in its database."""
+        """Return the changelog partitions of the open tasks' persistent stores, for one sub-topology."""
         topics = self._context.application.subtopology(subtopology).changelogs
         return {
             (task.task, spec.name): TopicPartition(topics[spec.name], task.task.partition)
@@ -202,7 +208,7 @@ class SnapshotMaker:
     # -- a checkpoint
 
     def _begin(self, subtopology: int, known: _Known) -> None:
-        """Make a checkpoint of the sub-topology, and have the helper make snapshots of it."""
+        """Make a checkpoint of the sub-topology, and start a helper process that makes snapshots from it."""
         database = next((one for one in self._manager.databases() if one.number == subtopology), None)
         if database is None:
             return
@@ -224,11 +230,11 @@ class SnapshotMaker:
                 self._remove(directory)
 
     def _wanted(self, database: SubtopologyEngine, known: _Known) -> list[PartitionJob]:
-        """The stores of which there is something new, or snapshots to prune, the smallest first; without what has
-        changed."""
+        """Return the jobs for stores that have changed, or whose old snapshots must be pruned, the smallest first. The
+        changed keys aren't in them yet."""
         found, wall_ms, now_ms, config = [], self._clock.wall_ms(), self._clock.monotonic_ms(), self._context.config
         changelogs = self._changelogs(database.number)
-        # The database lacks what waits for it, and what came since Kafka was asked: deletions, too.
+        # The database lacks writes that wait to be written, and all that came since Kafka was asked: deletions, too.
         content_ms = known.asked_ms - config.state_write_interval_ms
         for task in self._manager.tasks(database.number):
             leads = self._manager.changed.range(*task.task).leads
@@ -241,7 +247,7 @@ class SnapshotMaker:
                     continue
                 topic_id = known.bounds.topic_ids.get(changelog.topic)
                 if topic_id is not None and followed.get(spec.name, topic_id) != topic_id:
-                    continue  # it was deleted and made anew under the store, which has what the new one lacks
+                    continue  # the topic was deleted and made anew: the store has records that the new one lacks
                 last = self._last.get((task.task, spec.name))
                 if behind(offset, bounds[1], leads, config.acceptable_recovery_lag) or (
                     last is not None
@@ -271,7 +277,7 @@ class SnapshotMaker:
         taken: Taken,
         jobs: list[PartitionJob],
     ) -> bool:
-        """Start the helper; whether that could be done."""
+        """Start the helper process. Returns False if it can't be started."""
         config = self._context.config
         stores = tuple(_with(job, taken[job.place][1]) for job in jobs)
         assert config.snapshot_url is not None  # otherwise `NoneMade`
@@ -289,7 +295,7 @@ class SnapshotMaker:
         return True
 
     def _look_after(self, making: _Making) -> None:
-        """Take the results of a helper that has ended."""
+        """Take the results of the helper process, if it has ended."""
         if not making.helper.ended():
             return
         self._making = None
@@ -318,14 +324,14 @@ class SnapshotMaker:
         self._remove(making.job.directory)
 
     def _pass_on(self, making: _Making) -> None:
-        """Say what the helper has warned of: the first of it, as the same befalls many partitions."""
+        """Log the first warning of the helper process, and the number of the others: they are often the same."""
         warnings = list(dict.fromkeys(making.helper.warnings()))
         if warnings:
             more = f" (and {len(warnings) - 1} more)" if warnings[1:] else ""
             log.warning("in making snapshots of sub-topology %d: %s%s", making.subtopology, warnings[0], more)
 
     def _note_newest(self, job: PartitionJob, manifest: SnapshotManifest) -> None:
-        """The helper has pruned, too, or has said why it can't."""
+        """Note the newest snapshot of a store partition, which the helper has also pruned."""
         self._last[job.place] = manifest
         self._pruned_ms[job.place] = self._clock.monotonic_ms()
 
@@ -351,7 +357,7 @@ class SnapshotMaker:
             log.warning("a checkpoint stays until the next start: %s", error)
 
     def _give_up(self) -> None:
-        """Leave what is under way."""
+        """End the helper process, and forget questions and checkpoints that wait."""
         making, self._making, self._asked, self._queue = self._making, None, None, []
         if making is not None:
             making.helper.kill()
@@ -364,14 +370,14 @@ class SnapshotMaker:
 
 
 def _with(job: PartitionJob, changes: Changes) -> PartitionJob:
-    """The job, with what has changed."""
+    """Return the job with the changed keys, if they are known."""
     if changes.on is None or changes.keys is None:
         return job
     return replace(job, on=changes.on, keys=changes.keys, gone=changes.gone)
 
 
 def snapshots(manager: RangeStateManager, context: ThreadContext) -> Snapshots:
-    """What the settings say."""
+    """Return the part that makes snapshots, or the one that makes none, as the settings say."""
     url = context.config.snapshot_url
     if url is None:
         return NoneMade()

@@ -1,7 +1,7 @@
-"""A checkpoint of a database, and what has changed up to it: both as of one moment, at which no task is half written.
+"""`Moments` makes a checkpoint and takes the changed keys, both at one moment when no task is half written.
 
-*Guarantees*: what has changed is exactly that between the checkpoint before and this one, for each store partition that
-is returned. A task that is being written, or whose last write has broken off, is left out when no better moment comes.
+*Guarantees*: for each store partition that is returned, the changes are exactly those between the previous checkpoint
+and this one. If no better moment is found, tasks that are being written, or whose last write broke off, are left out.
 *Assumes*: one thread at a time.
 """
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from milestones.m6_state_manager.snapshots.jobs import PartitionJob
 
 TRIES, PAUSE_S = 20, 0.002
-"""How often a moment is looked for at which no task is being written, and how long between two looks."""
+"""The number of looks for a moment when no task is being written, and the time between two looks."""
 
 Taken = dict[tuple[TaskId, str], tuple[RangeChanges, Changes]]
-"""What has changed, by store partition."""
+"""The changes that were taken, by store partition."""
 
 
 class Moments:
-    """Finds them."""
+    """Makes checkpoints. `changed`: the keys that writers have changed."""
 
     def __init__(self, changed: ChangedKeys) -> None:
         self._changed = changed
@@ -39,8 +39,8 @@ class Moments:
     def checkpoint(
         self, database: SubtopologyEngine, target: Path, wanted: Callable[[], list[PartitionJob]]
     ) -> tuple[Taken, list[PartitionJob]]:
-        """Make a checkpoint; returns what has changed up to it, and what of `wanted` can be made of it: without any,
-        there is no checkpoint. `StateError`."""
+        """Make a checkpoint of the database. Returns the changes up to it, and the jobs of `wanted` that it allows. If
+        there is no such job, no checkpoint is made. Raises `StateError`."""
         for left in range(TRIES - 1, -1, -1):
             if database.gate.reason:
                 raise StateError(f"{database.folder} is damaged, and being mended")
@@ -66,8 +66,8 @@ class Moments:
     def _cut(
         self, checkpoint: Checkpoint, wanted: list[PartitionJob], taken: Taken, *, waits: bool
     ) -> list[PartitionJob] | None:
-        """Take what has changed of all tasks that aren't being written, and the moment of the checkpoint. `waits`: None
-        when a task is being written."""
+        """Take the changes of all tasks that aren't being written, and fix the moment of the checkpoint. With `waits`,
+        returns None if a task is being written."""
         ranges = {job.task: self._changed.range(*job.task) for job in wanted}
         for _ in range(TRIES):
             if all(map(self._changed.whole, ranges.values())):
@@ -88,6 +88,6 @@ class Moments:
         return [job for job in wanted if job.place in taken]
 
     def put_back(self, taken: Mapping[tuple[TaskId, str], tuple[RangeChanges, Changes]]) -> None:
-        """There are no snapshots of it."""
+        """Put the changes back, as their snapshots aren't made."""
         for (_, store), (of, changes) in taken.items():
             self._changed.put_back(of, store, changes)

@@ -1,14 +1,14 @@
-"""The helper process that makes snapshots of a checkpoint: all that costs something per entry.
+"""The helper process that makes snapshots from a checkpoint. It does all work that grows with the number of entries.
 
-    checkpoint, read-only --scan of a range--> sorted table files (a base)  --publish, prune--> snapshot_url
-                          --get per changed key--> one of changed keys (a delta)
+    checkpoint, read-only --scan of a range--> sorted table files: a base  --publish, prune--> snapshot_url
+                          --get per changed key--> a table file of changed keys: a delta
 
-`python -m milestones.m6_state_manager.snapshots.process`: reads its job from its input.
+`python -m milestones.m6_state_manager.snapshots.process` reads its job from its input.
 
-*Guarantees*: a snapshot's keys have the partition in front, so that a database of this stage links its files. Whenever
-the process ends, what isn't published leaves nothing that a reader takes for a snapshot. It ends with the process that
-began it. A snapshot isn't made where one of the same content is there, nor by a member of an older generation that may
-have what the changelog hasn't. One that can't be read doesn't count.
+*Guarantees*: the keys in a snapshot begin with the partition, so that a database of m6 can link its files. Whenever the
+process ends, files that aren't published are never taken for a snapshot. The process ends with its parent. No snapshot
+is made if there is one of the same content. A member of an older generation makes none if it may have records that the
+changelog lacks. A snapshot that can't be read doesn't count.
 *Assumes*: no other process uses the checkpoint.
 """
 
@@ -55,11 +55,11 @@ log: Final = logging.getLogger(__name__)
 SETTINGS: Final = RocksSettings(block_cache_bytes=16 * MIB)
 
 Draft = Callable[..., SnapshotManifest]
-"""The manifest of a snapshot of a store, with these files."""
+"""Makes the manifest of a store's snapshot, from its table files."""
 
 
 class NotMade(Exception):
-    """There is no new snapshot, and none is needed; the message says why. `there`: the one that has it all."""
+    """No new snapshot is made, and the message says why. `there`: a snapshot that has the same content, or more."""
 
     def __init__(self, why: str, there: SnapshotManifest | None = None) -> None:
         super().__init__(why)
@@ -73,7 +73,8 @@ class Maker:
         self._job, self._repository, self._clock = job, repository, clock
 
     def run(self, told: Callable[[SnapshotResult], object]) -> None:
-        """Make all of them, and tell what became of each. `StateError` when the checkpoint can't be opened."""
+        """Make all snapshots of the job, and report the result of each to `told`. Raises `StateError` when the
+        checkpoint can't be opened."""
         engines = RocksDictEngines(SETTINGS, read_only=True)
         database = SubtopologyEngine(self._job.subtopology, self._job.directory, engines)
         away: str | None = None
@@ -93,7 +94,7 @@ class Maker:
             database.close()
 
     def _make(self, store: PartitionJob, database: SubtopologyEngine) -> SnapshotManifest:
-        """Make one and publish it. `NotMade`, `StateError`."""
+        """Make and publish one snapshot. Raises `NotMade`, `StateError`."""
         row = database.rows.get(store.task.partition)
         offset = None if row is None else row.offsets.get(store.store)
         if row is None or offset is None or store.store not in database.stores():
@@ -110,8 +111,8 @@ class Maker:
     def _published(
         self, store: PartitionJob, draft: Draft, database: SubtopologyEngine, directory: Path
     ) -> SnapshotManifest:
-        """Publish a delta, where it can be built on what is there, else a base: the snapshots of this member
-        may have been removed, once others had made newer ones. `StateError`."""
+        """Publish a delta if the snapshot before it is still there, else a base: other members may have removed this
+        member's snapshots, once they had made newer ones. Raises `StateError`."""
         try:
             return self._repository.publish(self._written(store, draft, database, directory))
         except SnapshotGoneError as error:
@@ -120,16 +121,16 @@ class Maker:
             return self._repository.publish(self._written(base, draft, database, directory))
 
     def _look(self, store: PartitionJob, offset: int) -> int:
-        """Look at the newest snapshot of the repository; prune, where there is nothing else to do. The generation that
-        a new one is to have. `NotMade`, `ObjectStoreError`."""
+        """Look at the newest snapshot in the repository, and return the generation for the new one. If no new one is
+        needed, prune. Raises `NotMade`, `ObjectStoreError`."""
         now_ms, own = self._clock.wall_ms(), self._job.generation
         newest = self._newest(store, now_ms)
         if newest is None or newest.of_another_topic(store.changelog_id) or newest.expired(now_ms):
-            return own  # it counts for nothing, whatever its generation: the group's numbers may have begun anew
+            return own  # a snapshot that can't be used doesn't count: the group's generations may have begun anew
         generation = own
         if newest.generation > own:
             if self._job.exact and offset >= newest.offset:
-                generation = newest.generation  # to be found; whether it is of a group that is no more is all the same
+                generation = newest.generation  # at least as high, so that readers find the new one as the newest
             elif (made_in := self._generation(store, now_ms)) > own:
                 raise NotMade(f"a member of generation {made_in} has made one, this is one of {own}")
         if not fresh(newest, now_ms):
@@ -142,15 +143,15 @@ class Maker:
         return generation
 
     def _generation(self, store: PartitionJob, now_ms: int) -> int:
-        """Of the newest snapshot that counts and that a member has made: Spark hands a generation on, which may be that
-        of a group that is no more. `ObjectStoreError`."""
+        """Return the generation of the newest snapshot that counts and that a member has made. A snapshot of Spark has
+        a generation that Spark was given; its group may be gone. Raises `ObjectStoreError`."""
         found = self._repository.counting(
             store.changelog, store.store, changelog_id=store.changelog_id, now_ms=now_ms
         )
         return next((one.generation for one in found if one.by_member), 0)
 
     def _newest(self, store: PartitionJob, now_ms: int) -> SnapshotManifest | None:
-        """The newest one that can be read. `ObjectStoreError`."""
+        """Return the newest snapshot that can be read; None if there is none. Raises `ObjectStoreError`."""
         try:
             newest = self._repository.newest(
                 store.changelog, store.store, changelog_id=store.changelog_id, now_ms=now_ms
@@ -167,7 +168,8 @@ class Maker:
     def _written(
         self, store: PartitionJob, draft: Draft, database: SubtopologyEngine, directory: Path
     ) -> LocalSnapshot:
-        """The files, on this machine: a delta where there is something to build on, and room on it."""
+        """Write the files of a snapshot to the local disk: a delta, if the snapshot before it is known and can take one
+        more delta, else a base."""
         if store.on is not None:
             files = _files(directory / "delta", _changed(store, database))
             delta = draft(store, files, gone=store.gone)
@@ -205,7 +207,7 @@ class Maker:
         )
 
     def _prune(self, store: PartitionJob) -> None:
-        """Remove what no reader needs, as the partition's owner."""
+        """Remove snapshots that no reader needs. Only the owner of a partition may do so."""
         try:
             prune(self._repository, store.changelog, self._clock, changelog_id=store.changelog_id)
         except StateError as error:
@@ -213,7 +215,7 @@ class Maker:
 
 
 class _Files:
-    """Sorted table files that were written."""
+    """Sorted table files that were written to `directory`."""
 
     def __init__(self, directory: Path, writer: SstWriter) -> None:
         self.directory, self._writer = directory, writer
@@ -231,7 +233,7 @@ def _files(directory: Path, entries: Iterator[Entry]) -> _Files:
 
 
 def _changed(store: PartitionJob, database: SubtopologyEngine) -> Iterator[Entry]:
-    """The changed keys, as the checkpoint has them."""
+    """Yield the changed keys, with their values in the checkpoint."""
     get, prefix = database.open_store(store.store).get, prefix_of(store.task.partition)
     for key in sorted(store.keys):
         yield prefix + key, get(prefix + key)
@@ -246,15 +248,15 @@ def _partitions(written: Any) -> dict[TopicPartition, int]:
 
 
 def _end_with_parent() -> None:
-    """The input ends when the process that began this one closes it, or is gone. Read without a buffer: its lock, held
-    by a thread that reads, ends an interpreter that ends in an abort."""
+    """End this process when its input is closed, or its parent is gone. The input is read without a buffer: if a thread
+    holds the lock of a buffer when the interpreter ends, the interpreter aborts."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)
 
 
 def main() -> int:
-    """The exit code."""
+    """Make the snapshots. Returns the exit code of the process."""
     os.nice(NICE)
     job = CheckpointJob.read(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,7 +1,7 @@
-"""When snapshots are made, and of what: decisions, without a clock of their own.
+"""Decides when snapshots are made, and of which stores. The caller gives the time.
 
-*Guarantees*: pure.
-*Assumes*: times are of one clock.
+*Guarantees*: all functions are pure.
+*Assumes*: all times that a function compares are of one clock.
 """
 
 from __future__ import annotations
@@ -16,61 +16,62 @@ if TYPE_CHECKING:
     from milestones.common.state.snapshots.snapshot import SnapshotManifest
 
 GROWN: Final = 10
-"""A snapshot is due early once its changelog has grown by its store divided by this number."""
+"""A snapshot is due early once its changelog has grown by a share of the store's entries: one divided by this."""
 
 EARLIEST: Final = 10
-"""It is never due before the interval divided by this number is over."""
+"""No snapshot is due before a share of the interval is over: one divided by this."""
 
 PATIENCE: Final = 2
-"""The intervals that an active task leaves snapshots to its standbys."""
+"""An active task makes a snapshot only if no standby has made one for this number of intervals."""
 
 PRUNED_MS: Final = GRACE_MS // 2
-"""How often at least a partition is pruned, also one in which nothing changes."""
+"""A partition is pruned at least once in this time, even if nothing changes in it."""
 
 
 @dataclass(frozen=True)
 class Timetable:
-    """`interval_ms`: between two snapshots; `standbys`: whether tasks have standbys, which make them then."""
+    """`interval_ms`: the time between two snapshots. `standbys`: True if tasks have standbys, which then make them."""
 
     interval_ms: int
     standbys: bool
 
     def due(self, now_ms: int, last_ms: int, grown: bool) -> bool:
-        """Whether a sub-topology's snapshots are to be made. `last_ms`: when that was done or tried last; `grown`:
-        whether a changelog has."""
+        """Return whether a sub-topology's snapshots are due. `last_ms`: when they were last made or tried. `grown`:
+        True if a changelog has grown enough for an early snapshot."""
         elapsed_ms = now_ms - last_ms
         return elapsed_ms >= self.interval_ms or (grown and elapsed_ms >= self.interval_ms // EARLIEST)
 
     def since_ms(self, now_ms: int, leads: bool) -> int | None:
-        """A snapshot isn't made where another instance has made one later than this; None: it is made anyway. `leads`:
-        of an active task. Of several standbys, the one whose time comes first makes it."""
+        """Return the time after which a snapshot of another instance makes this one needless; None: it is never
+        needless. `leads`: True for an active task. Of several standbys, the first one that is due makes the
+        snapshot."""
         if not leads:
             return now_ms - self.interval_ms // 2
         return now_ms - PATIENCE * self.interval_ms if self.standbys else None
 
 
 def grown(offset: int, last: SnapshotManifest | None) -> bool:
-    """Whether a changelog has, at this offset, since the store's last snapshot."""
+    """Return whether the changelog has grown enough, at this offset, for an early snapshot. `last`: the last one."""
     return last is not None and (offset - last.offset) * GROWN >= max(GROWN, last.entries)
 
 
 def behind(offset: int, end: int, leads: bool, most: int) -> bool:
-    """Whether a store is too far behind its changelog's end for a snapshot of now, as the changelog may have forgotten
-    deletions of the time between. `most`: records that one may lack and count as caught up."""
+    """Return whether a store is too far behind its changelog's end for a snapshot. Between its offset and now, the
+    changelog may have compacted away deletions. `most`: the number of records that a store may lack."""
     return not leads and end - offset > most
 
 
 def fresh(manifest: SnapshotManifest, now_ms: int) -> bool:
-    """Whether half of a snapshot's time at least is left (wall clock)."""
+    """Return whether at least half of the time is left for which the snapshot can be used. `now_ms`: wall clock."""
     until = manifest.usable_until_ms
     return until is None or 2 * now_ms <= manifest.created_ms + until
 
 
 def prunable(now_ms: int, pruned_ms: int) -> bool:
-    """Whether a partition is to be pruned again."""
+    """Return whether it is time to prune a partition. `pruned_ms`: when that was last done."""
     return now_ms - pruned_ms >= PRUNED_MS
 
 
 def by_importance(subtopologies: Iterable[int], weights: Mapping[int, int]) -> list[int]:
-    """The most important one first."""
+    """Sort the sub-topologies, the most important one first. `weights`: `task_priorities`."""
     return sorted(subtopologies, key=lambda number: (-weights.get(number, 1), number))
