@@ -1,13 +1,19 @@
-"""`outcome`: tells from the committed offsets how an unanswered commit ended.
+"""`outcome`: finds out from the committed offsets how a commit without an answer ended.
 
-A commit has a number for each of its tasks. Each commit writes an offset for every partition of the task, even when it
-hasn't changed. The offset's metadata carries the number and the transactional id. So the committed metadata names the
-commit. What is asked here before a roll-back, of all tasks of one commit, `TaskCommits.made_unanswered` asks after it,
-of one task.
+A commit has a number for each of its tasks. Each commit writes an offset for every partition of the task, even when the
+offset hasn't changed. The metadata of the offset carries the number and the transactional id. So the committed metadata
+names the last commit. `outcome` decides for all tasks of a commit, before they are rolled back. After a roll-back
+`TaskCommits.made_unanswered` decides the same for one task.
 
-*Guarantees*: a pure function; an answer is given only when all partitions agree.
-*Assumes*: `committed` was read when the transaction had ended and no other one pended on the offsets. A task's numbers
-never fall, also when the task changes its owner.
+*Why this way*:
+- The client has given the commit up, so it can't say how the commit ended.
+- Offsets are committed in the same transaction as outputs and changelogs, so their metadata can't disagree with them.
+- Offsets alone decide nothing: a commit without new input has the same offsets as the one before. Hence the number.
+- The number alone decides nothing: another process may have made a commit of this number. Hence the transactional id.
+
+*Guarantees*: a pure function. It returns a definite outcome only when all partitions agree.
+*Assumes*: when `committed` was read, the transaction had ended, and no other transaction had pending offsets. A task's
+numbers never fall, even when the task changes its owner.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from milestones.common.task.metadata import OffsetMetadata
 
 
 class CommitOutcome(enum.Enum):
-    """The end of a commit."""
+    """How a commit ended."""
 
     COMMITTED = "it was committed"
     ROLLED_BACK = "it was rolled back"
@@ -30,7 +36,7 @@ class CommitOutcome(enum.Enum):
 def outcome(
     tried: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> CommitOutcome:
-    """How the commit of `tried` ended, given the offsets that are `committed` now."""
+    """Return how the commit of `tried` ended. `committed`: the offsets that are committed now."""
     found = {_of_one(at, committed.get(partition)) for partition, at in tried.items()}
     return found.pop() if len(found) == 1 else CommitOutcome.FOREIGN
 

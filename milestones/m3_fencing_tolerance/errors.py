@@ -1,7 +1,7 @@
-"""How a commit without an answer ended, as errors of `ResolvedTransaction`. All steer the runtime only.
+"""Errors of `ResolvedTransaction` that say how a commit without an answer ended. They steer the runtime only.
 
-*Guarantees*: `cause` is the client's error, `age_ms` the transaction's age then: `InPlaceRecovery` learns from them
-whether the transactional id was taken over.
+*Guarantees*: `cause` is the client's error, and `age_ms` the age of the transaction when it came. From these two
+`InPlaceRecovery` learns whether the transactional id was taken over.
 *Assumes*: nothing.
 """
 
@@ -13,7 +13,7 @@ from milestones.common.errors import MilestonesError, TaskMigratedError
 
 
 class RolledBackError(MilestonesError):
-    """The transaction of a commit was certainly rolled back, and a new producer is in place."""
+    """The transaction of a commit was certainly rolled back, and a new producer has replaced its producer."""
 
     cause: KafkaException
     age_ms: int | None
@@ -24,8 +24,8 @@ class RolledBackError(MilestonesError):
 
 
 class UnknownOutcomeError(TaskMigratedError):
-    """How a commit ended isn't known, or another process has committed since. The transaction's producer was replaced,
-    or can't send any more."""
+    """It isn't known how a commit ended, or another process has committed since. The transaction's producer was
+    replaced, or can't send any more."""
 
     cause: KafkaException
     age_ms: int | None

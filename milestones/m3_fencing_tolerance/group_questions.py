@@ -1,10 +1,11 @@
 """`GroupQuestions`: asks the group which offsets are committed, and whether the membership still holds.
 
-*Guarantees*: the coordinator answers after the question. In a stable generation it accepts a heartbeat of the member id
-and generation first: so a process that stood still for longer than its session finds out here. While the member joins
-there is no such heartbeat: offsets are true all the same, and the answer to JoinGroup tells of the membership. A
-question waits at most `within_ms`, and less when the thread is to stop.
-*Assumes*: asked by the member's owner.
+*Guarantees*: the coordinator answers after the question was asked. In a stable generation the coordinator must first
+accept a heartbeat of this member id and generation. So a process that stood still for longer than its session learns
+here that its membership is over. While the member joins, no such heartbeat is needed: the offsets are true in any case,
+and the answer to JoinGroup says whether the membership holds. A question waits for at most `within_ms`, and for less
+when the thread must stop.
+*Assumes*: the member's owner asks.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 
 LOOK_MS = 500
-"""The time between two checks, in a wait for an answer, whether time is left."""
+"""The longest wait for an answer before the time that is left is checked."""
 
 
 class GroupQuestions:
-    """Asks the group by the member. *Sends*: `FetchOffsets`. *Receives*: `Committed`."""
+    """Asks the group through the member. *Sends*: `FetchOffsets`. *Receives*: `Committed`."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._retry_policy, self._clock, self._clients = context.retry_policy, context.clock, clients
@@ -36,9 +37,9 @@ class GroupQuestions:
     def committed(
         self, partitions: Collection[TopicPartition], within_ms: int
     ) -> Steps[Mapping[TopicPartition, OffsetAndMetadata]]:
-        """The committed offsets of the partitions, in steps, once no transaction pends on any of them.
+        """Return the committed offsets of the partitions, in steps, once no transaction has pending offsets for them.
 
-        `StaleGenerationError` when the membership is over, `NoAnswerError` when the time is up.
+        Raises `StaleGenerationError` when the membership is over, `NoAnswerError` when the time is up.
         """
         member = self._clients.member
         member.metadata()
@@ -57,9 +58,9 @@ class GroupQuestions:
         return answer.offsets
 
     def holds(self, within_ms: int) -> Steps[bool]:
-        """Whether member and generation still hold, in steps. True, unasked, while the member joins: the answer to
-        JoinGroup tells. A silent coordinator can have given the member up only when the session is over by the
-        clock."""
+        """Return whether member and generation still hold, in steps. While the member joins, returns True without a
+        question: the answer to JoinGroup will say. If the coordinator is silent, the membership counts as over once the
+        session has ended by this process's clock."""
         member = self._clients.member
         if member.joining():
             return True

@@ -1,12 +1,12 @@
 """The errors of the producer's client, by code and flag, with the reaction to each: one table.
 
-`common/kafka/failures.py` has three classes of them, for a runtime that loses its tasks with its producer. The table is
-finer: it tells a new producer from the end of the thread.
+`common/kafka/failures.py` sorts the same errors into three classes, for a runtime that loses its tasks with its
+producer. This table also distinguishes errors that need a new producer from those that end the thread.
 
-*Guarantees*: every error of a producer has exactly one reaction, that of the first rule with its code and its flag. No
-call is repeated that the three classes wouldn't repeat.
-*Assumes*: the client is librdkafka 2.16. `source` names functions of its `rdkafka_txnmgr.c` and `rdkafka_idempotence.c`
-(without `rd_kafka_`), read and, where it says so, tried.
+*Guarantees*: every error of a producer has exactly one reaction: that of the first rule with its code and its flag. If
+the three classes wouldn't repeat a call, this table doesn't either.
+*Assumes*: the client is librdkafka 2.16. `source` names the functions of its `rdkafka_txnmgr.c` and
+`rdkafka_idempotence.c` (without `rd_kafka_`) that were read. "tried" means that the error was also provoked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milestones.common.kafka.failures import UNREACHABLE, error_of
 
 
 class ProducerReaction(enum.Enum):
-    """The answer to an error."""
+    """How the runtime reacts to an error."""
 
     RETRY = "the same call again while there is time; then as rebuild"
     ABORT = "abort, roll back, keep the producer; rebuild when the abort fails"
@@ -45,7 +45,8 @@ CALLS = (INIT, BEGIN, PRODUCE, FLUSH, OFFSETS, COMMIT, ABORT)
 
 @dataclass(frozen=True)
 class ErrorRule:
-    """Errors with one reaction. `codes`: empty means every code. `calls`: those that can raise them, for readers."""
+    """Errors with one reaction. `codes`: no codes means every code. `calls`: the calls that can raise such an error;
+    only readers use them."""
 
     reaction: ProducerReaction
     codes: tuple[str, ...]
@@ -143,7 +144,7 @@ TABLE: tuple[ErrorRule, ...] = (
 
 
 def flag_of(error: KafkaError) -> ErrorFlag:
-    """The client's flag of the error. Codes of a broker that is away count as retriable, marked or not."""
+    """Return the client's flag of the error. Codes that say "broker not reachable" count as retriable in any case."""
     if error.fatal():
         return ErrorFlag.FATAL
     if error.txn_requires_abort():
@@ -152,7 +153,7 @@ def flag_of(error: KafkaError) -> ErrorFlag:
 
 
 def reaction_to(exception: BaseException) -> ProducerReaction:
-    """The reaction to this error of a producer call."""
+    """Return the reaction to this error of a producer call."""
     error = error_of(exception)
     if error is None:
         return ProducerReaction.REBUILD
@@ -161,5 +162,5 @@ def reaction_to(exception: BaseException) -> ProducerReaction:
 
 
 def is_retriable(exception: BaseException) -> bool:
-    """Whether the call is to be made again as it was."""
+    """Return whether the same call is repeated after this error."""
     return reaction_to(exception) is ProducerReaction.RETRY

@@ -12,17 +12,18 @@
              stable, again                                               v
              under a heartbeat                            LOST: tasks closed, rejoin
 
-One call of `recover` takes the boxes up to VERIFY. The loop does ROLL BACK or LOST. The client has one fatal error for
-"timed out" and "taken over", so the error alone decides nothing. A new producer of the same transactional id ends the
-open transaction. Then the group is asked whether the tasks still belong to the stream thread. A member that joins isn't
-asked, and a silent coordinator is assumed to keep the member for a session. The proof is the read of the positions,
-under a heartbeat, before a task is processed further.
+One call of `recover` takes the boxes up to VERIFY. The stream thread's loop does ROLL BACK or LOST. The client has one
+fatal error for "timed out" and "taken over", so the error alone decides nothing. A new producer of the same
+transactional id ends the open transaction. Then the group is asked whether the tasks still belong to the stream thread.
+A member that joins isn't asked, and a silent coordinator is assumed to keep the member for a session. What proves the
+membership is the read of the positions, under a heartbeat, before a task processes further records.
 
-*Guarantees*: a recovery from an error of the producer closes and wipes no store and asks for no rebalance. A producer
-whose last end had no answer sends nothing more. A recovery ends in its `Budget`. Without transactions a new producer
-drops what the old one has queued.
-*Assumes*: the loop rolls the tasks back when `recover` returns True, and reads their positions stable. It restores
-damaged stores, and tasks whose positions show that Kafka has made a commit that was taken for rolled back.
+*Guarantees*: after an error of the producer, a recovery closes and wipes no store and asks for no rebalance. If the
+last call that ended a transaction had no answer, its producer sends nothing more. A recovery takes no longer than its
+`Budget`. Without transactions a new producer drops the queue of the old one.
+*Assumes*: when `recover` returns True, the loop rolls the tasks back and reads their positions once they are stable.
+The loop restores damaged stores. It also restores tasks whose positions show that a commit was made which was taken for
+rolled back.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 class InPlaceRecovery(RecoveryAtOnce):
-    """Replaces the producer, not the tasks. For metrics: `fenced`, `recovered` in place, `lost`."""
+    """Replaces the producer and keeps the tasks. Counters for metrics: `fenced`, `recovered` in place, `lost`."""
 
     recovered: int
     lost: int
@@ -81,7 +82,7 @@ class InPlaceRecovery(RecoveryAtOnce):
         return to_the_end(self.recovery(error))
 
     def recovery(self, error: Exception) -> Steps[bool]:
-        """The steps of the recovery from this error, and whether the tasks are to be rolled back, as in `recover`."""
+        """Recover from this error, in steps. Returns, as `recover` does, whether the tasks are to be rolled back."""
         budget, producer = Budget(self._context), self._clients.producer
         match error:
             case RolledBackError():
@@ -90,7 +91,7 @@ class InPlaceRecovery(RecoveryAtOnce):
             case TaskCorruptedError() if not self._has_generation():
                 return self._lost(budget)
             case RefusedInTransactionError() if error.single and producer.isolation is None:
-                # Again, told apart: then the handler of the refused output is asked (KIP-691).
+                # Sent once more, each output alone: then the handler of the refused output is asked (KIP-691).
                 return self._rebuild(error, budget, isolation=self.isolation(error, producer.isolation))
             case RefusedTogetherError() if producer.transactional or producer.isolation is not None:
                 return self._rebuild(error, budget, isolation=self.isolation(error, producer.isolation))
@@ -112,12 +113,12 @@ class InPlaceRecovery(RecoveryAtOnce):
                 raise error
 
     def isolation(self, error: Exception, before: BatchIsolation | None) -> BatchIsolation:
-        """How the outputs are sent next, after an error about those that Kafka has refused together; `before`: how they
-        were."""
+        """Return how the next outputs are isolated in batches, after an error about outputs that Kafka has refused
+        together. `before`: how they were isolated so far."""
         return BatchIsolation()
 
     def identifies_rejected(self, error: Exception) -> bool:
-        """Whether it is known by now which outputs Kafka refuses."""
+        """Return whether the error says which outputs Kafka refuses."""
         return isinstance(error, RejectionIdentifiedError)
 
     def _answer(self, error: KafkaException, budget: Budget, *, may_abort: bool = True) -> Steps[bool]:
@@ -130,11 +131,11 @@ class InPlaceRecovery(RecoveryAtOnce):
         return (yield from self._rebuild(error, budget))
 
     def _abort(self, error: Exception, budget: Budget, *, ask: bool) -> Steps[bool]:
-        """Abort; rebuild when the abort fails. `ask`: the group has refused the generation, so it is asked whether the
-        membership is over."""
+        """Abort the transaction, or replace the producer when the abort fails. `ask`: the group has refused the
+        generation, so ask it whether the membership is over."""
         producer = self._clients.producer
         if not producer.transactional:
-            # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
+            # Without transactions no fencing helps: the queued outputs would be written behind those of the next owner.
             isolation = self.isolation(error, producer.isolation) if isinstance(error, RefusedTogetherError) else None
             yield from self._clients.renew_producer(isolation=isolation)
             return not ask or (yield from self._holds(budget)) or self._give_up(error)
@@ -156,7 +157,7 @@ class InPlaceRecovery(RecoveryAtOnce):
         yield from until_returned(self._clients.producer.returned)
 
     def _lost(self, budget: Budget) -> Steps[bool]:
-        """The tasks are lost already."""
+        """Recover when the tasks are lost already."""
         yield from self._drop_uncommitted(budget)
         return False
 
@@ -165,14 +166,14 @@ class InPlaceRecovery(RecoveryAtOnce):
         return self._give_up(error)
 
     def _drop_uncommitted(self, budget: Budget) -> Steps[None]:
-        """Abort, or throw away, what lost tasks have sent. A new producer has little time: the loop is about to close
-        the tasks. A producer that isn't ready in time is made again when the next output is sent. Without transactions
-        the old producer mustn't send any of it: when no new producer can be made, the error ends the thread."""
+        """Abort, or throw away, the outputs that lost tasks have sent. A new producer has little time, as the loop is
+        about to close the tasks. If it isn't ready in time, the next output has it initialised. Without transactions
+        the old producer must send none of these outputs: if no new producer can be made, the error ends the thread."""
         producer, age_ms = self._clients.producer, self._clients.producer.age_ms()
         if not producer.transactional:
             yield from self._clients.renew_producer()
             return
-        spoilt = producer.busy  # in a call of steps that were given up
+        spoilt = producer.busy  # the producer is in a call whose steps were abandoned
         if not spoilt and (failed := (yield from self._try_abort(budget))) is not None:
             self._takeovers.note(failed, age_ms)
             spoilt = True
@@ -181,8 +182,8 @@ class InPlaceRecovery(RecoveryAtOnce):
             yield from caught_in_steps(self._clients.renew_producer(within_ms), KafkaUnreachableError)
 
     def _rebuild(self, error: Exception, budget: Budget, *, isolation: BatchIsolation | None = None) -> Steps[bool]:
-        """Replace the producer, then ask the group. A producer that isn't ready in time is made again when the next
-        output is sent, and an error of that leads here again; meanwhile the loop answers the group."""
+        """Replace the producer, then ask the group. If the new producer isn't ready in time, the next output has it
+        initialised, and an error of that leads here once more. In the meantime the loop answers the group."""
         renewal = self._clients.renew_producer(budget.left_ms(), isolation=isolation)
         unready = yield from caught_in_steps(renewal, KafkaUnreachableError)
         if unready is None:
@@ -192,7 +193,7 @@ class InPlaceRecovery(RecoveryAtOnce):
         return (yield from self._holds(budget)) or self._give_up(error)
 
     def _check(self, unready: KafkaUnreachableError) -> None:
-        """Raise what ends the thread, when no later try to initialise a producer helps."""
+        """Raise an error that ends the thread, if no later try to initialise a producer can succeed."""
         cause = unready.__cause__
         if not isinstance(cause, KafkaException):
             raise unready
@@ -216,8 +217,8 @@ class InPlaceRecovery(RecoveryAtOnce):
         return self._group.holds(budget.left_ms(self._context.config.heartbeat_interval_ms))
 
     def _give_up(self, error: Exception) -> bool:
-        """Give the tasks up, and return False. A new producer that isn't initialised fails when the next output is
-        sent, and is replaced then."""
+        """Log that the tasks are lost, and return False. If the new producer isn't initialised, sending the next output
+        fails, and the producer is replaced then."""
         self.lost += 1
         log.warning("%s: its tasks are given up and the thread rejoins: %s", self._context.name, error)
         return False

@@ -1,11 +1,11 @@
-"""`Budget`: how long a commit without an answer, and a recovery, may hold up the stream thread.
+"""`Budget`: how long a commit without an answer, and a recovery, may block the stream thread.
 
-*Guarantees*: the waits for a commit's answers (offsets, then end), the question how that commit ended, and the recovery
-end within a quarter of `max_poll_interval_ms` each. So the group keeps a stream thread that has all three in one turn:
-the membership thread sends heartbeats meanwhile. A wait ends sooner with `task_timeout_ms` (but a single call has
-`request_timeout_ms`), and when the thread is to stop.
-*Assumes*: a call keeps its time-out. A producer that hangs takes `GRACE_MS` (`common/kafka/begun_calls.py`) more: the
-last quarter of a minute has room for three.
+*Guarantees*: three waits have a quarter of `max_poll_interval_ms` each: for a commit's answers (offsets, then end), for
+the question how that commit ended, and for the recovery. So the group keeps a stream thread that has all three in one
+turn: the membership thread sends heartbeats meanwhile. A wait ends sooner with `task_timeout_ms`, though a single call
+may take `request_timeout_ms`. It also ends sooner when the thread must stop.
+*Assumes*: a call returns when its time-out is over. A producer that hangs takes `GRACE_MS` longer
+(`common/kafka/begun_calls.py`): in the last quarter of a minute there is room for three of these.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """The time that is left for one of the three, from now on: each has a quarter of `max_poll_interval_ms`; the last
-    quarter is left."""
+    """The time that is left for one of the three waits, from now on. Each has a quarter of `max_poll_interval_ms`; the
+    last quarter stays free."""
 
     def __init__(self, context: ThreadContext) -> None:
         config = context.config
@@ -28,7 +28,7 @@ class Budget:
         self._whole_ms = min(patience_ms, context.longest_wait_ms)
 
     def left_ms(self, most_ms: int | None = None) -> int:
-        """The time left, at least 1, at most `most_ms`."""
+        """Return the time left, at least 1 and at most `most_ms`."""
         left = min(self._whole_ms - self.spent_ms(), self._retry_policy.rest_ms())
         return max(1, int(left if most_ms is None else min(left, most_ms)))
 

@@ -2,12 +2,13 @@
 
 The client has one error for a transaction that timed out and for an id that was taken over. The age of the transaction
 shows which of the two it was. Kafka counts the age from the transaction's first record, `Takeovers` from just before.
-So a transaction that is younger than the time-out, or isn't open at all, was taken over. An id belongs to one thread,
-so a take-over is an error of the set-up. The age includes the time for which this machine stood still, as Kafka's does
-(`Standstill`).
+So if a transaction is younger than the time-out, or isn't open at all, the id was taken over. An id belongs to one
+thread, so a take-over is an error of the set-up. The age includes the time for which this machine stood still, as
+Kafka's does (`Standstill`).
 
-*Guarantees*: an id that two processes use is an error after `MOST_TAKEOVERS` that have cost a transaction, or have come
-while a producer was initialised. A take-over after a commit that turns out to be made costs nothing, and isn't counted.
+*Guarantees*: an id that two processes use becomes an error after `MOST_TAKEOVERS` take-overs. A take-over counts if it
+has cost a transaction, or came while a producer was initialised. It doesn't count after a commit that turns out to be
+made, as it costs nothing.
 *Assumes*: one owner, the stream thread.
 """
 
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 MOST_TAKEOVERS, TAKEOVER_WINDOW_MS = 3, 600_000
-"""So many take-overs within such a time prove that another process uses the id. Fewer may come from an earlier producer
-of the thread that hung in a call, or from a paused machine whose time service hasn't set its clock yet."""
+"""This number of take-overs within this time proves that another process uses the id. Fewer may come from an earlier
+producer of the thread that hung in a call, or from a paused machine whose time service hasn't set its clock yet."""
 
 
 class Takeovers:
     """*Owns*: the times of the take-overs. `fenced`: how often the thread's producers were fenced, time-outs included.
-    A new producer that is fenced while it is initialised counts by itself."""
+    A new producer that is fenced while it is initialised counts separately."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
@@ -40,8 +41,8 @@ class Takeovers:
         self.fenced: int = 0
 
     def note(self, error: Exception, age_ms: int | None) -> None:
-        """Note an error of the producer; `age_ms`: the age of the transaction that was open then.
-        `TransactionalIdError` when the error is a take-over too many."""
+        """Note an error of the producer. `age_ms`: the age of the transaction that was open then. Raises
+        `TransactionalIdError` if there were too many take-overs."""
         if not is_fenced(error):
             return
         self.fenced += 1

@@ -1,16 +1,17 @@
-"""`ResolvedTransaction`: takes the transaction of a commit to its end, and finds out how an unanswered one ended.
+"""`ResolvedTransaction`: ends the transaction of a commit, and finds out how a transaction without an answer ended.
 
-1. Open the transaction, unless it is open; put the offsets in. An error so far means that nothing was committed.
-2. Ask for the end, again while there is no answer, for at most `transaction_timeout_ms`: the broker aborts an open
+1. Open the transaction, unless it is open; add the offsets. An error so far means that nothing was committed.
+2. Ask for the end, and repeat this without an answer, for at most `transaction_timeout_ms`: the broker aborts an open
    transaction of that age.
-3. Without an answer: an abort that the broker confirms, or a new producer, ends the transaction, one way or the other;
-   then the group is asked what is committed. This commit: done. An earlier one: rolled back. Else the tasks are lost.
-4. After a broken connection the end may have been sent twice, and a late second end would end the next transaction. So
-   a new producer, with an epoch of its own, makes the next one.
+3. Without an answer, make the transaction end: by an abort that the broker confirms, or by a new producer. Then ask the
+   group which commit it has. If it has this commit, the commit is done. If it has an earlier one, this commit was
+   rolled back. Otherwise the tasks are lost.
+4. After a broken connection the request for the end may have been sent twice, and the late second one would end the
+   next transaction. So a new producer, with an epoch of its own, makes the next transaction.
 
 *Guarantees*: `end` succeeds only if the offsets were committed. Its errors say how the commit ended, or end the stream
-thread. The waits of 3 and 4 end within their `Budget`.
-*Assumes*: all outputs were acknowledged, and only this part ends a transaction that is to be committed.
+thread. The waits of steps 3 and 4 end within their `Budget`.
+*Assumes*: all outputs were acknowledged. No other part ends a transaction that is about to be committed.
 """
 
 from __future__ import annotations
@@ -62,12 +63,13 @@ class ResolvedTransaction(InTransaction):
             unanswered = error
         if unanswered is None:
             yield from ready_for_the_next(self.context, self.clients, Budget(self.context).left_ms())
-        else:  # not in the handler: see `failures.caught`
+        else:  # outside of the `except` block: see `failures.caught`
             self.move(CommitStage.RESOLVING)
             yield from self._resolve(unanswered, offsets, Budget(self.context))
 
     def _repeat(self, begin: Callable[[int], None]) -> Steps[None]:
-        """Make a call, which `begin` begins with its time-out, until it has an answer or the commit's time is up."""
+        """Make the call that `begin` begins, until it has an answer or the commit's time is up. `begin` gets the call's
+        time-out."""
         budget, producer = self._budget, self.clients.producer
         within_ms = min(self.context.config.transaction_timeout_ms, budget.left_ms())
         return self.context.retry_policy.steps(
@@ -75,7 +77,7 @@ class ResolvedTransaction(InTransaction):
         )
 
     def _resolve(self, error: KafkaException, offsets: Offsets, budget: Budget) -> Steps[None]:
-        """Find out, in steps, how the commit ended: returns when the offsets were committed after all, else raises."""
+        """Find out, in steps, how the commit ended. Returns if the offsets were committed, otherwise raises."""
         producer = self.clients.producer
         reaction = reaction_to(error)
         aborted = reaction is ProducerReaction.ABORT and (yield from self._aborted(budget))
@@ -86,8 +88,8 @@ class ResolvedTransaction(InTransaction):
             yield from self.clients.renew_producer(budget.left_ms())
             committed = yield from self._group.committed(offsets.keys(), budget.left_ms())
         except (KafkaUnreachableError, KafkaException, NoAnswerError, StaleGenerationError) as unknown:
-            # After a roll-back in place `Task.compare` would find a commit that was made, and have its writes restored.
-            # The tasks are given up all the same: the membership isn't proven, and exactly-once keeps a second check.
+            # If the tasks were rolled back in place, `Task.compare` would find a commit that was made, and restore its
+            # writes. They are lost all the same: the membership isn't proven, and two checks are safer than one.
             raise UnknownOutcomeError(f"how a commit ended isn't known ({error}): {unknown}", error, age_ms) from error
         end = outcome(offsets, committed)
         log.warning(
@@ -101,7 +103,7 @@ class ResolvedTransaction(InTransaction):
         self.clients.producer.acknowledged.update(acknowledged)
 
     def _aborted(self, budget: Budget) -> Steps[bool]:
-        """Whether the broker confirms an abort, which proves that nothing was committed."""
+        """Return whether the broker confirms an abort, which proves that nothing was committed."""
         failed = yield from caught_in_steps(self._abort(budget), KafkaException)
         if failed is not None:
             log.info("%s: a failed commit can't be aborted: %s", self.context.name, failed)

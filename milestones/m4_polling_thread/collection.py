@@ -1,7 +1,7 @@
-"""Collection whose production exception handler runs in threads of its own.
+"""Collection in M4: the user's production exception handler runs in threads of its own.
 
-*Guarantees*: those of `BufferedCollection`. A handler that takes long, or hangs, delays commits, but neither the
-answers to the group nor processing. If the handler has said nothing about a task for `longest_wait_ms`, it counts as
+*Guarantees*: those of `BufferedCollection`. A handler that takes long, or hangs, delays commits. It delays neither the
+answers to the group nor processing. If the handler has given no answer about a task for `longest_wait_ms`, it counts as
 failed for this task.
 *Assumes*: as `BufferedCollection`.
 """
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 
 class ThreadedProductionHandler:
-    """The production exception handler, asked by handler threads.
+    """Asks the user's production exception handler, by handler threads.
 
-    *Owns*: the questions without an answer; since when the handler has been silent, by task. *Receives*: `Answer`s.
+    *Owns*: the questions without an answer; the time since which the handler has given none, by task. *Receives*:
+    `Answer`s.
     """
 
     def __init__(self, context: ThreadContext, launch: Callable[[threading.Thread], object] = start) -> None:
-        """`launch` starts a thread; another one is for tests."""
+        """`launch` starts a thread; tests give another function."""
         self._context, self._handler = context, context.config.production_exception_handler
         self._calls: HandlerCalls[Answer] = HandlerCalls(
             context, "ProductionExceptionHandler", lambda answer: answer.question.task, launch
@@ -82,5 +83,5 @@ class ThreadedProductionHandler:
 
 
 def polling_collection(context: ThreadContext, clients: Sending) -> BufferedCollection:
-    """Collection of the polling thread."""
+    """Make the collection of the polling thread."""
     return BufferedCollection(context, clients, ThreadedProductionHandler(context))

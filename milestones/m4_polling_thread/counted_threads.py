@@ -1,10 +1,10 @@
-"""Which processing threads there are: those that the user counts.
+"""`CountedThreads` starts and ends the processing threads, so that there are as many as the user has asked for.
 
-*Guarantees*: there is a thread for each number of the instance's `ThreadRegistry`, within a turn of the polling thread
-after a change. A removed thread ends when it has given its task back; then the supervisor gets a message. Threads run
-while there is no task, too. The last one is never ended here: the polling thread is asked to end then, and its tasks
-need a thread until they are closed.
-*Assumes*: driven by the polling thread. The registry gives no number again before the supervisor was told.
+*Guarantees*: within a turn of the polling thread after a change, there is a thread for each number in the instance's
+`ThreadRegistry`. A removed thread ends when it has given its task back; then the supervisor gets a message. Threads run
+even when there is no task. The last thread is never ended here: its removal ends the polling thread, and tasks need a
+processing thread until they are closed.
+*Assumes*: the polling thread calls. The registry reuses a number only after the supervisor has got the message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CountedThreads:
-    """*Owns*: the numbers of the threads that it has reported. *Sends*: `ProcessingThreadMoved`."""
+    """*Owns*: the numbers of the threads that were reported as running. *Sends*: `ProcessingThreadMoved`."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context, self._registry = context, context.thread_registry
@@ -34,12 +34,12 @@ class CountedThreads:
 
     @property
     def due(self) -> bool:
-        """Whether the registry has changed, or a thread still leaves."""
+        """True if the registry has changed, or a removed thread hasn't ended yet."""
         return bool(self._registry.threads and (self._registry.leaving or self._registry.threads != len(self._told)))
 
     def staff(self, pool: WorkerPool) -> None:
-        """Start and end threads, and tell of those that came or have ended; one that was removed before it came is told
-        as ended, until its number is free."""
+        """Start and end threads, and report which ones came or ended. A thread that was removed before it came is
+        reported as ended, too, so that its number becomes free."""
         wanted, leaving = self._registry.numbers(), self._registry.leaving
         if not wanted:
             return
@@ -58,5 +58,5 @@ class CountedThreads:
 
 
 def counted_processing(context: ThreadContext) -> ThreadedProcessing:
-    """Processing by the threads that the user counts."""
+    """Make the processing part, with the threads that the user counts."""
     return ThreadedProcessing(context, staffing=CountedThreads(context))

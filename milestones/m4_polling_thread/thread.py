@@ -1,8 +1,8 @@
 """`PollingThread`: the one thread of an instance that polls.
 
-*Guarantees*: those of `StreamThread`, whose loop it drives, over all tasks of the instance. No user code runs in it. It
-waits for the user's handler only when it dies, for `longest_wait_ms` at most.
-*Assumes*: one per instance at a time.
+*Guarantees*: those of `StreamThread`. It drives the same loop, over all tasks of the instance. No user code runs in it.
+It waits for the user's handler only when it dies, for `longest_wait_ms` at most.
+*Assumes*: an instance has one polling thread at a time.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ log: Final = logging.getLogger(__name__)
 
 
 class PollingThread(StreamThread):
-    """Answers the group, fetches, feeds, sends, commits: nothing else.
+    """Answers the group, fetches records, gives them to tasks, sends outputs and commits.
 
     *Owns*: the consumer, the producer and the group member of the instance; the list of its tasks. *Receives*: what a
     stream thread receives; outputs and failures of processing threads, tasks of the state updater, stores of the store
-    openers, decisions of handler threads. *Sends*: what a stream thread sends; the moves of processing threads to the
-    client.
+    openers, decisions of handler threads. *Sends*: what a stream thread sends; a message to the client when a
+    processing thread comes or ends.
     """
 
     def decision(self, context: ThreadContext, error: BaseException) -> UncaughtExceptionResponse:
-        """The decision of the user's handler, which a handler thread calls."""
+        """Return the decision of the user's handler, which a handler thread calls."""
         answers: Mailbox[UncaughtExceptionResponse] = Mailbox(1, f"{self.name} decision")
         inside = context.thread_registry.helping(context.number)
         handler = HandlerThread(

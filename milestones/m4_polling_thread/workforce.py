@@ -1,7 +1,7 @@
 """`PollingWorkforce`: one polling thread, and the processing threads that the user counts.
 
-*Guarantees*: the group sees one member. Its name, static id and transactional id are those of number 1, which an
-instance of an earlier stage had, too. So a rolling restart in either direction meets known ids.
+*Guarantees*: the group sees one member. Its name, static id and transactional id are those of thread number 1 on an
+earlier stage. So a rolling restart in either direction meets known ids.
 *Assumes*: `ThreadRegistry` as documented there; it has the numbers of the processing threads.
 """
 
@@ -26,7 +26,7 @@ POLLING = 1
 
 @dataclass(frozen=True)
 class PollingIdentity:
-    """The polling thread, which polls for all processing threads of its instance."""
+    """The identity of the polling thread, which polls for all processing threads of its instance."""
 
     config: StreamsConfig
     client_id: str
@@ -41,7 +41,8 @@ class PollingIdentity:
         return f"{self.client_id}-{kind}"
 
     def capacity(self) -> int:
-        """As on every stage at the start (`instance/capacity.py`); a thread that came or went since counts too."""
+        """Return the capacity that the group sees: at the start as on every stage (`instance/capacity.py`), then with
+        the threads that came or ended since."""
         first = max(self.config.num_stream_threads, self.config.num_processing_threads)
         return max(1, first + self.registry.threads - self.config.num_processing_threads)
 
@@ -50,8 +51,9 @@ class PollingIdentity:
 
 
 class PollingWorkforce:
-    """`num_processing_threads` processing threads, for which one thread polls. A processing thread comes and goes
-    without a rebalance; the polling thread leaves the group with the last one, and another joins with the next one."""
+    """`num_processing_threads` processing threads, and one thread that polls for them. A processing thread comes and
+    ends without a rebalance. When the last one ends, the polling thread leaves the group. When the next one comes, a
+    new polling thread joins."""
 
     def __init__(
         self,

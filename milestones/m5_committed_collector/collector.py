@@ -1,14 +1,15 @@
-"""`CommittedCollector`: the outputs of all tasks of an instance, by commit interval, until Kafka has confirmed them.
+"""`CommittedCollector` keeps the outputs of all tasks, by commit interval, until Kafka has confirmed them.
 
-    processing threads --> task's buffer --taken--> this interval --cut--> handed over, flushed --> confirmed: gone
-                           (after a cut it            | sinks flow as they come;   | the transaction failed,
-                            is the next interval's)   v upserts wait for the cut   v the member holds: again
+    processing threads --> task's buffer --taken--> this interval --cut--> handed over, flushed --> confirmed: dropped
+                           (after a cut, the          | sinks' outputs flow;       | the transaction failed, and
+                            next interval)            v upserts wait for the cut   v the member holds: sent once more
 
-*Guarantees*: those of `OutputSender`. Under exactly once nothing of an interval is handed over before the former one is
-confirmed. At least once no changelog record is, and none before Kafka has the outputs of its interval. So no crash
-leaves state that is ahead of its outputs. An output that a handler has given up is left out of its interval for good,
-however often the interval is resent, and counts once. No call of the producer takes more than `CHUNK` outputs.
-*Assumes*: driven by the polling thread. Whatever was taken of a task belongs to the task's epoch.
+*Guarantees*: those of `OutputSender`. Under `exactly_once_v2` no output of an interval is handed over before the
+interval before it is confirmed. Under `at_least_once` this holds for changelog records. They also wait until Kafka has
+all outputs of their interval, so that no crash leaves state that is ahead of its outputs. An output that a handler has
+skipped is left out of its interval, however often the interval is resent, and is counted once. No call of the producer
+takes more than `CHUNK` outputs.
+*Assumes*: the polling thread calls. All outputs that are taken from a task belong to the task's present epoch.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ if TYPE_CHECKING:
     NextOf = Callable[[TaskIntervals, int], Sequence[Emitted]]
 
 CHUNK, MOST = 2_000, 20_000
-"""Outputs that are handed over at once, and in a turn: 2 ms and 20 ms, about."""
+"""The numbers of outputs that are handed over in one go, and in one turn. They take about 2 ms and 20 ms."""
 
 
 class CommittedCollector:
-    """*Owns*: the intervals of the tasks. *Receives*: answers of the user's handler. `dropped`, `unsent`: as in
+    """*Owns*: the intervals of the tasks. *Receives*: answers of the user's handler. `dropped` and `unsent` as in
     `OutputCollection`."""
 
     held = False
-    """Each task waits for itself, once its buffer is full."""
+    """Never set: a task whose buffer is full waits, and no other task does."""
 
     sent_again: int
     suppressed: int
 
     def __init__(self, context: ThreadContext, clients: Sending, handler: ProductionHandler | None = None) -> None:
-        """`handler`: by default the user's is asked by handler threads."""
+        """`handler`: by default, handler threads ask the user's handler."""
         self._sender = OutputSender(context, clients, self, handler or ThreadedProductionHandler(context))
         self._config, self._clients, self._clock = context.config, clients, context.clock
         self._retry_policy, self._memory = context.retry_policy, context.memory
@@ -66,7 +67,7 @@ class CommittedCollector:
         self.sent_again = self.suppressed = 0
 
     def _of(self, task: Task) -> TaskIntervals:
-        """What is kept of the task: nothing of an epoch before."""
+        """Return the intervals of the task. Those of an earlier epoch are dropped."""
         kept = self._intervals.get(task.id)
         if kept is None or not kept.are_of(task):
             kept = self._intervals[task.id] = TaskIntervals(task)
@@ -104,11 +105,12 @@ class CommittedCollector:
             reach("interval.first-record")
 
     def _may_be_taken(self, task: Task, kept: TaskIntervals) -> bool:
-        """Under exactly once an output is in a transaction only if its task's offsets will be."""
+        """Return whether the task's outputs can be taken now. Under `exactly_once_v2` a transaction gets an output only
+        if it also gets the offsets of the output's task."""
         return not self._config.exactly_once or (task.committable and not kept.cut)
 
     def _hand_over_some(self, task: Task, kept: TaskIntervals, most: int) -> int:
-        """Hand over about `most` outputs, in whole chunks, as far as there is room. Returns how many."""
+        """Hand over about `most` outputs, in whole chunks, as far as the producer has room. Returns their number."""
         handed = 0
         self._sender.write(task.id, kept.take_letters())
         while handed < most and (chunk := kept.of_the_next(CHUNK)):
@@ -121,7 +123,7 @@ class CommittedCollector:
         return handed
 
     def _bound(self) -> None:
-        """From half of the bound on have the open intervals committed: only that frees what is kept."""
+        """Ask for a commit of all open intervals if half of the bound is kept, as only a commit frees kept outputs."""
         if 2 * sum(kept.bytes for kept in self._intervals.values()) >= self._memory.part(Account.OUTPUTS):
             for kept in self._intervals.values():
                 kept.request_commit()
@@ -145,8 +147,8 @@ class CommittedCollector:
         return (yield from self._push(commit_set, within_ms, TaskIntervals.of_the_cut))
 
     def _push(self, tasks: Iterable[Task], within_ms: int, next_of: NextOf) -> Steps[bool]:
-        """Hand over what `next_of` gives of the tasks' intervals, `CHUNK` in a step; False when nothing has left for
-        `within_ms`."""
+        """Hand over the outputs that `next_of` takes from the tasks' intervals, `CHUNK` in a step. Returns False if the
+        producer has taken none for `within_ms`."""
         wait_ms, until_ms, rest = 0, self._until_ms(within_ms), CHUNK
         for task in tasks:
             kept = self._of(task)
@@ -158,7 +160,7 @@ class CommittedCollector:
                 kept.handed_over(taken)
                 rest, wait_ms = rest - taken, 0
                 if left and self._sender.must_wait_for_answers():
-                    yield from self._sender.decided()  # the transaction has failed: room isn't what lacks
+                    yield from self._sender.decided()  # the transaction has failed: more room wouldn't help
                 if taken:
                     until_ms = self._until_ms(within_ms)
                 elif not left_ms:
@@ -200,7 +202,7 @@ class CommittedCollector:
             self._sender.write(refused.task, letters)
 
     def send_again(self, refused: Refused, error: ProductionError) -> None:
-        """For `task_timeout_ms`; then the refusal is final."""
+        """Ask for the outputs to be sent once more, during `task_timeout_ms`. After that the refusal is final."""
         now_ms = self._clock.monotonic_ms()
         since_ms = self._refused_since_ms.setdefault(refused.task, now_ms)
         if now_ms - since_ms > self._config.task_timeout_ms:
@@ -208,7 +210,7 @@ class CommittedCollector:
         raise SendAgainError(f"{error}; it is sent again", [refused.task])
 
     def all_decided(self) -> None:
-        """Have the transaction made again without what was left out."""
+        """Raise the error that has the transaction repeated, without the outputs that were left out."""
         if self._left_out is not None:
             error, self._left_out = self._left_out, None
             raise error

@@ -1,7 +1,8 @@
-"""Confirmations that let tasks' next outputs pass.
+"""Confirmations of M5: during them, the next outputs of tasks are sent.
 
-*Guarantees*: those of `Confirmation`. At least once the outputs of the next interval are sent during the OffsetCommit.
-*Assumes*: what is sent then is kept by the collector, as it may have to be sent once more.
+*Guarantees*: those of `Confirmation`. Under `at_least_once` the outputs of the next interval are sent during the
+OffsetCommit.
+*Assumes*: the collector keeps the outputs that are sent then, as they may have to be sent once more.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ class OffsetCommitBesideOutputs(OffsetCommit):
 
     @property
     def ending(self) -> CommitStage:
-        """A producer that tells outputs apart is replaced at the end, with all that it has: nothing is sent by it."""
+        """The stage of the commit's end. If the producer isolates batches to find a refused record, no output is sent
+        during the OffsetCommit: this producer is replaced at the end, and its queue is dropped."""
         isolation = self.clients.producer.isolation is not None
         return CommitStage.COMMITTING_OFFSETS if isolation else CommitStage.COMMITTING_OFFSETS_BESIDE
 
 
 def confirmation(context: ThreadContext, clients: Clients, move: Callable[[CommitStage], None]) -> Confirmation:
-    """The confirmation by the processing guarantee."""
+    """Return the confirmation for the configured processing guarantee."""
     if context.config.exactly_once:
         return ResolvedTransaction(context, clients, move)
     return OffsetCommitBesideOutputs(context, clients)

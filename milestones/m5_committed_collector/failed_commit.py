@@ -1,8 +1,13 @@
-"""Failed commits of M5: their boundaries stay frozen, and are committed once more.
+"""`RetainedCommit` says what follows from a failed commit in M5: its boundaries stay frozen, and are committed later.
 
-*Guarantees*: a failed commit is repeated with the same boundaries and numbers. If a task is rolled back to its last
-commit, nothing of it is kept.
-*Assumes*: what is kept of a boundary's outputs is the collector's.
+*Why this way*:
+- The tasks have gone on since the cut. To roll them back would throw away work that hasn't failed.
+- A commit without an answer may have been made. With the same boundaries and numbers a repetition does no harm.
+- The collector keeps the outputs of a boundary anyway, so that it can send them once more without user code.
+
+*Guarantees*: a failed commit is repeated with the same boundaries and commit numbers. If a task is rolled back to its
+last commit, its boundary is dropped.
+*Assumes*: the collector keeps the outputs of each boundary.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
 
 ANSWERS: Final[Answers] = {
-    # Its tasks stay where they are: the commit may well be made.
+    # The tasks stay: a commit that ends with an error may still have been made.
     **{(stage, CommitEvent.ERROR): CommitAction.GO_ON for stage in UNDER_WAY},
     **{(stage, CommitEvent.CUT_FAILED): CommitAction.WAIT for stage in CommitStage},
     **{(stage, CommitEvent.LAST_COMMIT_FAILED): CommitAction.TRY_ONCE_MORE for stage in CommitStage},
@@ -30,7 +35,7 @@ ANSWERS: Final[Answers] = {
 
 
 class RetainedCommit:
-    """Keeps the boundaries frozen until Kafka has confirmed them."""
+    """Keeps the boundaries of a failed commit frozen until Kafka has confirmed them."""
 
     answers = ANSWERS
 
@@ -44,17 +49,17 @@ class RetainedCommit:
         return commit_set
 
     def reached(self, task: Task, frozen: PendingCommit | None) -> Mapping[TopicPartition, int]:
-        """As far as its boundary: nothing of what came since the cut is in the transaction."""
+        """Return the offsets of the frozen boundary, if there is one: later work isn't in the transaction."""
         return task.reached() if frozen is None else frozen.offsets
 
     def most_bytes_of_commit(self, most_bytes: int) -> int:
-        """Half: two boundaries of a task may wait at once."""
+        """Return half of the bound: a task may have two boundaries that wait."""
         return most_bytes // 2
 
     def added_bytes(self, uncommitted_bytes: int, committing_bytes: int) -> int:
-        """All of it: what the commit has may come back."""
+        """Return all uncommitted bytes: if the commit fails, its own bytes are uncommitted once more."""
         return uncommitted_bytes
 
     def rest_ms(self, took_ms: int) -> int:
-        """None: tasks process during the commit."""
+        """Return 0: tasks process records during the commit, so that no pause is needed."""
         return 0

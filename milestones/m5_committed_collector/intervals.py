@@ -1,12 +1,12 @@
-"""The outputs of one task's commit intervals, kept until Kafka has confirmed them.
+"""`TaskIntervals` keeps the outputs of one task's commit intervals until Kafka has confirmed them.
 
     outputs:    | confirmed (dropped) | of the interval that was cut | of the next one | upserts, which wait for a cut
                                       ^ handed over up to here, or further
-    changelog:                          made of the frozen layer, once the outputs before the cut are handed over
+    changelog:                          made from the frozen layer, once the outputs before the cut are handed over
 
 *Guarantees*: outputs are handed over in the order in which the task has made them. After `again` all unconfirmed
 outputs are handed over once more, except those that were left out.
-*Assumes*: one owner, the thread that sends.
+*Assumes*: one thread calls: the one that sends.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NOTHING: Iterator[Emitted] = iter(())
 
 
 class TaskIntervals:
-    """The interval of a task that was cut, if any, and the next one, of the task's present epoch. `bytes`: memory of
-    both, as of the last `tell`."""
+    """The outputs of a task's interval that was cut, if there is one, and of the next one, in the task's present epoch.
+    `bytes`: the memory of both, when `tell` was last called."""
 
     def __init__(self, task: Task) -> None:
         self.bytes: int = 0
@@ -44,45 +44,45 @@ class TaskIntervals:
         self._chunk: list[Emitted] = []
 
     def __bool__(self) -> bool:
-        """Whether anything is kept."""
+        """Return whether any output, dead letter or boundary is kept."""
         return bool(self._outputs or self.letters or self.boundary is not None)
 
     def are_of(self, task: Task) -> bool:
-        """Whether the task is the same, and wasn't rolled back since."""
+        """Return whether the intervals belong to this task object, and it wasn't rolled back since."""
         return self._task is task and self._epoch == task.epoch
 
     @property
     def waiting(self) -> bool:
-        """Whether outputs wait to be handed over. Changelog records, and outputs that wait for the cut, don't count."""
+        """True if outputs wait to be handed over. Changelog records, and outputs that wait for the cut, don't count."""
         return self._handed < len(self._outputs)
 
     @property
     def begun(self) -> bool:
-        """Whether there are outputs of the interval that is open."""
+        """True if the open interval has outputs."""
         return bool(self._waiting.outputs) or len(self._outputs) > (self._cut or 0)
 
     def request_commit(self) -> None:
-        """Ask for the commit of the interval that is open, if it has begun."""
+        """Ask for a commit, if the open interval has outputs."""
         if self.begun:
             self._task.request_commit()
 
     @property
     def letters(self) -> list[Output]:
-        """The dead letters for outputs that were left out."""
+        """The dead letters in place of outputs that were left out."""
         return [*self._letters, *self._next_letters]
 
     def add(self, outputs: Sequence[Emitted]) -> None:
-        """Take what finished records have put out."""
+        """Add the outputs of finished records to the open interval."""
         self._outputs += self._waiting.let_through(outputs)
 
     @property
     def cut(self) -> bool:
-        """Whether an interval was cut that isn't confirmed."""
+        """True if an interval was cut and isn't confirmed."""
         return self.boundary is not None
 
     def cut_at(self, boundary: PendingCommit) -> int:
-        """End the interval at this boundary; one that was cut there before stays as it is. The number of upserts that
-        are left out of it."""
+        """End the open interval at this boundary; do nothing if it was cut there before. Returns the number of upserts
+        that later records have replaced in the interval."""
         if self.boundary is boundary:
             return 0
         self.boundary, before = boundary, self._suppressed
@@ -99,11 +99,11 @@ class TaskIntervals:
         self._changelog = NOTHING if self.boundary is None else iter(self.boundary.changelog())
 
     def outputs_of_the_cut(self, most: int) -> Sequence[Emitted]:
-        """The next outputs of the interval that was cut, at most `most`, without its changelog records."""
+        """Return the next outputs of the interval that was cut, at most `most`, without its changelog records."""
         return () if self._cut is None else self._outputs[self._handed : min(self._handed + most, self._cut)]
 
     def of_the_cut(self, most: int) -> Sequence[Emitted]:
-        """The next outputs of the interval that was cut, at most `most`. Its changelog records come last."""
+        """Return the next outputs of the interval that was cut, at most `most`. Its changelog records come last."""
         if outputs := self.outputs_of_the_cut(most):
             return outputs
         if self._cut is not None:
@@ -111,34 +111,35 @@ class TaskIntervals:
         return self._chunk
 
     def of_the_next(self, most: int) -> Sequence[Emitted]:
-        """The next outputs of the open interval, at most `most`. None until the interval before is handed over."""
+        """Return the next outputs of the open interval, at most `most`; none until the interval before is handed
+        over."""
         if self._chunk or (self._cut is not None and self._handed < self._cut):
             return ()
         return self._outputs[self._handed : self._handed + most]
 
     def handed_over(self, count: int) -> None:
-        """Note that the producer has the first `count` of these outputs."""
+        """Note that the producer has the first `count` of the outputs that were returned last."""
         if self._chunk:
             del self._chunk[:count]
         else:
             self._handed += count
 
     def again(self) -> int:
-        """Mark everything that isn't confirmed as unsent. Returns how many outputs had been handed over, without
-        changelog records."""
+        """Mark all unconfirmed outputs as unsent. Returns how many of them had been handed over, without changelog
+        records."""
         handed, self._handed = self._handed, 0
         self._letters_wait = True
         self._begin_changelog()
         return handed
 
     def take_letters(self) -> Sequence[Output]:
-        """The dead letters that are to be handed over again: with outputs of the task, or its offsets, as those of
-        another task may be in a transaction of their own."""
+        """Return the dead letters that must be handed over once more, and clear the mark. They are sent with outputs or
+        offsets of the same task, as another task may be in another transaction."""
         wait, self._letters_wait = self._letters_wait, False
         return self.letters if wait else ()
 
     def leave_out(self, output: Output, letters: Sequence[Output]) -> None:
-        """Hand over the dead letters in place of this output from now on."""
+        """Leave this output out from now on, and hand over these dead letters in its place."""
         at = self._place_of(output)
         of_the_cut = self._cut is not None and (at is None or at < self._cut)
         (self._letters if of_the_cut else self._next_letters).extend(letters)
@@ -150,7 +151,7 @@ class TaskIntervals:
             self._cut -= at < self._cut
 
     def _place_of(self, output: Output) -> int | None:
-        """A report of what was refused may lack partition, time, headers and node."""
+        """Find the output's place. A report of a refused output may lack its partition, time, headers and node."""
         if output in self._outputs:
             return self._outputs.index(output)
         known = (output.topic, output.key, output.value)

@@ -1,13 +1,13 @@
-"""Recovery after which what a transaction held is resent.
+"""`ResendingRecovery` recovers from an error, and then has the outputs of the failed transaction resent.
 
-The decisions are those of `InPlaceRecovery`. Here they are steps, and tasks are processed between them. After a
-recovery in place the intervals are resent. At least once there is nothing to abort. What the old producer has queued is
-dropped, and the new one resends it, behind the part that Kafka has already.
+The decisions are those of `InPlaceRecovery`. Here they are made in steps, and tasks process records between the steps.
+After a recovery in place the intervals are resent. Under `at_least_once` there is no transaction to abort. The queue of
+the old producer is dropped, and the new one sends these outputs once more, behind those that Kafka has already.
 
-*Guarantees*: no call waits, except the making of a client. A producer that looks for a refused output sends small
-batches. Only the outputs of a refused batch are sent one by one. Outputs that were left out of an interval aren't
-looked for.
-*Assumes*: as `InPlaceRecovery`; the collector keeps all that isn't confirmed.
+*Guarantees*: no call waits, except the one that makes a client. To find a refused output, a producer first sends small
+batches. Then it sends only the outputs of a refused batch one by one. Outputs that were left out of an interval aren't
+in this search.
+*Assumes*: as `InPlaceRecovery`; the collector keeps all unconfirmed outputs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 SMALL_BATCH = 100
-"""Records: four fifths of the records/s of whole batches, and few suspects."""
+"""In records. With such batches a producer sends four fifths of its usual records/s, and a batch has few suspects."""
 
 MOST_SUSPECTS = 1_000
-"""With more it isn't the records that are too large, but the batches."""
+"""If there are more suspects, single records aren't too large: the batches are."""
 
 
 class ResendingRecovery(InPlaceRecovery):
-    """*Owns*: the steps of the recovery under way."""
+    """*Owns*: the steps of the recovery that is under way."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         super().__init__(context, clients)
@@ -47,7 +47,8 @@ class ResendingRecovery(InPlaceRecovery):
         self._begun = False
 
     def isolation(self, error: Exception, before: BatchIsolation | None) -> BatchIsolation:
-        """An interval may have more outputs than could be sent one by one in the time of a transaction."""
+        """Return how the outputs are sent next: in small batches, suspects alone. Sent one by one, all outputs of an
+        interval might take longer than a transaction may last."""
         alone = before.alone if before is not None else frozenset()
         if isinstance(error, RefusedTogetherError):
             alone |= suspects(error.suspects)

@@ -1,7 +1,8 @@
-"""State ownership of M5: stores log at a commit, and always emit.
+"""`ThinLogState` is the state ownership of M5: stores write their changelog only at a commit, and emit every update.
 
-*Guarantees*: of each changelog partition and key a commit interval logs the last value only, with its own time; of a
-history every write. Every update is emitted when it is made, whatever `statestore_cache_max_bytes` says.
+*Guarantees*: per commit interval, a changelog gets only the last value of each key, with the time of this value. The
+changelog of a versioned store gets every write. Every update is emitted when it is made, whatever
+`statestore_cache_max_bytes` says.
 *Assumes*: as `TaskOwnedState`.
 """
 

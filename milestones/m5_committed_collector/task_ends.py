@@ -1,7 +1,7 @@
-"""Task ends of M5: whose outputs Kafka refuses is found out by sending them again, not by processing them again.
+"""Task ends of M5: to find the task whose output Kafka refuses, outputs are sent once more, and no record is processed.
 
-*Guarantees*: as `SingleTaskEnds`. No task is suspected where outputs that are told apart will say whose it is; one
-whose outputs are to be resent is committed alone meanwhile.
+*Guarantees*: as `SingleTaskEnds`. If outputs are resent one per batch, Kafka's answer names the task, so that no task
+is suspected. A task whose outputs are resent is committed alone in the meantime.
 *Assumes*: as `SingleTaskEnds`.
 """
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class IntervalTaskEnds(SingleTaskEnds):
-    """Ends single tasks, as in M4."""
+    """Ends single tasks, as in M4, and resends outputs to find a refused one."""
 
     def fail(self, task: TaskId, error: BaseException, *, owned: bool) -> None:
         if isinstance(error, TaskCorruptedError) and not error.tasks:
-            # Without a name all tasks would go back; what the others have done is kept.
+            # An error that names no task would roll all tasks back; the work of the others is kept.
             raise TaskCorruptedError(str(error), [task]) from error
         super().fail(task, error, owned=owned)
 

@@ -4,28 +4,28 @@ A record that was sent can't be replaced any more. So records of upsert sinks wa
 records of the task for the same topics wait, too; otherwise an older record would come last. The collector has a
 `WaitingOutputs` for each task:
 
-    outputs of finished records --let_through--> sent at once
+    outputs of finished records --let_through--> sent immediately
                                        | of an upsert sink, or for a topic that has records waiting
                                        v
                                  WaitingOutputs --at the cut: take--> sent, before the interval's offsets
 
-At the cut the boundary's last outputs pass `let_through` before `take`; what was taken is sent before later outputs of
-the task. What comes later is the next interval's: no key is collapsed over a cut. An interval that is resent is the
-one that was taken.
+At the cut the boundary's last outputs pass `let_through` before `take`. The outputs that `take` returns are sent before
+later outputs of the task. Later outputs belong to the next interval, so that no record replaces one from before a cut.
+When an interval is resent, the same records are sent.
 
 | | |
 |---|---|
-| slot | sink, topic, partition, key: of each the last record stays where it stood, as it is: time, headers, tombstone |
-| partition | -1: the key's hash. What a partitioner chooses are other slots, as each partition is read by itself |
-| topic of a function | each topic has slots of its own, and records that wait |
-| two upsert sinks, one topic | two slots: the last record of each stays, and the later one has the last word |
-| dead letters | stay, though they carry a sink's name and an input's key: they are `Output`s, which no sink makes |
+| slot | sink, topic, partition, key: the slot's last record is sent unchanged, at its own place in the order |
+| partition | -1 if the key's hash decides; each partition that a partitioner chooses is another slot |
+| topic of a function | each topic has slots of its own, and waiting records of its own |
+| two upsert sinks, one topic | two slots: the last record of each is sent, and the later one wins |
+| dead letters | are never replaced: they are `Output`s, which no sink makes |
 
-*Guarantees*: a compacted topic keeps the same records in the same order as if all had been sent. One exception: Kafka
-refuses the last record of a slot and the handler skips it; then the key keeps the row of the former interval, not the
-one that was collapsed.
-*Assumes*: sinks hand over plain tuples, in order, those of upsert sinks with a key (`topology/sink.py` refuses others).
-Changelog records aren't among them: from M5 on stores log at a commit. Between tasks there is no order to be kept.
+*Guarantees*: a compacted topic keeps the same records in the same order as if all had been sent. There is one
+exception. If Kafka refuses the last record of a slot and the handler skips it, the key keeps its row of an earlier
+interval: the records that were replaced are gone.
+*Assumes*: sinks hand over plain tuples, in order. Records of upsert sinks have a key (`topology/sink.py` refuses
+others). Changelog records don't come here: from M5 on stores log at a commit. Outputs of two tasks have no order.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from milestones.common.topology.nodes import SubTopology
 
 FEW: Final = 1_000
-"""Waiting records for which no room is made before the cut."""
+"""Up to this number of waiting records, replaced ones aren't removed before the cut."""
 
 
 def upsert_sinks(subtopology: SubTopology) -> frozenset[str]:
-    """The names of the sinks whose records collapse; mostly there are none."""
+    """Return the names of the sub-topology's upsert sinks. Most sub-topologies have none."""
     return frozenset(node.name for node in subtopology.nodes if isinstance(node, SinkNode) and node.upserts)
 
 
 def collapsed(outputs: Sequence[Emitted], upserts: frozenset[str]) -> Sequence[Emitted]:
-    """The outputs without those of sinks in `upserts` that a later one of their slot replaces. Without such sinks the
-    sequence itself."""
+    """Return the outputs without records of upsert sinks that a later record of the same slot replaces. Without upsert
+    sinks, returns the sequence itself."""
     if not upserts:
         return outputs
     kept: list[Emitted] = []
@@ -67,10 +67,11 @@ def collapsed(outputs: Sequence[Emitted], upserts: frozenset[str]) -> Sequence[E
 
 
 class WaitingOutputs:
-    """One task's outputs that wait for the cut of the open interval. `suppressed`: the number of those left out so far,
-    of earlier intervals, too.
+    """One task's outputs that wait for the cut of the open interval. `suppressed`: the number of outputs that were
+    replaced so far, earlier intervals included.
 
-    Collapsed whenever they have doubled, so that a key that is updated often takes the memory of two records at most.
+    Replaced outputs are removed whenever the number of waiting ones has doubled. So a key that is updated often takes
+    the memory of two records at most.
 
     *Concurrency*: belongs to the collector's thread.
     """
@@ -78,7 +79,7 @@ class WaitingOutputs:
     __slots__ = ("_enough", "_topics", "_upserts", "outputs", "suppressed")
 
     def __init__(self, upserts: frozenset[str]) -> None:
-        """`upserts`: as `upsert_sinks` gives them for the task's sub-topology."""
+        """`upserts`: the upsert sinks of the task's sub-topology, from `upsert_sinks`."""
         self._upserts = upserts
         self._topics: set[str] = set()
         self._enough = FEW
@@ -86,7 +87,8 @@ class WaitingOutputs:
         self.suppressed: int = 0
 
     def let_through(self, outputs: Sequence[Emitted]) -> Sequence[Emitted]:
-        """Keep the outputs that wait; returns the others, in order. Without upsert sinks the sequence itself."""
+        """Keep the outputs that must wait, and return the others, in order. Without upsert sinks, returns the sequence
+        itself."""
         if not self._upserts:
             return outputs
         upserts, topics, wait = self._upserts, self._topics, self.outputs.append
@@ -105,7 +107,7 @@ class WaitingOutputs:
         return others
 
     def take(self) -> list[Emitted]:
-        """At the cut: what is sent of the outputs that have waited, which the caller owns from now on."""
+        """Return the waiting outputs that are sent at the cut. The caller owns the list from now on."""
         self._collapse()
         taken, self.outputs = self.outputs, []
         self._topics.clear()
